@@ -1,1 +1,1 @@
-"""Figures of the kernel side by side with those of its peers.  ``README.md`` has the rules of measuring here."""
+"""Measurements of the kernel side by side with its peers.  ``README.md`` has the rules."""

@@ -1,4 +1,6 @@
-"""What a message costs as an object, and as a part of a batch: the figures of docs/decisions/0001-batches-not-messages.md.
+"""What a message costs as an object, and as a part of a batch.
+
+These are the figures of docs/decisions/0001-batches-not-messages.md.
 
 python -m benchmarks.batch_costs
 """
@@ -27,7 +29,7 @@ class Plain:
 
 
 def best_ns(function: Callable[[], Any]) -> float:
-    """Nanoseconds a message, in the best of many rounds: what the code takes, not what else the machine does."""
+    """Return the nanoseconds for each message in the best of many rounds, the least disturbed one."""
     best = float("inf")
     for _ in range(ROUNDS):
         begin = time.perf_counter()

@@ -1,9 +1,10 @@
 """Two versions of the project side by side: ``python -m benchmarks.before_after FOLDER``.
 
-``FOLDER`` is another checkout with an environment of its own (``git worktree add FOLDER COMMIT; make -C FOLDER
+``FOLDER`` is another checkout with its own environment (``git worktree add FOLDER COMMIT; make -C FOLDER
 setup``).  Our side of every row is measured in both by turns, one measurement here and one there, so that
-whatever else the machine does meets both.  Neighbouring measurements make a pair; what counts is the median of
-the pairs' ratios, which moves less than the ratio of the medians where the machine is slow for a minute.
+other work of the machine disturbs both alike.  Neighbouring measurements make a pair.  The result is the
+median of the pairs' ratios, which varies less than the ratio of the medians if the machine is slow for a
+minute.
 
 Next to each figure stands the processor time of all processes of the measurement, start and imports included.
 It hardly depends on how the system places the threads, and so it tells a change from noise where rates differ
@@ -56,7 +57,7 @@ class Tree:
         self.rows: list[dict[str, Any]] = self._hear()
 
     def measure(self, scenario: str, side: str) -> dict[str, Any]:
-        """Return what one measurement of a side finds: ``figures`` and ``processor``, or why it is ``missing``."""
+        """Measure a side once; return ``figures`` and ``processor``, or why it is ``missing``."""
         assert self._process.stdin is not None
         print(f"{scenario}\t{side}", file=self._process.stdin, flush=True)
         answer: dict[str, Any] = self._hear()
@@ -108,7 +109,7 @@ class Pairs:
 @click.option("--rounds", default=5, show_default=True, help="How many pairs are measured.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the pairs to this file, as JSON.")
 def main(before: Path, only: tuple[str, ...], rounds: int, out: Path | None) -> None:
-    """Measure our side of every row in the checkout BEFORE and in this one, by turns, and say what changed."""
+    """Measure our side of every row in the checkout BEFORE and in this one by turns; print the changes."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     with Tree(before.resolve()) as old, Tree(HERE) as new, console.status("") as status:
         known = {row["name"] for row in old.rows}
@@ -127,7 +128,7 @@ def main(before: Path, only: tuple[str, ...], rounds: int, out: Path | None) -> 
                 if (scenario, side) in missing:
                     continue
                 status.update(f"pair {turn + 1} of {rounds}, {scenario}: {side}")
-                # Which one is first changes, for the case that the first one warms something up for the second.
+                # The order changes each time: the first may warm something up for the second.
                 trees = (old, new) if turn % 2 == 0 else (new, old)
                 answers = {tree: tree.measure(scenario, side) for tree in trees}
                 if why := [answer["missing"] for answer in answers.values() if "missing" in answer]:

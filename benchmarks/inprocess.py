@@ -76,7 +76,7 @@ def simple_queue(link: Connection, count: int) -> None:
 
 
 def wrapped_queue(link: Connection, count: int) -> None:
-    """The same behind one Python function on each side: what any API written in Python has to pay at least."""
+    """The same behind one Python function on each side: the least that any API written in Python costs."""
     queue: SimpleQueue[bytes] = SimpleQueue()
     queue_put, queue_get = queue.put, queue.get
 
@@ -113,8 +113,8 @@ def pyzmq_inproc(link: Connection, count: int) -> None:
 def _timed(write: Callable[[], Any], read: Callable[[], Any], count: int) -> float:
     """Return the rate, from before the first message is written until the last one is read.
 
-    Not from the first one *read*, as between processes: the interpreter lets the writer run on for milliseconds before
-    the reader sees that one, and a queue without water marks would get all that for nothing.
+    Not from the first one *read*, as between processes: the interpreter lets the writer run on for
+    milliseconds before the reader sees that one.  For a queue without water marks this time would not count.
     """
     thread = threading.Thread(target=write)
     start = time.perf_counter()

@@ -117,10 +117,10 @@ def read(link: Connection, count: int, size: int) -> None:
 
 
 def write(path: Path, count: int, size: int, **options: Any) -> None:
-    """Send messages into a kernel that journals them, in batches of ``RUN`` under one of ``KEYS`` keys: commits are as large as they are in use.
+    """Send messages into a kernel that journals them, in batches of ``RUN`` under one of ``KEYS`` keys.
 
-    ``options`` are the journal's.  Every body is another, random digits in hexadecimal: of bodies that repeat, Parquet and
-    compressors would keep one.
+    So commits are as large as in real use.  ``options`` are the journal's.  Every body is different, with
+    random hexadecimal digits: Parquet and compressors would store equal bodies once.
     """
     digits = random.Random(size)
     keys = itertools.cycle([f"weather.{number}" for number in range(KEYS)])

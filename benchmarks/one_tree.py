@@ -1,11 +1,11 @@
 """The half of ``before_after`` that runs inside the tree that is measured.
 
-It is a program and not a module of its package, because an older tree does not have it: the driver starts this
-file with the interpreter of the tree's own environment, in the tree's folder.  So it may import nothing but the
-standard library before it knows where it is, and of the tree only what every version has had: the scenarios.
+It is a program and not a module of its package, because an older tree does not have it: the driver starts it
+with the interpreter of the tree's environment, in the tree's folder.  So it may import only the standard
+library before it knows where it is, and of the tree only what every version has: the scenarios.
 
-It says on its standard output which rows there are, then answers each line (the name of a scenario, a tab, the
-name of a side) with what one measurement found, as JSON.
+It writes the rows to its standard output.  Then it answers each line (the name of a scenario, a tab, the name
+of a side) with the result of one measurement, as JSON.
 """
 
 from __future__ import annotations

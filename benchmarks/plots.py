@@ -12,7 +12,7 @@ _OURS, _PEER, _MISS = "#2a6f97", "#b8b8b8", "#c1121f"
 
 
 def draw(rows: list[dict[str, Any]], folder: Path = FOLDER) -> list[str]:
-    """Write the plots; return their paths as the page next to the folder names them.  None without matplotlib."""
+    """Write the plots; return their paths for the page beside the folder.  Empty without matplotlib."""
     try:
         import matplotlib
     except ImportError:

@@ -130,8 +130,8 @@ def one_way(receiver: Role, sender: Role, *arguments: Any) -> Figures:
 def round_trip(echo: Role, asker: Role, *arguments: Any) -> Figures:
     """Run an echo and an asker; return the percentiles of what the asker measured.
 
-    Each has a processor of its own where there are two, as two machines would: whether the system happens to put both
-    on one makes a difference of three times and more, for every side alike.
+    Each has its own processor if there are two, as two computers would have: if the system puts both on one,
+    the result differs by a factor of three and more, for every side alike.
     """
     with Child(echo, *arguments, cpu=-1) as echoing:
         place = echoing.hear()
@@ -146,7 +146,7 @@ def percentiles(nanoseconds: list[int]) -> Figures:
 
 
 def time_calls(call: Callable[[], Any], count: int) -> list[int]:
-    """Call something again and again; return how many nanoseconds each call took, after ``WARM`` that do not count."""
+    """Call something ``count`` times, after ``WARM`` calls; return the nanoseconds of each counted call."""
     clock = time.perf_counter_ns
     for _ in range(WARM):
         call()

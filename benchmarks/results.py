@@ -96,7 +96,7 @@ def read(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def merge(old: list[dict[str, Any]], new: list[Result], order: list[str]) -> list[dict[str, Any]]:
-    """Put new rows in the place of old ones; rows of scenarios that we know come in their order, then the others."""
+    """Replace old rows by new ones.  Rows of known scenarios come first, in their order, then the others."""
     rows = {row["name"]: row for row in old}
     rows.update({result.name: asdict(result) for result in new})
     return sorted(

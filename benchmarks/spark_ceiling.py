@@ -1,4 +1,7 @@
-"""A source and a sink in Python that do as little as one can: what they take is what Spark itself needs for rows from and to Python."""
+"""A source and a sink in Python that do as little as possible.
+
+Their time is what Spark itself needs for rows from and to Python.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ _NEXT = "row"
 
 
 class OneBatch(DataSource):
-    """Each task reads one batch of the journal at ``path`` and hands it over again and again, ``rows`` in all; the sink throws rows away."""
+    """Each task reads one batch of the journal at ``path`` and yields it repeatedly, ``rows`` rows in all.
+
+    The sink drops its rows.
+    """
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""A Spark session in a process of its own, with a journal and the same rows as Parquet, and what is asked of both."""
+"""A Spark session in a separate process, with a journal and the same rows as Parquet, and queries of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.spark_ceiling import OneBatch
 
 SIZE = 100
 SMALL = 1000
-"""Rows of a commit in a second journal: as of a feed of 200,000 messages a second, of which 5 ms share a commit."""
+"""Rows of a commit in a second journal: a feed of 200,000 messages per second with a commit every 5 ms."""
 RANGE = 100_000
 """Rows of the range that is read."""
 FEW = "offset bigint, ts timestamp, key string, body binary"
@@ -42,7 +42,7 @@ COMPILED = (
     "stream_kernel",
     "one_batch_discarded",
 )
-"""Questions that are asked before anything is counted: while the JVM compiles, a query takes two to three times as long, on either side."""
+"""Queries that run before the measurement: while the JVM compiles, they take two to three times as long."""
 TIMES = 2
 
 
@@ -119,7 +119,7 @@ class Questions:
         return reader.option("rows", self.count) if source == OneBatch.name() else reader
 
     def _stream(self, reader: Any, sink: str, **options: str) -> dict[str, float]:
-        """How many rows a second micro-batches have; a query's start and end, about a second, are not counted."""
+        """Return the rows per second of micro-batches, without a query's start and end (about a second)."""
         checkpoint = tempfile.mkdtemp(dir=self.folder)
         writer = reader.load(self.journal).writeStream.format(sink).options(**options)
         writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
@@ -131,7 +131,10 @@ class Questions:
         return {"rate": rows / milliseconds * 1000}
 
     def latency(self) -> dict[str, float]:
-        """From sending into a kernel that journals until the row that a running query makes of it is in another journal."""
+        """Measure the time from sending a message until a running query has written it into another journal.
+
+        The message is sent into a kernel that journals it.
+        """
         from kernel import EnginePlan, Kernel, Plan, RoutePlan
 
         folder = Path(tempfile.mkdtemp(dir=self.folder))

@@ -1,4 +1,4 @@
-"""The other end of bridge.toml: listen, print what comes, confirm it.  Stop it with Ctrl-C."""
+"""The other end of bridge.toml: listen, print each message, confirm it.  Stop it with Ctrl-C."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class BareClient:
         return self.connection.receive_data(data, time.monotonic())
 
     def measure_deliveries(self, published: bytes, count: int) -> int:
-        """Write what publishes messages, and return of how many bytes the ``count`` deliveries are that come of it."""
+        """Write bytes that publish messages; return the number of bytes of the ``count`` deliveries."""
         self.socket.sendall(published)
         size = 0
         while count > 0:
@@ -74,10 +74,10 @@ class BareClient:
         return size
 
     def count(self) -> int:
-        """Read once what nobody looks at; return how many bytes came.
+        """Read once and drop the bytes; return their number.
 
-        They are all read into one buffer: a new one for each read is memory that is mapped and given back, and costs
-        the more, the less of it is filled.
+        All reads use one buffer: a new one for each read is memory that is mapped and returned each time,
+        however little of it is filled.
         """
         return self.socket.recv_into(_ROOM)
 

@@ -36,7 +36,10 @@ class Broker:
 
 @contextmanager
 def our_broker(spin: float = 0.0, cpu: int | None = None, **options: Any) -> Iterator[Broker]:
-    """Run ours for one measurement; ``spin`` is its poll thread's, ``cpu`` as for any child, ``options`` the engine's."""
+    """Run our broker for one measurement.
+
+    ``spin`` is an option of its poll thread, ``cpu`` that of a child process, ``options`` are the engine's.
+    """
     with Child(ours.broker, spin, options, cpu=cpu) as child:
         address = child.hear()
         yield Broker("kernel", address, child.pid)

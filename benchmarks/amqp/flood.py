@@ -1,6 +1,7 @@
-"""Floods: one process that publishes and consumes over bare connections, and takes next to no time for it.
+"""Floods: one process that publishes and consumes over bare connections, and needs very little time for it.
 
-Deliveries are counted by their bytes: all bodies have one size, and all consumer tags too, so that each takes as many.
+Deliveries are counted by their bytes: all bodies have the same size, and all consumer tags too, so that all
+deliveries have the same size.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def one_exchange(link: Connection, address: str, flow: Exchange, count: int) -> 
 
 
 def many_connections(link: Connection, address: str, connections: int, count: int) -> None:
-    """Have connections, each with a queue that it publishes to and consumes from, share a load; say the rate."""
+    """Divide a load among connections, each with a queue to publish to and consume from; send the rate."""
     floods = [_Flood(BareClient(address), f"flood-{at:06}") for at in range(connections)]
     each = max(IN_FLIGHT // BLOCK // connections, 1)
     link.send("ready")

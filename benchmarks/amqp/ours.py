@@ -1,4 +1,4 @@
-"""Our side: a broker in a process of its own, and publisher and consumer on our client engine and the native API."""
+"""Our side: a broker in a process; publisher and consumer with our client engine and the native API."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def publish(link: Connection, address: str, work: Work) -> None:
 
 
 def consume(link: Connection, address: str, work: Work) -> None:
-    """Receive all that has come in one call; with ``acks`` the broker hears of it when the next is asked for."""
+    """Receive all that has come in one call; with ``acks`` the next call acknowledges it."""
     options = {
         "queues": [{"name": work.queue, "durable": work.persistent, "auto_delete": True}],
         "consume": [{"queue": work.queue, "no_ack": not work.acks, "prefetch": work.prefetch}],

@@ -66,7 +66,10 @@ def openpgm(count: int, size: int, gap: int = 0) -> Command:
 
 
 def measure(command: Command, receivers: int = 1, loss: float = 0.0) -> Figures:
-    """Run a source and receivers; return the slowest receiver's rate, its latencies and the source's processor time."""
+    """Run a source and receivers.
+
+    Return the slowest receiver's rate, its latencies and the source's processor time.
+    """
     if not lan.possible():
         raise Unavailable("namespaces take root and iproute2")
     with Lan(1 + receivers) as network:

@@ -1,10 +1,12 @@
 """OpenPGM's side, through ctypes, as a program: the same as ``peers/libzmq_multicast.c``, without libzmq.
 
-``receive URL COUNT SIZE RATE`` and ``send URL COUNT SIZE RATE GAP``; RATE in bytes a second, GAP in nanoseconds.
+``receive URL COUNT SIZE RATE`` and ``send URL COUNT SIZE RATE GAP``; RATE in bytes per second, GAP in
+nanoseconds.
 
-OpenPGM knows packets only.  As many messages share one as libzmq puts there, in its framing, and they are joined once for all, not
-each time; a receiver counts those of a packet without taking them apart.  So Python is in the way by one call a packet, and
-what libzmq does with messages costs nothing here: that is in OpenPGM's favour.
+OpenPGM knows packets only.  A packet has as many messages as libzmq puts into one, in libzmq's framing.  It
+is made once and sent each time, and a receiver counts the messages of a packet without separating them.  So
+Python costs one call for each packet.  Libzmq's work on messages costs nothing here, which is in OpenPGM's
+favour.
 """
 
 from __future__ import annotations

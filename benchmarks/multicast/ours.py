@@ -1,6 +1,7 @@
 """The kernel's side, as a program: the same as ``peers/libzmq_multicast.c``, with an address of ours.
 
-``receive ADDRESS COUNT SIZE RATE`` and ``send ADDRESS COUNT SIZE RATE GAP``; RATE in bytes a second, GAP in nanoseconds.
+``receive ADDRESS COUNT SIZE RATE`` and ``send ADDRESS COUNT SIZE RATE GAP``; RATE in bytes per second, GAP in
+nanoseconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""C programs on libzmq (``libzmq_throughput.c``, ``libzmq_multicast.c``), compiled when they are first needed."""
+"""C programs with libzmq (``libzmq_throughput.c``, ``libzmq_multicast.c``), compiled at their first use."""
 
 from __future__ import annotations
 

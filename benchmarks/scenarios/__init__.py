@@ -1,4 +1,4 @@
-"""One file for each group of rows.  Every module in this folder with a ``SCENARIO`` is run by ``python -m benchmarks``."""
+"""One file for each group of rows.  ``python -m benchmarks`` runs every module with a ``SCENARIO``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One load shared by 1, 10, 100 and 1,000 connections, each with a queue that it publishes to and consumes from."""
+"""One load on 1, 10, 100 and 1,000 connections, each with a queue that it publishes to and consumes from."""
 
 from __future__ import annotations
 

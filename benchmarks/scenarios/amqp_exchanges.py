@@ -1,4 +1,4 @@
-"""What a delivery costs the broker, in processor time: to one, ten, a hundred queues; among ten and 10,000 bindings."""
+"""A broker's processor time for a delivery: to one, ten, a hundred queues; among ten and 10,000 bindings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _key(at: int, bindings: int) -> str:
 
 
 def look_up(link: Connection, bindings: int) -> None:
-    """Say how many nanoseconds of processor time it takes to find the queues for a key that was never seen before."""
+    """Send the nanoseconds of processor time that it takes to find the queues for a new key."""
     broker = Broker()
     vhost = broker.vhost("/")
     queue = vhost.declare_queue("queue", None, 0.0)

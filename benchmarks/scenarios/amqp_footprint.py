@@ -1,4 +1,4 @@
-"""How soon a broker accepts, and the memory that it takes: idle, for a connection, a queue, an idle consumer."""
+"""How soon a broker accepts connections, and its memory: idle, a connection, a queue, an idle consumer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""There and back through a broker: a bare client publishes to a queue that it consumes itself, one message at a time.
+"""Round trips through a broker: a bare client publishes a message to a queue and consumes it.
 
-The client has a processor of its own, and our broker another; RabbitMQ, which has a thread for each, may use all.  Ours is
-set for it with ``spin`` (kernel/threads/options.py), as in roundtrip_poll; what it does as it is by default is printed as well.
+The client has its own processor, and our broker another; RabbitMQ, which has a thread for each processor, may
+use all.  Ours runs with ``spin`` (kernel/threads/options.py), as in roundtrip_poll; its result without is
+printed too.
 """
 
 from __future__ import annotations

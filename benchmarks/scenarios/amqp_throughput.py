@@ -1,5 +1,7 @@
-"""From a publisher through a broker to a consumer, each in a process of its own: our client and those of others, on
-our broker and on RabbitMQ, 100 B a message."""
+"""From a publisher through a broker to a consumer, each in a separate process.
+
+Our client and those of others, on our broker and on RabbitMQ, 100 B a message.
+"""
 
 from __future__ import annotations
 
@@ -117,8 +119,9 @@ def _limit(measured: Measured, client: Client, mode: str) -> str:
     # Each of the two has a core at the most, and both together have all.
     most = ours / theirs * min(1 / max(publisher, consumer), _CORES / (publisher + consumer))
     return (
-        f"{client.name}, {mode}: {ours / theirs:.2f} times RabbitMQ; with ours its publisher takes {publisher:.0%} of a "
-        f"core and its consumer {consumer:.0%}: {most:.1f} times if a broker took no time."
+        f"{client.name}, {mode}: {ours / theirs:.2f} times RabbitMQ; with ours its publisher takes "
+        f"{publisher:.0%} of a core and its consumer {consumer:.0%}: "
+        f"{most:.1f} times if a broker took no time."
     )
 
 

@@ -1,7 +1,8 @@
 """Fan-out: what one delivery costs when a message goes to one, ten or a hundred subscribers.
 
-Publisher and subscribers live in one thread and take turns, so that a delivery's cost is all that is measured: no waiting,
-no sockets, no fight for the interpreter.  One call a message to send it, one a batch to receive.
+Publisher and subscribers run in one thread and take turns, so that only the cost of deliveries is measured:
+no waiting, no sockets, no competition for the interpreter.  A call sends one message; a call receives a
+batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Nothing to do: what a kernel with a listener, connections and a waiting application takes of the processor.
+"""Idle: the processor time of a kernel with a listener, connections and a waiting application.
 
-It should be nothing: no polling, no timers without a need.  Heartbeats are such a need; with the default of ten seconds
-at most a few fall into the time that is measured.
+It should be 0: no polling, and no timers that are not needed.  Heartbeats are needed; with the default of ten
+seconds at most a few fall into the time that is measured.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ SCENARIO = Scenario(
     rows=(
         Row(
             name="idle_cpu",
-            what=f"processor time of an idle kernel with {CONNECTIONS} connections, a listener and a waiting application",
+            what=f"processor time of an idle kernel with {CONNECTIONS} connections, a listener and a waiting "
+            "application",
             figure="cpu",
             unit="ms/s",
             bar="<= 0.001",

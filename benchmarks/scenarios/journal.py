@@ -1,4 +1,4 @@
-"""The journal: appending from a full pipe, what it costs the feed of a broker, replay, export; 100 B a message.
+"""The journal: appending from a full pipe, its cost for a broker's feed, replay, export; 100 B a message.
 
 Files lie in the folder for temporary files: its disk is measured, too.
 """

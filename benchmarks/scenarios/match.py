@@ -1,8 +1,8 @@
 """Routing by key: what it costs to find the one subscription of 10, or of 10,000, that a key matches.
 
-The rows look up every key once, so that the trie has to walk each time; half of the subscriptions are topic patterns with
-a wildcard, half are prefixes.  Flows repeat their keys, and the trie remembers: what that is worth is in the remarks, as is
-a whole route with the router ``by-key``.
+The rows look up every key once, so that the trie has to be walked each time.  Half of the subscriptions are
+topic patterns with a wildcard, half are prefixes.  Real feeds repeat their keys, and the trie caches the
+results: the remarks have the look-up of a repeated key, and a whole route with the router ``by-key``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""PGM over UDP, ours beside libzmq's epgm in C and OpenPGM through ctypes: limited to 4 Gbit/s, on a link without loss and with 1 %."""
+"""PGM over UDP, ours beside libzmq's epgm in C and OpenPGM through ctypes.
+
+The rate is limited to 4 Gbit/s; the link has no loss, or loses 1 %.
+"""
 
 from __future__ import annotations
 

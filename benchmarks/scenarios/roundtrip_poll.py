@@ -1,7 +1,7 @@
-"""There and back, 64 B, through poll threads on both sides; pyzmq likewise has a thread between caller and socket.
+"""Round trips of 64 B through poll threads on both sides; pyzmq has a thread between caller and socket, too.
 
-Ours are set for it with ``spin`` (kernel/threads/options.py): they go on looking for 60 us after work before they sleep.  What
-they do as they are by default is printed as well.
+Ours run with ``spin`` (kernel/threads/options.py): after work they poll for 60 us before they sleep.  Their
+result without it is printed too.
 """
 
 from __future__ import annotations

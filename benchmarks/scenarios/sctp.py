@@ -1,8 +1,10 @@
 """SCTP over UDP, ours beside usrsctp hosted the same way and aiortc's: messages a second, and round trips.
 
-Ours in both framings: ``backend`` puts many small messages into a user message, ``plain`` sends one for each, as the others do.
-Packets are probed to be as large as the engine allows by itself, and as an interface of 65,536 bytes takes them; the others' are smaller, and
-so what ours do with packets of 1,200 bytes is printed as well.  Round trips are made as in ``roundtrip_poll``: with ``spin``, and what the threads do as they are by default is printed as well.
+Ours with both framings: ``backend`` puts many small messages into a user message, ``plain`` sends one user
+message for each, as the others do.  Our packets are as large as probing finds, up to the engine's limit and
+the 65,536 bytes of the interface.  The others' are smaller, so the result of ours with packets of 1,200 bytes
+is printed too.  Round trips are made with ``spin``, as in ``roundtrip_poll``; the result without it is
+printed, too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """SCTP alone, both ends in one process and no network: messages a second, beside usrsctp, which is C.
 
-One way, one stream, batches of messages; packets are handed over as they are made, and time does not pass but for what timers need.
+One way, one stream, batches of messages.  Packets are passed on when they are made, and the clock is advanced
+only as timers need it.
 """
 
 from __future__ import annotations

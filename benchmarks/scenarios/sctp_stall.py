@@ -1,4 +1,7 @@
-"""Three feeds while the destination of a fourth takes nothing, over SCTP and over TCP: the trial of ``examples/stalled_stream``."""
+"""Three feeds while the destination of a fourth takes nothing, over SCTP and TCP.
+
+It runs ``examples/stalled_stream``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Spark over a journal, beside Spark's own scan of the same rows as Parquet (snappy); 100 B a message, all in one session."""
+"""Spark over a journal, beside Spark's own scan of the same rows as Parquet (snappy).
+
+Messages have 100 B; all runs in one session.
+"""
 
 from __future__ import annotations
 
@@ -83,10 +86,11 @@ def _remarks(measured: Measured) -> list[str]:
     if not spark or not arrow or not least or not parquet:
         return []
     return [
-        f"A Python source that only hands over one batch of all columns again and again, read once, takes {least:.2f} s for as many rows, "
-        f"{least / parquet:.2f} times as long as Parquet: but for noise, no source in Python is quicker.",
-        f"The same group-by by `kernel journal`, with pyarrow and without Spark, takes {arrow:.2f} s where Spark takes {spark:.2f} s: on "
-        "one machine it is the better tool for a quick question.",
+        "A Python source that only hands over one batch of all columns again and again, read once, takes "
+        f"{least:.2f} s for as many rows, {least / parquet:.2f} times as long as Parquet: "
+        "but for noise, no source in Python is quicker.",
+        f"The same group-by by `kernel journal`, with pyarrow and without Spark, takes {arrow:.2f} s where "
+        f"Spark takes {spark:.2f} s: on one machine it is the better tool for a quick question.",
     ]
 
 

@@ -1,4 +1,7 @@
-"""How long it takes to import the kernel, and to run one until it listens.  The peer is the aim; Python's own start is shown."""
+"""How long it takes to import the kernel, and to run one until it listens.
+
+The peer is the aim.  The start of Python alone is printed too.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""aiortc's SCTP, the one of WebRTC's data channels in Python: on a UDP socket of asyncio, without DTLS and ICE under it.
+"""aiortc's SCTP, that of WebRTC's data channels, in Python: on a UDP socket of asyncio, without DTLS and ICE.
 
-A data channel that is reliable and ordered, negotiated beforehand, filled as in aiortc's own example of a file's transfer.
+The data channel is reliable, ordered and negotiated beforehand; it is filled as in aiortc's example that
+sends a file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ BUFFER = 1 << 22
 
 
 class Wire(asyncio.DatagramProtocol):
-    """What an ``RTCSctpTransport`` takes for DTLS: datagrams to the peer, or to whom the first comes from, and back."""
+    """Takes the place of DTLS for an ``RTCSctpTransport``: sends and receives datagrams.
+
+    The peer is given, or it is the sender of the first datagram.
+    """
 
     state = "connected"
 

@@ -1,4 +1,4 @@
-"""usrsctp on a UDP socket (RFC 6951), in Python as our engine is: its calls through ctypes, and a loop of select around them."""
+"""usrsctp on a UDP socket (RFC 6951): its functions are called through ctypes, in a loop with ``select``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code under test: somebody's AMQP program, which knows nothing of kernels."""
+"""The code under test: an AMQP program that does not use the kernel."""
 
 from __future__ import annotations
 

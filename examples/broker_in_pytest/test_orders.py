@@ -1,4 +1,4 @@
-"""A test suite of yours: ``amqp_broker`` comes with messaging-kernel, there is nothing to configure.
+"""A test suite: the fixture ``amqp_broker`` is part of messaging-kernel and needs no configuration.
 
 pytest examples/broker_in_pytest
 """

@@ -1,4 +1,6 @@
-"""``make demo``: real AMQP clients, a broker, a bridge, a second kernel, Spark; ends with a table whose numbers have to agree.
+"""``make demo``: real AMQP clients, a broker, a bridge, a second kernel, Spark; at the end a table.
+
+The numbers in the table have to agree.
 
     publish_with_pika.py     ->  kernel run broker.toml  ->  consume_with_pika.py
     publish_with_aio_pika.py ->          |
@@ -222,8 +224,8 @@ class Demonstration:
         agree = agree and windows["delivered"] == kept == published and missing == twice == 0
         self.console.print(table)
         self.console.print(
-            f"Spark counted {windows['countries']} countries in {windows['windows']} windows of a second. The report: "
-            f"{self.folder / 'report' / 'index.html'}",
+            f"Spark counted {windows['countries']} countries in {windows['windows']} windows of a second. "
+            f"The report: {self.folder / 'report' / 'index.html'}",
             soft_wrap=True,
         )
         self.console.print("[green]the numbers agree" if agree else "[red]the numbers do not agree")

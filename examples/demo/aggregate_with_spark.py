@@ -14,7 +14,7 @@ from plugins.apis.spark.running import run_until_stopped
 counted = WindowOptions(
     by="if(exchange = 'feed', split_part(key, '.', 2), null)",  # airport.cz.lkpr: the country
     width=1.0,
-    late=0.0,  # a journal's times never go back, so that nothing is late
+    late=0.0,  # times in a journal never decrease, so that no message is late
     exchange="results",
     prefix="country",
 )

@@ -1,4 +1,4 @@
-"""Receives what Spark has counted, and publishes a tick now and then: a window is over when something later is there."""
+"""Receives Spark's counts.  It also publishes ticks: a window ends when a later message is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumes the whole feed from the broker, as pika's tutorials show: an exclusive queue, bound to everything."""
+"""Consumes the whole feed from the broker, as in pika's tutorials: an exclusive queue, bound with ``#``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The feed of the demonstration: every airport that the ``airportsdata`` package knows, some 28,000 records."""
+"""The feed of the demonstration: all airports of the package ``airportsdata``, some 28,000 records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def encode(number: int, record: dict[str, str]) -> bytes:
 
 
 class Arrivals:
-    """What one receiver saw: how many, which of them twice, and how long they took."""
+    """The messages of one receiver: their number, duplicates, and latencies."""
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()

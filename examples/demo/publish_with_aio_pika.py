@@ -1,4 +1,4 @@
-"""Publishes its half of the feed, as aio-pika's tutorials show: a robust connection, a topic exchange."""
+"""Publishes half of the feed, as in aio-pika's tutorials: a robust connection, a topic exchange."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from examples.demo.feed import encode, records, say
 
 
 async def main() -> None:
-    """Connect, publish, hang up."""
+    """Connect, publish, and close the connection."""
     connection = await aio_pika.connect_robust(f"amqp://guest:guest@127.0.0.1:{os.environ['AMQP_PORT']}/")
     published = 0
     async with connection:

@@ -1,4 +1,4 @@
-"""Publishes its half of the feed, as pika's tutorials show: a blocking connection, a topic exchange, confirms."""
+"""Publishes half of the feed, as in pika's tutorials: a blocking connection, a topic exchange, confirms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second kernel: takes the feed over the backend protocol, far from any AMQP."""
+"""The second kernel: receives the feed over the backend protocol.  It has no AMQP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receive orders until one says "end"; each is confirmed once it has been dealt with, not before."""
+"""Receive orders until one says "end"; each is confirmed after it has been processed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Send orders, and leave only when the receiver has confirmed every one of them.
+"""Send orders, and end only when the receiver has confirmed every one of them.
 
-It may be started before the receiver: the dialling engine tries again until somebody listens, and after a lost
-connection it sends again what was not confirmed.
+It may be started before the receiver: the dialling engine tries again until it is accepted.  After a lost
+connection it sends again all messages that were not confirmed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A journal as a stream: what is an error goes into a journal of its own, each message exactly once.
+"""A journal as a stream: messages about errors are copied into a second journal, each exactly once.
 
 python examples/spark/copy_errors.py JOURNAL ERRORS CHECKPOINT
 """

@@ -2,8 +2,8 @@
 
     python examples/stalled_stream/main.py [PLOT.svg]
 
-Over TCP all four wait, for it is one queue.  Over SCTP each has a stream of its own, and three of them notice nothing.  The two topologies
-differ in their addresses alone.
+Over TCP all four wait, because a TCP connection is one queue.  Over SCTP each feed has its own stream, and
+the three others are not delayed.  The two topologies differ only in their addresses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernel import EnginePlan, Kernel, Plan, RoutePlan, WaterMarks
 from kernel.contracts.errors import KernelError, WouldBlock
 
 PHASE = float(os.environ.get("PHASE", "2.0"))
-"""Seconds without, with, and again without a stall."""
+"""Seconds of each of three phases: without, with, and again without a stall."""
 INTERVAL = 0.005
 HEALTHY = ("1", "2", "3")
 STAMP = struct.Struct("d")
@@ -65,7 +65,7 @@ class Trial:
         self._here.start()
 
     def run(self) -> Points:
-        """Let messages flow for three phases; return what the healthy feeds met with."""
+        """Send messages for three phases; return the times of the healthy feeds."""
         self._started = monotonic() + 0.5
         self._over = self._started + 3 * PHASE
         jobs: list[Callable[[], None]] = [self._send_large, self._take_large]
@@ -155,7 +155,8 @@ def main() -> None:
     for name, points in found.items():
         without, stalled = p99(points, 0.2 * PHASE, PHASE), p99(points, PHASE, 2 * PHASE)
         print(
-            f"{name:5} unstalled {without:9.2f}  while one stalls {stalled:9.2f}  ratio {stalled / without:9.2f}"
+            f"{name:5} unstalled {without:9.2f}  while one stalls {stalled:9.2f}  "
+            f"ratio {stalled / without:9.2f}"
         )
     if len(sys.argv) > 1:
         plot(found, sys.argv[1])

@@ -1,4 +1,4 @@
-"""A trio application that is its own messaging thread: one task sends through TCP, another receives."""
+"""A trio application whose only thread hosts the engines: one task sends through TCP, another receives."""
 
 from __future__ import annotations
 

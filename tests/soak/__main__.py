@@ -1,7 +1,7 @@
-"""`make soak`: real clients on one broker for as long as one likes; every message accounted for, memory looked at.
+"""`make soak`: real clients on one broker for a given time; it counts every message and watches the memory.
 
-Each pair of a publisher and a consumer is a process of its own.  Publishers are held to a rate, so that the
-machine is not the limit; a visitor comes and goes all the time, and leaves rudely every other time.
+Each pair of a publisher and a consumer is a separate process.  Publishers send at a fixed rate, so that the
+computer is not the limit.  A visitor connects and leaves all the time, every other time without a close.
 """
 
 from __future__ import annotations

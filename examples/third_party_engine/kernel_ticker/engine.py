@@ -1,4 +1,4 @@
-"""A ticker: passive like every engine; the thread that hosts it calls it when its timer is due or a pipe has news."""
+"""A ticker.  As all engines it is passive: its thread calls it when its timer is due or a message has come."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Matchers of the exchange type: weighted rendezvous hashing.
 
 Each destination draws a number in (0, 1) from a hash of its name and the message's subject; the largest
-``weight / -ln(number)`` wins.  Destinations win in proportion to their weights, and since each draws for itself,
-one that comes or goes changes the winner only where it wins (Thaler and Ravishankar 1998; Schindelhauer and
-Schomaker 2005 for the weights).
+``weight / -ln(number)`` wins.  Destinations win in proportion to their weights.  Each draws independently, so
+one that comes or goes changes the winner only of the messages that it wins (Thaler and Ravishankar 1998;
+Schindelhauer and Schomaker 2005 for the weights).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class KeyHash:
             raise PreconditionFailed("The binding key must be greater than 0")
 
     def add(self, binding: Binding) -> None:
-        """Take a binding.  A destination that is bound several times has the weight of the first binding that it has."""
+        """Add a binding.  A destination that is bound several times has the weight of its first binding."""
         self._bindings.setdefault(binding.destination, {})[binding] = int(binding.key)
 
     def remove(self, binding: Binding) -> None:

@@ -1,7 +1,7 @@
 """Client: one beanstalk connection on the broker.  Everything here is in the broker's thread.
 
-A command is done when the one before it has been answered.  Two may have to wait: ``put`` for the broker's confirmation,
-``reserve`` for a job.  Meanwhile the commands behind them stay in the reader.
+A command is processed when the one before it has been answered.  Two commands may have to wait: ``put`` for
+the broker's confirmation, ``reserve`` for a job.  Meanwhile the commands after them stay in the reader.
 """
 
 from __future__ import annotations

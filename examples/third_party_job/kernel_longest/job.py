@@ -1,4 +1,4 @@
-"""From a feed to a report."""
+"""The job: makes a report of a feed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The server's side of one NATS connection.  Sans-I/O: no socket, no clock, nothing but bytes in and bytes out.
+"""The server's side of one NATS connection.  Sans-I/O: no socket, no clock, only bytes in and bytes out.
 
-https://docs.nats.io/reference/reference-protocols/nats-protocol describes the commands.  NATS core confirms nothing: what
-was written to the wire counts as delivered.
+https://docs.nats.io/reference/reference-protocols/nats-protocol describes the commands.  NATS core confirms
+nothing: a message that was written to the wire counts as delivered.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Connect(msgspec.Struct, kw_only=True):
 class NatsConnection:
     """``kernel.contracts.protocol.StreamProtocol`` for NATS.
 
-    Also ``Told`` (INFO has addresses), ``UpgradesToTls``, ``Authenticating``, ``Named`` (for ``echo``), ``Answering`` ("no
-    responders"), ``ToldOfSubscriptions`` (for PONG) and ``Refusing`` (keys that are no subjects).
+    Also ``Told`` (INFO has addresses), ``UpgradesToTls``, ``Authenticating``, ``Named`` (for ``echo``),
+    ``Answering`` ("no responders"), ``ToldOfSubscriptions`` (for PONG) and ``Refusing`` (keys that are no
+    subjects).
     """
 
     peer_name = ""
@@ -369,7 +370,7 @@ class NatsConnection:
             self._ping_due = now + self._options.ping_interval
             self._out.append(b"PING\r\n")
 
-    # ------------------------------------------------------------------ what NATS core does not have, and the end
+    # ------------------------------------------------------------------ not in NATS core, and the end
 
     def confirm(self, count: int) -> None:
         """The client is not told."""

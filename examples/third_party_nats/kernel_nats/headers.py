@@ -1,4 +1,7 @@
-"""Headers: ``NATS/1.0``, lines of names and values, an empty line.  Here they are a dict of strings, or of lists of strings."""
+"""Headers: ``NATS/1.0``, lines of names and values, an empty line.
+
+In a message they are a dict of strings, or of lists of strings.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ NO_RESPONDERS = VERSION + b" 503\r\n\r\n"
 
 
 def decode(block: bytes) -> dict[str, Any]:
-    """Return what is in a block; ``ValueError`` for what is none.  A name that repeats has a list of values."""
+    """Return the headers of a block.  A name that repeats has a list of values.
+
+    Raises ``ValueError`` if it is not a block of headers.
+    """
     version, *lines = block.decode().split("\r\n")
     if not version.startswith("NATS/1.0") or lines[-2:] != ["", ""]:
         raise ValueError("no header block")
@@ -31,10 +37,11 @@ def decode(block: bytes) -> dict[str, Any]:
 
 
 def encode(headers: Mapping[str, Any]) -> bytes:
-    """Return a block; empty if no header can be said.
+    """Return a block; empty if no header can be expressed in NATS.
 
-    Text, numbers and lists of these can.  The rest, which comes from other protocols, is left out, and so is what would end a
-    line: nobody is to put a second header, or a message, into the value of a header.
+    Text, numbers and lists of these can.  Other values, which come from other protocols, are left out.  So
+    are values that would end a line: with them somebody could put a second header, or a message, into the
+    value of a header.
     """
     lines = []
     for name, values in headers.items():

@@ -24,7 +24,7 @@ class Subscription:
 
 
 class Interest:
-    """Subscriptions of one client with the same subject and the same queue group: one subscription at the routes."""
+    """One client's subscriptions with the same subject and queue group: one subscription at the routes."""
 
     __slots__ = ("group", "next", "pattern", "subscriptions")
 
@@ -47,13 +47,16 @@ class Interests:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
-        """What the routes have to be told: (``subscribe`` or ``unsubscribe``, pattern).  Whoever tells them clears it."""
+        """Calls to make at the routes: (``subscribe`` or ``unsubscribe``, pattern).  The caller clears it."""
         self._by_sid: dict[bytes, Subscription] = {}
         self._by_pattern: dict[str, Interest] = {}
         self._trie: KeyTrie[Interest] = KeyTrie()
 
     def subscribe(self, sid: bytes, subject: str, group: str) -> None:
-        """The client wants messages; ``ValueError`` for a subject or a group that cannot be.  A known sid changes nothing."""
+        """Add a subscription of the client.  A known sid changes nothing.
+
+        Raises ``ValueError`` for an invalid subject or group.
+        """
         pattern = pattern_of(subject)
         marked = in_group(pattern, group) if group else ""
         if sid in self._by_sid:
@@ -104,7 +107,7 @@ class Interests:
             yield member.sid, self._count(member, batch.slice(at, at + 1))
 
     def _count(self, subscription: Subscription, batch: Batch) -> Batch:
-        """Return what a subscription still gets of a batch, and remove it with the last message that it gets."""
+        """Return the part of a batch within a subscription's limit; remove the subscription at its limit."""
         limit = subscription.limit
         if limit is not None and subscription.delivered + len(batch) >= limit:
             batch = batch.slice(0, limit - subscription.delivered)

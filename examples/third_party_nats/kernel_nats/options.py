@@ -14,7 +14,8 @@ class NatsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The server's side of NATS core."""
 
     tls: bool = False
-    """Whether clients have to begin TLS after INFO (``tls_required``), with the certificate of the engine's ``tls`` options."""
+    """Whether clients have to begin TLS after INFO (``tls_required``); the engine's ``tls`` options have the
+    certificate."""
     users: dict[str, str] = {}
     """Passwords by the names of users."""
     token: str = ""

@@ -1,7 +1,7 @@
 """Subjects of NATS and patterns of routes.
 
-Both are words with dots between them, and ``*`` is one word in both.  ``>`` at the end of a subject is one word or more,
-which routes write ``*.#``.
+Both are words with dots between them, and ``*`` is one word in both.  ``>`` at the end of a subject is one
+word or more; the pattern for it is ``*.#``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ def is_subject(text: str) -> bool:
 
 
 def pattern_of(subject: str) -> str:
-    """Return the pattern of a subscription; ``ValueError`` for a subject that is none.
+    """Return the pattern of a subscription.  Raises ``ValueError`` if the subject is invalid.
 
-    Routes could not tell the word ``#`` from their own wildcard, nor the beginnings ``group:`` and ``prefix:`` from their
-    own marks; such subjects are refused, though NATS has them.
+    In a pattern ``#`` is a wildcard, and ``group:`` and ``prefix:`` at its beginning have a meaning.  So such
+    subjects are refused, though NATS allows them.
     """
     words = subject.split(".")
     if not is_subject(subject) or "" in words or ">" in words[:-1]:

@@ -1,4 +1,4 @@
-"""A client's side of the protocol, as much as the checks of ``kernel.testing`` need: it publishes and answers PING."""
+"""The client's side of the protocol, for the checks of ``kernel.testing``: it publishes and answers PING."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_client_hears_itself_unless_it_says_otherwise(serve: Serve) -> None:
 
 
 def test_a_queue_group_gets_each_message_once(serve: Serve) -> None:
-    """Also where one of its clients has several members, another group, and a subscription without a group."""
+    """Even if one of its clients has several members, another group, and a subscription without a group."""
     messages = 60
 
     async def use(*clients: Any) -> None:

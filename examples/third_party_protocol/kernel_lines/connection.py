@@ -1,7 +1,8 @@
 """A conversation in lines.  Sans-I/O: no socket, no clock, nothing but bytes in and bytes out.
 
-Lines end with a newline; a carriage return before it is not part of the message.  Both sides are alike, there is no
-handshake, no envelope and no confirmation: what was written to the wire counts as delivered.
+Lines end with a newline; a carriage return before it is not part of the message.  Both sides are the same.
+There is no handshake, no envelope and no confirmation: a message that was written to the wire counts as
+delivered.
 """
 
 from __future__ import annotations

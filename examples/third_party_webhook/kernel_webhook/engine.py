@@ -1,7 +1,8 @@
-"""A web hook: takes messages from its routes, posts them, and confirms or refuses each as the server has answered.
+"""A web hook: takes messages from its routes, posts them, and confirms or refuses each as the server answers.
 
-A message is confirmed when the server has answered 2xx, so nothing is lost while the server is away: what is not answered stays
-taken and unconfirmed, and is posted again.  A message may thus arrive twice, as with each engine that confirms.
+A message is confirmed when the server has answered 2xx.  Without an answer it stays unconfirmed and is posted
+again, so that no message is lost while the server is away.  A message may arrive twice, as with each engine
+that confirms.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class WebhookOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     batch: Annotated[int, msgspec.Meta(ge=1)] = 100
     """How many messages are taken from the routes at a time, and confirmed together."""
     retry: BackoffOptions = BackoffOptions()
-    """How attempts are spaced while the server does not answer, or answers that it cannot take messages now."""
+    """The waits between attempts while the server does not answer, or cannot accept messages."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)

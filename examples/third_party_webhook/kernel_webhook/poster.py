@@ -1,4 +1,4 @@
-"""The HTTP client: a connection that is kept, used by one thread at a time.  It waits, so it runs in a worker thread."""
+"""The HTTP client: a persistent connection.  It blocks, so it runs in a worker thread, one at a time."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Poster:
         self._posting = threading.Lock()
 
     def post(self, messages: Sequence[Message]) -> tuple[list[str | None], str]:
-        """Post messages until the server takes no more; return what became of them, and why it ended.
+        """Post messages until the server accepts no more; return the results, and why it ended.
 
-        For each message that the server has answered for: None if it has taken it, else why it never will.  The reason is empty
-        if that is all of them.
+        The result of an answered message is None if the server has accepted it, else the reason of the
+        refusal.  The second value is empty if all messages were answered.
         """
         with self._posting:
             answer = self._post_all(messages)

@@ -1,4 +1,7 @@
-"""A web hook and an HTTP server on the loopback interface.  The plugin is registered by hand, so that it need not be installed."""
+"""A web hook and an HTTP server on the loopback interface.
+
+The plugin is registered by hand, so that it need not be installed.
+"""
 
 from __future__ import annotations
 
