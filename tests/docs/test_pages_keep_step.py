@@ -63,7 +63,7 @@ def _as_written(field: msgspec.structs.FieldInfo) -> str:
 
 
 def test_the_errors_on_the_page_are_the_errors_that_there_are() -> None:
-    table = _section("native_api.md", "## When things go wrong")
+    table = _section("native_api.md", "## Errors")
     names = set(re.findall(r"`([A-Z]\w+)`", table)) - {"KernelError"}
     assert {name for name in names if not issubclass(getattr(errors, name, int), errors.KernelError)} == set()
 

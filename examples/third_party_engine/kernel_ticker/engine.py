@@ -1,4 +1,4 @@
-"""A ticker.  As all engines it is passive: its thread calls it when its timer is due or a message has come."""
+"""A ticker.  It is passive, as all engines: its thread calls it when its timer is due or a message comes."""
 
 from __future__ import annotations
 
