@@ -71,14 +71,14 @@ class Kernel:
         plan = plan or Plan()
         self.registry: PluginRegistry = registry or PluginRegistry.load()
         self._check(plan)
-        self.dispatcher: Dispatcher = Dispatcher()
+        self._dispatcher: Dispatcher = Dispatcher()
         self.events: list[Callable[[EngineEvent], Any]] = []
         """Callbacks for events of engines (connected, failed, retrying ...).  Called in the engines'
         threads."""
         self._parts = Parts(
             plan,
             self.registry,
-            self.dispatcher,
+            self._dispatcher,
             self._report,
             SystemForEngines(self, self._threads),
             self._running,
@@ -180,7 +180,7 @@ class Kernel:
         self._parts.close_sockets()
         for api in self._apis:
             api.dispose()
-        self.dispatcher.dispose()
+        self._dispatcher.dispose()
         self._apis.clear()
         self._state = "closed"
         return True
@@ -244,7 +244,7 @@ class Kernel:
         threads = self._threads()
         # Only pipes to engines count.  Those to applications are not read any more: their APIs are closed.
         homes = {thread.number for thread in threads}
-        for _, reader, _, pipe in self.dispatcher.pipes():
+        for _, reader, _, pipe in self._dispatcher.pipes():
             if reader in homes and pipe.more():
                 return False
         # What engines took from their pipes, and have not handed to their sockets or disks yet.
@@ -335,8 +335,8 @@ class Kernel:
         setup = ApiSetup(
             name=name,
             options=msgspec.convert(merged, kind.options),
-            join=partial(CallerThread, self.dispatcher, name),
-            rendezvous=self.dispatcher.rendezvous,
+            join=partial(CallerThread, self._dispatcher, name),
+            rendezvous=self._dispatcher.rendezvous,
             make_protocol=self.registry.protocol_maker(),
         )
         opened = kind.create(setup)
@@ -442,7 +442,7 @@ class Kernel:
 
         Any thread.
         """
-        return gather(self.dispatcher, self._parts.threads)
+        return gather(self._dispatcher, self._parts.threads)
 
     def inspect(self, what: str, timeout: float = 2.0) -> Inspection:
         """Ask every engine for its rows of a table: ``queues``, ``connections`` ...

@@ -218,7 +218,7 @@ def test_storms_of_connections_leave_nothing_behind(server: Server, count: int) 
         thread.join()
     assert (server.statistics()["accepted"], server.statistics()["connections"]) == (connections, 0)
     assert got == said
-    assert sum(row[0] for row in server.kernel.dispatcher.matrix()) <= 1
+    assert sum(row[0] for row in server.kernel.statistics().matrix) <= 1
     late = server.connect()
     late.sendall(b"\x04late")
     assert server.app.receive(60) == b"late"
@@ -316,7 +316,7 @@ def test_a_subscriber_that_never_reads_does_not_hold_up_the_others(kernel_factor
     host, _, port = kernel.address_of("net").partition(":")
     stuck, reader = (socket.create_connection((host, int(port)), 60) for _ in range(2))
     app = kernel.open("app")
-    while len(kernel.dispatcher.pipes()) < 2:  # both are taken for old peers after a moment
+    while len(kernel.statistics().pipes) < 2:  # both are taken for old peers after a moment
         try:
             app.receive(0.02)
         except TimedOut:

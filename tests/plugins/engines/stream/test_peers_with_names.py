@@ -174,7 +174,7 @@ def test_a_peer_that_is_let_in_has_a_port_of_its_name_and_options(
         assert _read_line(anna) == b"welcome\n"
         message = app.receive_message(timeout=TIMEOUT)
         assert message.body == b"hello"
-        assert [port.name for port in kernel.dispatcher.ports() if port.group == "net"] == ["net/anna"]
+        assert "app > net/anna" in [pipe.name for pipe in kernel.statistics().pipes]
         app.send(b"for anna", key="anna.x", timeout=TIMEOUT)  # by what her options subscribe to
         assert _read_line(anna) == b"for anna\n"
         (login,) = asked
@@ -199,7 +199,7 @@ def test_a_peer_that_is_refused_is_told_and_nothing_of_it_is_passed_on(
 def test_a_peer_that_leaves_before_the_decision_leaves_nothing_behind(kernel: Kernel, events: Events) -> None:
     _knock(kernel, b"anna right\n").close()
     events.wait("disconnected")
-    assert not [port for port in kernel.dispatcher.ports() if port.group == "net"]
+    assert not [port for port in kernel.statistics().ports if port.name == "net"]
 
 
 def test_without_somebody_who_decides_nobody_is_let_in(kernel_factory: KernelFactory) -> None:
