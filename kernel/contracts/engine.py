@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class PortOwner(Interface):
-    """What a port calls, always in the port's thread.  The methods must not wait or raise."""
+    """What a port calls, always in the port's thread.  The methods must not wait.
+
+    What one of them raises ends the engine, as a failure of ``Engine.run`` does.
+    """
 
     def on_output(self) -> None:
         """There is something in the pipes: call ``port.take`` until it returns nothing.
@@ -285,8 +288,10 @@ class Host(Interface):
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
         """Open one more port of this engine.  Its routes are in place when this returns.
 
-        Routers of the routes that lead here get ``options``.  ``subscriptions`` is a list of patterns;
-        ``port_group`` (a ``PortGroup``) says that this port and others are one destination.
+        Routers of the routes that lead here get ``options``.  The kernel knows three of them:
+        ``subscriptions`` is a list of patterns; ``port_group`` (a ``PortGroup``) says that this port and
+        others are one destination; ``echo``, if it is False, keeps what was sent here from coming back by a
+        route with ``echo = true``.
         """
         ...
 
@@ -320,12 +325,28 @@ class Engine(Interface):
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Run until cancelled.  Call ``task_status.started(address)`` when the engine is usable.
 
-        When this returns or raises, the supervisor applies the engine's restart policy.
+        When this raises, the supervisor makes a new engine after a wait, which doubles with each failure.
+        When it returns, the engine has ended, and no new one is made.
         """
         ...
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters, by the standard names (``messages_in``, ``bytes_out`` ...).  Any thread."""
+        """Return the counters, by the standard names (``messages_in``, ``bytes_out`` ...).  Any thread.
+
+        docs/figures.md has the names.
+        """
+        ...
+
+
+class Lingering(Interface):
+    """Optional for an engine that writes to somewhere: say whether something is unwritten."""
+
+    def pending(self) -> bool:
+        """Return whether something that was taken from the pipes is not written yet.  Any thread.
+
+        A kernel that closes, and a call that removes the engine, wait until this is False, for a limited
+        time.
+        """
         ...
 
 

@@ -44,11 +44,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProtocolKind(Kind, frozen=True, kw_only=True):
-    """A sans-I/O protocol."""
+    """A sans-I/O protocol over a stream of bytes (``kernel.contracts.protocol.StreamProtocol``)."""
 
     create: Callable[[Any, Side], Any]
     """``create(options, side)`` makes the protocol object of one conversation."""
-    carries: Literal["stream", "datagram"] = "stream"
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,8 @@ this distribution):
    not fit.
 
 An encoder that refuses does so before any byte of the message is sent.  So the message can become a dead
-letter, and the connection goes on.  Names that are not in this table belong to single protocols: other
+letter, and the connection goes on.  (A ``StreamProtocol`` catches the exception of its encoder and reports a
+``Refusal``; see ``send_batches``.)  Names that are not in this table belong to single protocols: other
 protocols carry them or drop them, and must not fail because of them.
 """
 

@@ -293,7 +293,12 @@ class StreamProtocol(Interface):
         ...
 
     def send_batches(self, batches: Sequence[Batch], now: float) -> None:
-        """Queue batches for sending.  The bytes are fetched with ``data_to_send``."""
+        """Queue batches for sending.  The bytes are fetched with ``data_to_send``.
+
+        Called only after ``ready_to_send`` was true; otherwise it raises ``LocalProtocolError``.  Do not
+        raise for a message that the protocol cannot carry: put it into ``refused`` (``Refusing``).  What this
+        method raises ends the engine, with all its connections.
+        """
         ...
 
     def data_to_send(self) -> list[Buffer]:
@@ -303,8 +308,9 @@ class StreamProtocol(Interface):
     def ready_to_send(self) -> bool:
         """Return whether ``send_batches`` may be called: the handshake is over and the peer takes messages.
 
-        The host asks before each batch, after input and after a deadline.  It opens the port at the first
-        True.  A protocol may return False later: messages then wait in the pipes.
+        The host asks before each batch, after input, after a deadline, and after ``decide`` and
+        ``tls_started``.  It opens the port at the first True.  A protocol may return False later: messages
+        then wait in the pipes.
         """
         ...
 
@@ -324,26 +330,37 @@ class StreamProtocol(Interface):
     def confirm(self, count: int) -> None:
         """Tell the peer that all destinations have confirmed the first ``count`` messages received here.
 
-        ``count`` is cumulative since the beginning of the conversation.  A protocol without confirmations
-        ignores it.
+        ``count`` is cumulative since the beginning of the conversation.  If no route confirms, this is called
+        as soon as the messages were passed to the routes.  ``data_to_send`` may then have an answer.  A
+        protocol without confirmations ignores it.
         """
         ...
 
     def want_confirm(self) -> None:
-        """Ask the peer for confirmations, if the protocol has to: a source here waits for them."""
+        """Ask the peer for confirmations, if the protocol has to: a source here waits for them.
+
+        Called at most once in a conversation, just before ``send_batches`` of the first messages for which a
+        source waits.
+        """
         ...
 
     def confirmed(self) -> int | None:
         """Return how many of the messages sent in this conversation the peer has confirmed.
 
-        None: the peer does not confirm.  Then a message counts as confirmed when its bytes are with the
-        operating system.
+        Cumulative.  None: the peer does not confirm.  Then a message counts as confirmed when its bytes are
+        with the operating system.  The host asks after input, after a deadline, and when all bytes were
+        written.
         """
         ...
 
     subscriptions: list[tuple[str, str]]
-    """What the peer has asked for: (``subscribe`` or ``unsubscribe``, pattern).  The host empties the
-    list."""
+    """What the peer has asked for: (``subscribe`` or ``unsubscribe``, pattern).  The host empties the list
+    once the port is open.  Always empty in a protocol without subscriptions.
+
+    Patterns are spelled as routes spell them (``kernel.contracts.key_trie``, ``kernel.contracts.groups``).
+    There ``group:`` and ``prefix:`` at the beginning have a meaning.  A protocol in which they are plain text
+    has to convert or refuse a peer's pattern that begins so.
+    """
 
     def close(self, reason: str, now: float) -> None:
         """End the conversation in good order.  ``data_to_send`` then has the last bytes for the peer."""

@@ -28,6 +28,10 @@ class Router(Interface):
     """Chooses pipes for each batch, in the writing thread.  It must not wait, and must not change messages.
 
     What a router raises counts as a failure of the engine that the route begins at.
+
+    The kind of a router (``RouterKind``) says two more things: whether each message goes to one pipe only
+    (``one_of_many``), and whether the router looks at messages (``by_content``).  A route goes by them when a
+    pipe is full and when a destination leaves, so they have to be right.
     """
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:

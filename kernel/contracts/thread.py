@@ -62,7 +62,7 @@ class EngineStatus(Interface):
         ...
 
     def came_up(self) -> bool:
-        """Return whether it is running, or has ended without a failure."""
+        """Return whether it is running, or has run and ended by itself, as a replay does."""
         ...
 
 
