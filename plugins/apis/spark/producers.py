@@ -5,10 +5,11 @@ The file is ``producers/PRODUCER.json`` in the folder in which rows are staged.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
+
+from kernel.hosting.appending import replace_file
 
 _FOLDER = "producers"
 
@@ -42,20 +43,7 @@ def note(folder: Path, producer: str, epoch: Epoch) -> None:
     """Replace a producer's file, atomically and synchronised: it survives a power failure."""
     path = _path(folder, producer)
     path.parent.mkdir(exist_ok=True)
-    # The contents have to be on the disk before the name is: after a power failure the file could be empty
-    # otherwise, and the epoch would be published again.
-    written = path.with_name(f".{path.name}.new")
-    with written.open("wb") as file:
-        file.write(msgspec.json.encode(epoch))
-        file.flush()
-        os.fsync(file.fileno())
-    written.replace(path)
-    # The new name is an entry of the directory, which is synchronised separately.
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(path, msgspec.json.encode(epoch), mode=0o644)
 
 
 def forget_producer(folder: Path, producer: str) -> None:

@@ -6,7 +6,6 @@ definitions, and is imported at the next start.  Of two definitions of the same 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from kernel.contracts.errors import KernelError
-from kernel.hosting.disk import sync_data, sync_directory
+from kernel.hosting.appending import replace_file
 from plugins.engines.broker.host.definition_forms import (
     Definitions,
     PermissionDefinition,
@@ -63,17 +62,8 @@ class UsersFile:
             self._write(msgspec.json.format(msgspec.json.encode(merged)))
 
     def _write(self, text: bytes) -> None:
-        """Write a new file and rename it: after a crash there is either the old file or the new one."""
-        new = self._path.with_suffix(".new")
-        new.unlink(missing_ok=True)
         # The file has password hashes, so only its owner may read it.
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text)
-            file.flush()
-            sync_data(file.fileno())
-        new.rename(self._path)
-        sync_directory(self._path.parent)
+        replace_file(self._path, text, mode=0o600)
 
 
 def _merged(old: Iterable[_Named], new: Iterable[_Named], key: Callable[[_Named], object]) -> list[_Named]:

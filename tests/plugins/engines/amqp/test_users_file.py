@@ -91,7 +91,7 @@ def test_without_a_data_directory_nothing_is_written(
 
 def test_a_disk_that_fails_is_told(serve: Serve, tmp_path: Path) -> None:
     server = serve(data_dir=str(tmp_path))
-    (tmp_path / "users.new").mkdir()
+    (tmp_path / f".{USERS_FILE}.new").mkdir()
     (complaint,) = operate(server, EVE)["complaints"]
     assert complaint.startswith("users and virtual hosts will not outlive this broker: ")
 
@@ -110,7 +110,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
     def fail(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("plugins.engines.broker.host.users_file.sync_data", fail)
+    monkeypatch.setattr("kernel.hosting.appending.Disk.sync", fail)
     with pytest.raises(OSError, match="no space"):
         kept.add(Definitions(vhosts=[VhostDefinition("v")]))
     assert (tmp_path / USERS_FILE).read_bytes() == before
