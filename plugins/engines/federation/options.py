@@ -18,8 +18,8 @@ class FederationOptions(ConnectOptions, frozen=True, kw_only=True, forbid_unknow
     """
 
     broker: str
-    """The engine of kind ``amqp`` that is downstream; it needs a ``cluster_name``.  Its ``vhost`` is the one
-    that is federated."""
+    """The engine of kind ``amqp`` or ``broker`` that is downstream; it needs a ``cluster_name``.  Its
+    ``vhost`` is the one that is federated."""
     exchanges: tuple[str, ...] = ()
     """Exchanges that receive what is published to the exchanges of the same names upstream and matches a
     binding here."""

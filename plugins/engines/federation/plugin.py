@@ -30,7 +30,7 @@ def register_engines() -> list[EngineKind]:
 
 @hookimpl
 def check_plan(plan: Plan) -> list[str]:
-    """Complain about links whose broker is missing, has no ``cluster_name``, or is not led to by a route."""
+    """Complain about links whose broker is missing, has no ``cluster_name``, or no route from the link."""
     engines = {engine.name: engine for engine in plan.engines}
     return [
         f"engine {engine.name!r}: {complaint}"
@@ -41,8 +41,9 @@ def check_plan(plan: Plan) -> list[str]:
 
 
 def _complaints(name: str, broker: Any, routes: Any) -> Iterator[str]:
-    if broker is None or broker.kind != "amqp":
-        yield "its broker must be an engine of kind amqp in the same file"
+    # The link uses the broker's topology observers and a route.  What its clients speak does not matter.
+    if broker is None or broker.kind not in ("amqp", "broker"):
+        yield "its broker must be an engine of kind amqp or broker in the same file"
         return
     if not broker.options.get("cluster_name"):
         yield f"its broker {broker.name!r} needs a cluster_name of its own"

@@ -20,7 +20,7 @@ ROUTE = RoutePlan(source="link", targets=("broker",), confirm=True)
 @pytest.mark.parametrize(
     "broker,link,routes,said",
     [
-        ({}, {"broker": "brocker"}, (ROUTE,), "its broker must be an engine of kind amqp"),
+        ({}, {"broker": "brocker"}, (ROUTE,), "its broker must be an engine of kind amqp or broker"),
         ({"cluster_name": ""}, {}, (ROUTE,), "needs a cluster_name"),
         ({}, {}, (), 'it needs a route: from = "link", to = "broker", confirm = true'),
         ({}, {}, (ROUTE, RoutePlan(source="broker", targets=("link",))), "no route can lead to it"),
@@ -35,6 +35,12 @@ def test_a_plan_that_cannot_work(
     plan = Plan(engines=(changed(BROKER, broker), changed(LINK, link)), routes=routes)
     with pytest.raises(PlanError, match=said):
         Kernel(plan).start()
+
+
+def test_the_broker_of_a_link_may_serve_any_protocol() -> None:
+    broker = EnginePlan(name="broker", kind="broker", options={"cluster_name": "here"})
+    with Kernel(Plan(engines=(broker, LINK), routes=(ROUTE,))) as kernel:
+        kernel.wait_running()
 
 
 def test_a_link_for_nothing_is_refused() -> None:
