@@ -7,8 +7,8 @@ They have RabbitMQ's format, so that brokers of both kinds can be federated with
 hops that are left.
 
 Two rules keep messages from circulating, with any topology of links: a message does not come to a virtual
-host that is in its trace, and not over more than ``max_hops`` links.  Bindings are passed on by the same rules.
-That only saves traffic: most messages that would be stopped are not sent in the first place.
+host that is in its trace, and not over more than ``max_hops`` links.  Bindings are passed on by the same
+rules.  That only saves traffic: most messages that would be stopped are not sent in the first place.
 
 Clients may write these headers.  So every value is checked for its type, and wrong ones are ignored.
 """
