@@ -165,7 +165,8 @@ class Conversation(ABC):
         end = len(data)
         # Each frame may close the connection, so the state is looked at again in front of every frame.
         while self.state is not ConnectionState.CLOSED and not self._boundaries_lost:
-            if end - position < 8:  # the smallest frame, and the length of the protocol header
+            # Eight octets: the smallest frame, and the length of the protocol header.
+            if end - position < 8:
                 return position, 8
             try:
                 if self.state in (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START):
@@ -174,7 +175,8 @@ class Conversation(ABC):
                         position += taken
                         continue
                 following = self._read_batches(data, position, events)
-                if following == position:  # not a batch: read one frame
+                # Not a batch: read one frame.
+                if following == position:
                     following = frame_end(data, position, self.frame_max)
                     if following > end:
                         return position, following - position
@@ -237,13 +239,15 @@ class Conversation(ABC):
         # What comes on a channel after our close belongs to the time before the peer has read it.
         if item.state is ChannelState.CLOSING:
             return
+        method = item.method
         too_large = self._assembler.frame(item, kind, payload, events)
         # 311 is a soft error, so it closes only the channel.  The body frames of the message still come; they
         # are dropped above, because the channel is CLOSING.
-        if too_large is not None:
-            self.close_channel(number, ReplyCode.CONTENT_TOO_LARGE, too_large, 60, 40)
+        if too_large is not None and method is not None:
+            cause = (method.class_id, method.method_id)
+            self.close_channel(number, ReplyCode.CONTENT_TOO_LARGE, too_large, *cause)
             text = reply_text(ReplyCode.CONTENT_TOO_LARGE, too_large)
-            events.append(ChannelClosed(number, ReplyCode.CONTENT_TOO_LARGE, text, 60, 40, False))
+            events.append(ChannelClosed(number, ReplyCode.CONTENT_TOO_LARGE, text, *cause, False))
 
     def _existing(self, number: int, class_id: int = 0, method_id: int = 0) -> Channel:
         if self.state is not ConnectionState.OPEN:
