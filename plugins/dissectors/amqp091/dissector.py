@@ -158,7 +158,8 @@ class AmqpDissector(FramedDissector):
         try:
             return self._frame(sender, frame, time)
         except RemoteProtocolError:
-            self._confirms.forget()  # the frame may have been part of a message that is counted
+            # The frame may have been part of a message that confirms count.
+            self._confirms.forget()
             raise
 
     def _frame(self, sender: int, frame: Frame, time: float) -> list[Line]:

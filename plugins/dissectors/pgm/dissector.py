@@ -61,8 +61,9 @@ def _fault_of_body(packet: PGM, cut: int) -> str:
             return f"an address of family {body.fields[name]}"
     if packet.present:
         fault = "" if cut else _fault_of_options(packet)
+        # If options may be cut off, nobody knows where the data begins.
         if fault or cut:
-            return fault  # if options may be cut off, the start of the data is unknown
+            return fault
     size = len(body.payload)
     if isinstance(body, ODATA) and size + cut != packet.tsdu:
         return f"a TSDU of {size + cut} bytes that says it has {packet.tsdu}"

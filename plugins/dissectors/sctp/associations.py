@@ -132,7 +132,7 @@ class Associations:
             # this INIT is a repetition of the same association.
             known = self._by_tag.get((destination[1], source[1], initial.tag))
             if known is not None:
-                return known[0], CLIENT  # a retransmitted INIT
+                return known[0], CLIENT
             association = self._new(source, destination)
             self._by_tag.put((destination[1], source[1], initial.tag), (association, SERVER))
             return association, CLIENT

@@ -330,7 +330,8 @@ class Publisher(ChannelHandler):
     def returned(self, event: Returned) -> None:
         """The server returns messages that no queue got.  It confirms them all the same."""
         self.session.counters.messages_returned += len(event.batch.bodies)
-        if not self._returned:  # report only the first one; the counter has the number
+        # Report only the first one.  The counter has the number.
+        if not self._returned:
             self._returned = True
             envelope = event.batch.envelope
             self.session.report(

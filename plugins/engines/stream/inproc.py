@@ -66,7 +66,8 @@ class InprocEngine:
     def _accept(self, incoming: Any, outgoing: Any, peer: str) -> None:
         """Accept a connection.  The dialler posts this call to the thread of the listener."""
         if self._host.rendezvous.get(self._place, (None,))[0] is not self._host:
-            outgoing.end()  # this listener has ended in the meantime: the peer has to dial again
+            # This listener has ended in the meantime.  The end of the pipe makes the peer dial again.
+            outgoing.end()
             return
         end = InprocEnd(self._host, peer)
         self._ends.append(end)

@@ -30,7 +30,8 @@ def read_acknowledgements(data: bytes, position: int, channel: int, events: list
     """Read the well-formed acknowledgements of this channel; return the position behind them."""
     head = _head(channel)
     whole = (len(data) - position) // _frame.size
-    first = last = 0  # the range of consecutive tags that is not reported yet; first 0: there is none
+    # The range of consecutive tags that is not reported yet.  ``first`` is 0 if there is none.
+    first = last = 0
     for its_head, tag, rest in _frame.iter_unpack(
         memoryview(data)[position : position + whole * _frame.size]
     ):

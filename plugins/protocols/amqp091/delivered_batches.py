@@ -69,7 +69,8 @@ class DeliveredBatches:
         """Make a template from a message that was read and checked."""
         if len(self._templates) >= MAXIMUM_TEMPLATES:
             self._templates.clear()
-        tag_start = 12 + frame[11]  # frame header 7, ids 4, consumer tag (short string)
+        # Frame header (7), class and method id (4), and the consumer tag, which is a short string.
+        tag_start = 12 + frame[11]
         before, rest = frame[:tag_start], frame[tag_start + 8 :]
         known = self._templates.get(before + rest)
         if known is not None and known.flow[3] is envelope:

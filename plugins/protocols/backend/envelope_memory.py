@@ -27,7 +27,8 @@ class SentEnvelopes:
         self._most = most
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._known: OrderedDict[Envelope, tuple[int, int]] = OrderedDict()  # to number and size
+        self._known: OrderedDict[Envelope, tuple[int, int]] = OrderedDict()
+        """Envelope to its number and its size in bytes, the least recently used first."""
         self._free: list[int] = []
 
     def activate(self, envelope: Envelope) -> list[bytes]:

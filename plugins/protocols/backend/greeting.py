@@ -44,7 +44,8 @@ class WireEnvelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 _greeting = msgspec.msgpack.Decoder(Greeting)
 _envelope = msgspec.msgpack.Decoder(WireEnvelope)
 _encoder = msgspec.msgpack.Encoder()
-_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # RecursionError: deeply nested lists
+# RecursionError: a peer may send deeply nested lists.
+_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def encode_greeting(greeting: Greeting) -> bytes:
