@@ -80,6 +80,7 @@ class Consumer(ChannelHandler):
     def opened(self) -> None:
         """Start consuming; if the quota is the queue's length, ask for that first."""
         if self._quota.limit == "queue-length":
+            # A passive declaration changes nothing, and its answer has the number of messages.
             self.send(method_queue.Declare(queue=self._name_of_queue(), passive=True))
         else:
             self._consume()
@@ -144,6 +145,7 @@ class Consumer(ChannelHandler):
 
     def has_acknowledged(self, tag: int) -> None:
         """All messages up to ``tag`` are acknowledged; the tags of a channel begin with 1."""
+        # Tags are acknowledged with ``multiple``, and the tags of a channel count its messages.
         self._quota.acknowledged = self._done_before + tag
         if self._quota.finished:
             self._finish()
@@ -152,6 +154,7 @@ class Consumer(ChannelHandler):
         self.finished = True
         self.refusal = ""
         self.session.report("finished", f"{self.name}: {self._quota.acknowledged} messages")
+        # The server puts what it has delivered beyond the quota back into the queue.
         self.session.connection.close_channel(self.channel, ReplyCode.SUCCESS, "finished")
 
     def refused(self, code: int) -> None:

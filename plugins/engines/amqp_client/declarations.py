@@ -63,6 +63,8 @@ class Declarations(ChannelHandler):
         for what, method in self._requests:
             self.name = what
             self.send(method)
+        # The server answers in order, and closes the channel at the first request that it refuses.  So
+        # ``name`` is always that of the first request without an answer.
         self.name = self._requests[0][0]
 
     def received(self, method: Method) -> None:
@@ -70,6 +72,8 @@ class Declarations(ChannelHandler):
         if not self._waiting_for_answers or not isinstance(method, _ANSWERS):
             return
         asked = self._requests[self._answers][1]
+        # The answer to a declaration without a name has the name that the server has chosen (queue.declare,
+        # rule "default-name").
         if isinstance(method, queue.DeclareOk) and isinstance(asked, queue.Declare) and not asked.queue:
             self.server_named = method.queue
         self._answers += 1

@@ -58,6 +58,7 @@ class AmqpClient:
         if self.consuming is not None:
             host.nursery.start_soon(self.consuming.run, host)
         self._start_publishing_if_wanted()
+        # A client that consumes opens this connection only when messages come for it.
         await self._publishing_wanted.wait()
         await self.publishing.run(host)
 
@@ -108,6 +109,7 @@ class AmqpClient:
 
     def on_output(self) -> None:
         """Messages wait in the pipes: publish them if there is a connection."""
+        # The first messages for a client that consumes: now it needs the publishing connection.
         if not self._has_output:
             self._has_output = True
             self._start_publishing_if_wanted()

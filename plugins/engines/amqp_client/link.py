@@ -118,6 +118,8 @@ class Link:
                 self._next_try = None
         finally:
             if self.connection is not None:
+                # This task is cancelled and can wait for nothing.  The wire finishes writing by itself
+                # (``Connection.close``).
                 self.connection.hang_up("the client is shut down")
 
     async def _one_connection(self, address: Address) -> None:
@@ -128,6 +130,7 @@ class Link:
             self.last_error = str(error)
             self._refused = False
             return
+        # A new event before the connection starts, because it may end at once.
         self._over = trio.Event()
         conversation = ClientConnection(self._protocol_options, self.host.now())
         self.use_connection(ConnectionHost(self, wire, conversation))
@@ -145,6 +148,8 @@ class Link:
     @property
     def state(self) -> str:
         """``connected``, ``blocked`` or ``refused`` by the server, ``connecting`` or ``waiting``."""
+        # Read once: another thread may ask for the state, and the engine's thread may set it to None
+        # meanwhile.
         connection = self.connection
         if connection is None:
             if self._refused:

@@ -219,6 +219,7 @@ class Session:
         self.inbound.end()
         for handler in self._handlers.values():
             handler.lost()
+            # Timers are kept by their key, which is the handler.  None cancels.
             self.link.host.set_timer(None, _nothing, handler)
 
     def give_up(self, reason: str) -> None:
@@ -241,6 +242,7 @@ class Session:
             handler.next_try = None
             if handler.finished:
                 return
+            # ``declare`` below starts that handler by itself.
             if handler is not self.declarations:
                 self._to_start[handler] = None
             self.declarations.declare()

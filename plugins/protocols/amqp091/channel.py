@@ -44,6 +44,7 @@ class Channel:
         """Change the state for a method of the peer; raise ``ConnectionFault`` (504) if it is not allowed."""
         following = CHANNEL.get((self.state, signal))
         if following is None:
+            # The texts are RabbitMQ's.
             if signal is ChannelSignal.OPEN:
                 raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen", 20, 10)
             raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'")

@@ -190,6 +190,7 @@ def _encode_value(value: Any, depth: int) -> bytes:
 
 def _write_integer(value: int) -> bytes:
     """Encode with 32 or 64 bits: every client reads the types I and l, which RabbitMQ's tools write."""
+    # The smaller types are not used, because peers disagree about their letters.
     if -0x80000000 <= value <= 0x7FFFFFFF:
         return pack(">ci", b"I", value)
     if -(1 << 63) <= value < 1 << 63:
@@ -203,6 +204,7 @@ def _write_decimal(value: Decimal) -> bytes:
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int):
         raise LocalProtocolError(f"{value} cannot be a decimal of AMQP: it has no finite value")
+    # A decimal has digits and the number of digits behind the point.  A positive exponent becomes zeros.
     number = int(value.scaleb(-exponent)) if exponent < 0 else int(value)
     if exponent < -255 or not -0x80000000 <= number <= 0x7FFFFFFF:
         raise LocalProtocolError(f"{value} has more digits than a decimal of AMQP (32 bits)")

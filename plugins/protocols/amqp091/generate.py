@@ -84,6 +84,7 @@ def encode_lines(fields: list[Field]) -> list[str]:
     """Return the lines of ``encode``."""
     expressions: list[str] = []
     bits: list[str] = []
+    # The ids begin the payload, so they share a ``pack`` with the fixed fields that follow them.
     layout, values = "HH", ["self.class_id", "self.method_id"]
 
     def flush() -> None:
@@ -152,12 +153,16 @@ def decode_group(group: list[Field]) -> list[str]:
 
 def decode_lines(name: str, fields: list[Field]) -> list[str]:
     """Return the lines of ``decode``."""
+    # Class and method id are known: they have selected the class that decodes.
     lines = ["position = 4"] if fields else []
     for group in groups_of(fields):
         lines += decode_group(group)
+    # One check at the end finds short and long payloads.  Slices beyond the end raise nothing, so fields on
+    # the way may be wrong, but the method is never returned.
     lines += [f"if len(payload) != {'position' if fields else '4'}:", "    raise wrong_length(cls.name)"]
     arguments = [f"{field.name}={variable(field)}" for field in fields]
     one_line = f"return cls({', '.join(arguments)})"
+    # The generated files are not formatted afterwards, so lines are broken here.
     if len(one_line) <= 100:
         return [*lines, one_line]
     return [*lines, "return cls(", *(f"    {argument}," for argument in arguments), ")"]

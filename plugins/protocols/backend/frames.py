@@ -67,6 +67,8 @@ def encode_bodies(bodies: Sequence[Any], width: int = 0) -> list[Buffer]:
         # The empty first item puts a header in front of the first body, too.  ``head + head.join(bodies)``
         # would copy everything twice.
         return [head.join((b"", *bodies))]
+    # A width of 0 means mixed sizes.  If all are short, headers come from a table and one join makes the
+    # batch.
     if width < LONG and max(map(len, bodies), default=0) < LONG:
         return [
             b"".join(
@@ -130,6 +132,7 @@ def equal_bodies(data: Buffer, position: int, size: int, count: int) -> list[byt
     one, block = pair
     bodies: list[bytes] = []
     stride = size + 1
+    # One ``unpack`` for 256 frames has no loop in Python.  The rest is cut one by one.
     while count >= _BLOCK:
         bodies += block.unpack_from(data, position)
         position += _BLOCK * stride
@@ -182,6 +185,7 @@ def split_parts(payload: bytes) -> tuple[bytes, ...] | None:
         if size == LONG:
             size = int.from_bytes(payload[position : position + 8], "big")
             position += 8
+        # This also finds a size that is cut off by the end: ``position`` then lies behind it.
         if position + size > end:
             return None
         parts.append(payload[position : position + size])

@@ -71,6 +71,7 @@ def encode_envelope(envelope: Envelope) -> bytes:
             persistent=envelope.persistent,
             priority=envelope.priority,
             expiration=envelope.expiration,
+            # Values that MessagePack cannot express are sent as text (docs/backend_protocol.md).
             properties={name: _plain(value) for name, value in envelope.properties.items()},
         )
     )
