@@ -159,7 +159,7 @@ class MessageEncoder:
     def get_ok(self, channel: int, tag: int, redelivered: bool, message_count: int, batch: Batch) -> None:
         """Encode the message of a batch with basic.get-ok.  Raises ``CannotCarry``."""
         envelope = batch.envelope
-        # Only a check: it turns any error of the envelope into ``CannotCarry``, and ``_whole_prefix`` does not.
+        # Only a check: it turns any error of the envelope into ``CannotCarry``.  ``_whole_prefix`` does not.
         _encoded_envelope(envelope)
         method = basic.GetOk(
             delivery_tag=tag,
