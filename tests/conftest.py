@@ -12,8 +12,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.peers import PEERS
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+from tests.seeds import examples
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("any machine")  # how fast a machine is fails nothing
 
 MISSING = "missing peer"

@@ -28,6 +28,7 @@ def test_with_a_peer(): raise AssertionError("must not run")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("required,outcome", [("0", "1 skipped"), ("1", "1 error")])
 def test_a_missing_peer_is_skipped_in_the_open_or_fails_where_it_is_required(
     required: str, outcome: str, tmp_path: Path

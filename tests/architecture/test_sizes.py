@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 FILE_LINES = 400
 FUNCTION_LINES = 40
@@ -37,6 +39,7 @@ def _functions(path: Path) -> Iterator[tuple[int, str]]:
             yield _lines(node), f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
 
 
+@pytest.mark.slow
 def test_the_longest_files_and_functions_are_printed() -> None:
     files = _files()
     long_files = [(path.read_text().count("\n"), str(path.relative_to(ROOT))) for path in files]

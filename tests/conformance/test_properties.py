@@ -22,6 +22,7 @@ from plugins.protocols.amqp091.stored import StoredProperties
 from plugins.protocols.backend.greeting import decode_envelope, encode_readable_envelope
 from plugins.protocols.journal_format.envelopes import fields_of, row_of
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS
+from tests.seeds import examples
 
 _TEXT = st.text(max_size=300)
 _ANYTHING = st.recursive(
@@ -90,7 +91,7 @@ def _properties(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(properties=_properties())
 def test_a_property_is_carried_dropped_or_refused(codec: str, properties: dict[str, Any]) -> None:
     try:

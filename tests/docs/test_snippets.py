@@ -85,6 +85,7 @@ def test_what_is_quoted_from_a_file_stands_there(snippet: Snippet) -> None:
     assert snippet.text.strip("\n") in (ROOT / snippet.file).read_text()
 
 
+@pytest.mark.slow
 @_of("sh")
 def test_commands_work(snippet: Snippet) -> None:
     makefile = (ROOT / "Makefile").read_text()

@@ -50,6 +50,7 @@ def test_in_process_shows_all_readings_in_order() -> None:
     assert lines == [f"room.{number % 2} {20 + number} degrees" for number in range(1, 6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["sender", "receiver"])
 def test_point_to_point_confirms_all_orders_whoever_starts_first(
     first: str, spawned: list[subprocess.Popen[str]]

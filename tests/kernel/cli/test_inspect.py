@@ -19,6 +19,7 @@ from kernel.inspection import printing
 from kernel.plugins import Origin, PluginRegistry
 from tests.captures import pcap
 from tests.plugins.dissectors.test_backend import SAID
+from tests.seeds import many
 
 Batch = Callable[..., tuple[int, str, str]]
 CLIENT, SERVER = bytes((192, 0, 2, 1)), bytes((192, 0, 2, 2))
@@ -197,7 +198,7 @@ def test_a_plugins_dissector_is_used_as_ours_are(
     assert "weather-1" in kernel("inspect", capture, "--as", "7000=weather")[1]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_any_damage_is_shown_without_a_traceback(kernel: Batch, capture: Path, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(10):

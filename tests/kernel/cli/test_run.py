@@ -83,6 +83,7 @@ def test_a_descriptor_tells_a_parent_that_it_is_ready(file: Path) -> None:
         assert it.stop(signal.SIGTERM) == 0
 
 
+@pytest.mark.slow
 def test_an_engine_that_has_come_to_its_end_before_the_last_is_up_was_up(tmp_path: Path) -> None:
     kept = {"path": str(tmp_path / "journal")}
     with Kernel(Plan(engines=(EnginePlan(name="kept", kind="journal", options=kept),))) as kernel:

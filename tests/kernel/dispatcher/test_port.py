@@ -11,6 +11,7 @@ from kernel.contracts.message import Batch, Envelope, batch_of
 from kernel.dispatcher.route import RouteSpec
 from kernel.routing.fan_out import FanOut
 from tests.kernel.dispatcher.conftest import Owner, System
+from tests.seeds import examples
 
 
 def test_a_source_learns_what_every_destination_has_confirmed(system: System) -> None:
@@ -298,7 +299,7 @@ def test_a_router_that_raises_is_blamed_and_its_thread_goes_on(system: System, w
     assert blamed == [where]
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     st.lists(
         st.tuples(

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kernel.contracts.message import batch_of
 from tests.kernel.dispatcher.conftest import System
+from tests.seeds import examples
 
 CAREFUL = ("careful/1", "careful/2")
 PLAIN = ("plain/1", "plain/2")
@@ -140,5 +141,5 @@ class Account(RuleBasedStateMachine):
                     assert told == len(confirmed)
 
 
-Account.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Account.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestAccount = Account.TestCase

@@ -206,12 +206,14 @@ print("kept")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_idle_connections_leave_descriptors_to_the_rest_of_the_process() -> None:
     done = _python(RESERVED)
     assert done.stdout == "kept\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_listener_that_ran_out_of_descriptors_recovers() -> None:
     done = _python(EXHAUSTION)
     assert done.stdout == "recovered\n", done.stderr

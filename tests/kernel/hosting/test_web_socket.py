@@ -28,6 +28,7 @@ from kernel.hosting.web_socket import FRAME_BYTES, WebSocketWire
 from kernel.hosting.wire import PlainWire
 from kernel.testing.fixtures import KernelFactory
 from tests.events import Events
+from tests.seeds import many
 from tests.system.conftest import dialler, listener, route
 
 HELLO = b"\x05hello"
@@ -180,7 +181,7 @@ def test_who_asks_for_no_web_socket_is_refused_and_others_are_not(
     assert bytes(server.app.receive(60)) == b"hello"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_rubbish_in_place_of_frames_ends_its_connection_only(
     kernel_factory: KernelFactory, client: Connect, seed: int
 ) -> None:

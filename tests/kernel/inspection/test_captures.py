@@ -16,6 +16,7 @@ import pytest
 from kernel.inspection.captures import CaptureError, CaptureFile, LiveCapture, Packet, need_scapy
 from kernel.inspection.ip_packets import ETHERNET, IPV4_ONLY, RAW
 from tests.peers import optional
+from tests.seeds import many
 
 inet, l2, utils = optional("scapy.layers.inet"), optional("scapy.layers.l2"), optional("scapy.utils")
 
@@ -148,7 +149,7 @@ def test_packets_are_given_as_they_come_through_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("name", ["it.pcap", "it.pcapng", "it.pcap.gz"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", many(0, 10))
 def test_damaged_files_are_read_or_refused(name: str, seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     path = tmp_path / name.removesuffix(".gz")

@@ -14,6 +14,7 @@ from kernel.inspection import ip_packets
 from kernel.inspection.ip_packets import IpPackets
 from kernel.inspection.tcp import Segment
 from tests.peers import optional
+from tests.seeds import many
 
 base = optional("scapy.packet")
 inet, inet6, l2 = optional("scapy.layers.inet"), optional("scapy.layers.inet6"), optional("scapy.layers.l2")
@@ -140,7 +141,7 @@ def test_any_bytes_are_read_or_counted(data: bytes, link: int) -> None:
     assert (packets.read(link, data, 0.0, 0) is None) == (packets.fragments + packets.other == 1)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", many(0, 10))
 def test_damaged_packets_are_read_or_counted(seed: int) -> None:
     chance = random.Random(seed)
     built = [(link, bytes(packet)) for link, packet in _built().values()]

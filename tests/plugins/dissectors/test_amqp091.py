@@ -11,6 +11,7 @@ from plugins.dissectors.amqp091.dissector import AmqpDissector, find_boundary
 from plugins.dissectors.amqp091.plugin import register_dissectors
 from tests.peers import optional
 from tests.plugins.dissectors.streams import Said, damaged, heard, names
+from tests.seeds import many
 
 body, commands, frame, header = (
     optional(f"pamqp.{name}") for name in ("body", "commands", "frame", "header")
@@ -192,6 +193,6 @@ def test_bytes_of_messages_are_not_taken_for_frames() -> None:
     assert find_boundary(b"garbage" + SAID[9][1]) == 7
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_damage_is_lines_and_nothing_else(seed: int) -> None:
     damaged(AmqpDissector, SAID, seed)

@@ -15,6 +15,7 @@ from plugins.protocols.backend.frames import Control, control_frame
 from plugins.protocols.backend.greeting import encode_envelope
 from plugins.protocols.backend.options import BackendOptions
 from tests.plugins.dissectors.streams import Said, damaged, heard, names
+from tests.seeds import many
 
 
 def conversation() -> Said:
@@ -183,6 +184,6 @@ def test_it_is_recognised_by_its_greeting() -> None:
     assert not kind.recognises(b"\xff\0\0\0\0\0\0\0\1\x7f\3")  # ZMTP
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_damage_is_lines_and_nothing_else(seed: int) -> None:
     damaged(BackendDissector, SAID, seed)

@@ -12,6 +12,7 @@ from plugins.protocols.pgm import extensions, packets
 from tests.peers import optional
 from tests.plugins.protocols.pgm.network import Network, Weather
 from tests.plugins.protocols.pgm.test_packets import CAPTURED
+from tests.seeds import many
 
 layer = optional("plugins.dissectors.pgm.layer")
 dissector = optional("plugins.dissectors.pgm.dissector")
@@ -253,7 +254,7 @@ def test_our_own_acknowledgements_of_congestion_control_are_read_without_a_fault
     assert (said.facts["highest"], said.facts["bitmap"]) == (9, "0xfffffffd")
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", many(0, 10))
 def test_damaged_packets_are_lines_and_nothing_else(seed: int) -> None:
     chance = random.Random(seed)
     good = [bytes(packet) for packet, _, _ in TABLE.values()]

@@ -13,6 +13,7 @@ from plugins.dissectors.sctp.associations import ASSOCIATIONS
 from plugins.dissectors.sctp.dissector import SctpDissector
 from tests.peers import optional
 from tests.plugins.protocols.sctp.test_scapy_packets import BUILT
+from tests.seeds import many
 
 s = optional("scapy.layers.sctp")
 
@@ -192,7 +193,7 @@ def test_what_the_capture_has_cut_off_is_told() -> None:
     assert line.facts == {"why": "not captured whole"}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", many(0, 10))
 def test_damaged_packets_are_lines_and_nothing_else(seed: int) -> None:
     chance = random.Random(seed)
     good = [datagram(chunk).data for chunk, _ in BUILT.values()]

@@ -10,6 +10,7 @@ from kernel.contracts.dissector import CLIENT, SERVER, Line
 from plugins.dissectors.zmtp.dissector import ZmtpDissector
 from plugins.dissectors.zmtp.plugin import register_dissectors
 from tests.plugins.dissectors.streams import Said, damaged, heard, names
+from tests.seeds import many
 
 SIGNATURE = b"\xff\0\0\0\0\0\0\0\1\x7f"
 
@@ -178,7 +179,7 @@ def test_it_is_recognised_by_its_signature() -> None:
     assert not kind.recognises(b"\xff")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_damage_is_lines_and_nothing_else(seed: int) -> None:
     figures: list[dict[str, Any]] = damaged(ZmtpDissector, VERSION_3, seed)
     assert figures

@@ -22,6 +22,7 @@ from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
 from tests.plugins.engines.amqp.fake_host import FakePort
 from tests.plugins.engines.amqp.lone_client import LoneClient
 from tests.plugins.engines.amqp.raw_client import frame
+from tests.seeds import examples
 
 _FLAG = st.sampled_from([False, False, False, True])
 _QUEUE = st.sampled_from([*"aaabbbccc", "", "none", "amq.x", "amq.rabbitmq.reply-to", "é" * 100])
@@ -168,7 +169,7 @@ class Conversation:
         return self.session.ended
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(_STEP, max_size=25))
 def test_nothing_escapes(steps: list[Any]) -> None:
     conversation = Conversation()

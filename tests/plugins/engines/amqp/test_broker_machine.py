@@ -48,6 +48,7 @@ from tests.plugins.engines.amqp.broker_model import BrokerModel, Channel, Connec
 from tests.plugins.engines.amqp.fake_host import FakePort
 from tests.plugins.engines.amqp.lone_client import LoneClient
 from tests.plugins.engines.amqp.raw_client import frame
+from tests.seeds import examples
 
 CONNECTIONS, CHANNELS = 2, 2
 QUEUES = st.sampled_from(["a", "b", "c"])
@@ -529,12 +530,12 @@ class BrokerMachine(RuleBasedStateMachine):
         self.check_pushed(events)
 
 
-BrokerMachine.TestCase.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
+BrokerMachine.TestCase.settings = settings(max_examples=examples(50), stateful_step_count=60, deadline=None)
 TestBrokerMachine = BrokerMachine.TestCase
 
 
 @pytest.mark.slow
 def test_longer_programs() -> None:
     run_state_machine_as_test(
-        BrokerMachine, settings=settings(max_examples=300, stateful_step_count=80, deadline=None)
+        BrokerMachine, settings=settings(max_examples=examples(300), stateful_step_count=80, deadline=None)
     )

@@ -32,6 +32,7 @@ def received(client: StillClient) -> int:
     return sum(len(event.batch) for event in client.read_all() if isinstance(event, Delivered))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size, count", [(1000, 10_000), (1, 200_000), (0, 50_000)])
 def test_a_consumer_that_never_reads_costs_its_window_and_the_others_nothing(
     server: StillServer, size: int, count: int

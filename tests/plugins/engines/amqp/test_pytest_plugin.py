@@ -37,6 +37,7 @@ def test_it_is_gone_after_its_test() -> None:
             socket.create_connection(("127.0.0.1", port), timeout=60)
 
 
+@pytest.mark.slow
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text(

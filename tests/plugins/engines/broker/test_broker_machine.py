@@ -10,6 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from plugins.engines.broker.consumer import Consumer
 from tests.plugins.engines.broker.client import Client, make_vhost, run
+from tests.seeds import examples
 
 
 class BrokerMachine(RuleBasedStateMachine):
@@ -151,5 +152,5 @@ class BrokerMachine(RuleBasedStateMachine):
         assert queue.backlog.size == sum(span.size() for level in queue.backlog.levels for span in level)
 
 
-BrokerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+BrokerMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 TestBrokerMachine = BrokerMachine.TestCase

@@ -13,6 +13,7 @@ from plugins.engines.broker.binding import Destination
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.routes import Routes
 from plugins.engines.broker.virtual_host import VirtualHost
+from tests.seeds import examples
 
 _EXCHANGES = {"t": "topic", "u": "topic", "d": "direct", "f": "fanout", "h": "headers", "other": "fanout"}
 _KEYS = ["", "a", "a.b", "a.b.c", "ab.c", "b"]
@@ -43,7 +44,7 @@ def _found(vhost: VirtualHost, routes: Routes) -> dict[tuple[str, str], set[str]
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(_CHANGES, max_size=12))
 def test_a_change_of_bindings_forgets_all_that_it_made_wrong(
     changes: list[tuple[bool, str, str, str]],

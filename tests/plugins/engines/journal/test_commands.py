@@ -387,6 +387,7 @@ def test_export_is_read_by_others(typed: Any, journal: Path, tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.slow
 def test_replay_to_another_kernel(journal: Path, kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory(
         EnginePlan(
@@ -404,6 +405,7 @@ def test_replay_to_another_kernel(journal: Path, kernel_factory: KernelFactory) 
     assert first.to_pylist()[0] == {"key": "weather.0", "headers": '{"n":0}', "body": b"0"}
 
 
+@pytest.mark.slow
 def test_tail_follows_until_ctrl_c(journal: Path) -> None:
     program = subprocess.Popen(
         [sys.executable, "-m", "kernel", "journal", "tail", str(journal), "-n", "1", "-f", "--format", "raw"],

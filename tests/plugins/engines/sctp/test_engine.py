@@ -54,6 +54,7 @@ def test_what_a_message_is_arrives(kernel_factory: KernelFactory, transport: str
     assert sink.receive_message(TIMEOUT).parts == (b"one", b"", b"three")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("confirm", [False, True])
 def test_a_destination_that_takes_nothing_stops_its_own_stream_only(
     kernel_factory: KernelFactory, confirm: bool, transport: str

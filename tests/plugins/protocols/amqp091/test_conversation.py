@@ -30,6 +30,7 @@ from plugins.protocols.amqp091.events import (
 )
 from plugins.protocols.amqp091.methods import basic, queue
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
+from tests.seeds import examples
 
 KEY = Envelope(key="k", exchange="x", persistent=True)
 
@@ -257,7 +258,7 @@ chunks = some.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(chunks, some.lists(some.integers(1, 200), min_size=1, max_size=8), some.booleans())
 def test_any_chunking_gives_the_same_messages(
     chunk: list[tuple[Envelope, list[bytes]]], cuts: list[int], deliver: bool

@@ -17,6 +17,7 @@ from plugins.protocols.amqp091.frames import PROTOCOL_HEADER, method_frame
 from plugins.protocols.amqp091.methods import basic, channel, confirm, connection, queue, tx
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
 from tests.plugins.protocols.amqp091.conftest import Pair
+from tests.seeds import examples, many
 
 
 def frame(kind: int, number: int, payload: bytes) -> bytes:
@@ -216,7 +217,7 @@ def test_a_client_finds_faults_too(open_pair: Any) -> None:
     assert event.reply_code == 503
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(some.binary(max_size=300), some.booleans())
 def test_random_octets_never_raise(octets: bytes, at_client: bool) -> None:
     receiver = ClientConnection(ClientOptions(), 0.0) if at_client else ServerConnection(ServerOptions(), 0.0)
@@ -225,7 +226,7 @@ def test_random_octets_never_raise(octets: bytes, at_client: bool) -> None:
     assert receiver.closed()
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", many(0, 150))
 def test_mutated_conversations_never_raise(open_pair: Any, seed: int) -> None:
     chance = random.Random(seed)
     one = PUBLISH + header(4, b"\x10\0\2") + body(b"body")

@@ -16,6 +16,7 @@ from pamqp import encode as their_encode
 from kernel.contracts.errors import LocalProtocolError
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.field_tables import MAXIMUM_DEPTH, Timestamp, decode_table, encode_table
+from tests.seeds import examples
 
 
 def table_of(value: bytes) -> bytes:
@@ -80,7 +81,7 @@ tables = some.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(tables)
 def test_tables_of_any_shape_agree_with_pamqp(table: dict[str, Any]) -> None:
     octets = encode_table(table)

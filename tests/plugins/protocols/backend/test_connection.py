@@ -18,6 +18,7 @@ from plugins.protocols.backend.frames import Control, control_frame, header
 from plugins.protocols.backend.greeting import Greeting, encode_greeting
 from plugins.protocols.backend.options import BackendOptions
 from tests.plugins.protocols.backend.conversation import exchange, make, opened, opened_to, plain, sent
+from tests.seeds import examples
 
 CORPUS = Path(__file__).parents[3] / "data" / "fuzz" / "backend"
 
@@ -72,7 +73,7 @@ def test_byte_by_byte_gives_the_same() -> None:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.integers(0, len(BYTES)), max_size=40))
 @example([8192 * at for at in range(1, 30)])
 def test_any_chunking_gives_the_same(cuts: list[int]) -> None:
@@ -474,7 +475,7 @@ def feed(data: bytes, chunk: int, *, old: bool = False) -> None:
     assert sum(map(len, server.data_to_send())) <= len(data) + 1000
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.binary(max_size=400), st.integers(1, 50), st.booleans())
 def test_random_bytes_raise_a_remote_protocol_error_or_nothing(data: bytes, chunk: int, old: bool) -> None:
     feed(data, chunk, old=old)
@@ -492,7 +493,7 @@ frames = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(frames, max_size=10).map(b"".join), st.integers(1, 100), st.booleans())
 def test_frames_of_any_sort_raise_a_remote_protocol_error_or_nothing(
     data: bytes, chunk: int, old: bool
@@ -500,7 +501,7 @@ def test_frames_of_any_sort_raise_a_remote_protocol_error_or_nothing(
     feed(data, chunk, old=old)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(st.integers(0, 2999), st.integers(0, 255)), min_size=1, max_size=10),
     st.integers(1, 999),

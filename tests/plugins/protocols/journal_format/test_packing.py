@@ -49,6 +49,7 @@ BATCHES = some.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first commit imports pandas
 @given(record_batches=some.lists(BATCHES, min_size=1, max_size=4))
 def test_a_commit_of_packed_batches_is_that_of_the_batches(record_batches: list[list[Batch]]) -> None:

@@ -22,6 +22,7 @@ from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, NEVER_NULL, ROWS, STORED
 from tests.plugins.protocols.journal_format.conftest import FROM, write_segment
+from tests.seeds import examples
 
 TEXTS = st.text(st.characters(codec=None), max_size=20)  # with surrogates
 SCALARS = st.one_of(
@@ -106,7 +107,7 @@ def test_an_envelope_comes_back(envelope: Envelope) -> None:
     assert not any(values[name] is None for name in NEVER_NULL & values.keys())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(st.lists(BATCHES, min_size=1, max_size=4), min_size=1, max_size=4),
     st.sampled_from([None, "zstd", "lz4"]),

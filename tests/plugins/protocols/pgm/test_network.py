@@ -11,10 +11,10 @@ from plugins.protocols.pgm.options import ReceiverOptions, SourceOptions
 from plugins.protocols.pgm.packets import NAK, NCF, ODATA, RDATA, SPM, Request, SourcePath
 from plugins.protocols.pgm.source import Source
 from tests.plugins.protocols.pgm.network import GROUP, PATH, PORT, TSI, Network, Weather
-from tests.seeds import FACTOR
+from tests.seeds import in_groups, many
 
 STORM = Weather(loss=0.1, duplication=0.05, reordering=0.1, jitter=0.001)
-SEEDS, MANY_SEEDS = 200, 1000 * FACTOR
+SEEDS, MANY_SEEDS = 200, 1000
 
 
 def _bodies(count: int) -> list[bytes]:
@@ -33,14 +33,14 @@ def _through_a_storm(seed: int, receivers: int, count: int, first: int = 0) -> N
     return network
 
 
-@pytest.mark.parametrize("seeds", [range(at, at + 20) for at in range(0, SEEDS, 20)], ids=str)
+@pytest.mark.parametrize("seeds", in_groups(many(0, SEEDS), 20), ids=str)
 def test_everything_arrives_once_and_in_order(seeds: range) -> None:
     for seed in seeds:
         _through_a_storm(seed, 2, 48, first=-20 & 0xFFFFFFFF if seed % 2 else 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [range(at, at + 100) for at in range(SEEDS, MANY_SEEDS, 100)], ids=str)
+@pytest.mark.parametrize("seeds", in_groups(many(SEEDS, MANY_SEEDS - SEEDS), 100), ids=str)
 def test_everything_arrives_once_and_in_order_with_many_seeds(seeds: range) -> None:
     for seed in seeds:
         _through_a_storm(seed, 3, 100, first=-50 & 0xFFFFFFFF if seed % 2 else 0)

@@ -38,6 +38,7 @@ from plugins.protocols.pgm.packets import (
 )
 from plugins.protocols.pgm.receiver import Receiver
 from plugins.protocols.pgm.source import Source
+from tests.seeds import many
 
 LIBZMQ = bytes.fromhex("b7c6d1bc038a6498")
 """TSI of a libzmq that published over epgm."""
@@ -305,7 +306,7 @@ def _with_parity() -> list[bytes]:
     return source.packets_to_send(1.0)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_damaged_packets_are_counted_and_nothing_else(seed: int) -> None:
     """Both ends take anything at all: bytes cut off, added, changed, with a checksum that fits and without."""
     chance = random.Random(seed)

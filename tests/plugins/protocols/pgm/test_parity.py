@@ -16,6 +16,7 @@ from plugins.protocols.pgm.packets import NAK, ODATA, PARITY, RDATA, Data, Reque
 from plugins.protocols.pgm.parity_rows import RowShape
 from plugins.protocols.pgm.reed_solomon import encode, recover
 from tests.plugins.protocols.pgm.network import Network, Weather
+from tests.seeds import in_groups, many
 
 PROACTIVE = SourceOptions(parity_group=8, parity_packets=2)
 ON_DEMAND = SourceOptions(parity_group=8, parity_on_demand=True)
@@ -145,7 +146,7 @@ def test_one_packet_repairs_the_different_losses_of_many() -> None:
 
 
 @pytest.mark.parametrize("options", [PROACTIVE, ON_DEMAND, BOTH], ids=["proactive", "on demand", "both"])
-@pytest.mark.parametrize("seeds", [range(at, at + 10) for at in range(0, 30, 10)], ids=str)
+@pytest.mark.parametrize("seeds", in_groups(many(0, 30), 10), ids=str)
 def test_everything_arrives_through_a_storm(options: SourceOptions, seeds: range) -> None:
     """Small packets and fragments, through the wrap-around, with losses, doubles and disorder."""
     for seed in seeds:

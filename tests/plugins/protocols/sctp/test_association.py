@@ -146,7 +146,7 @@ def talk(seed: int, weather: Weather, options: SctpOptions, *, count: int = 60, 
     return network
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", many(0, 100))
 def test_everything_arrives_in_rough_weather(seed: int) -> None:
     talk(seed, ROUGH, (QUICK, PLAIN)[seed % 2])
 

@@ -93,6 +93,7 @@ def test_what_has_ended_is_forgotten_wherever_it_was_known() -> None:
     assert (server._by_peer, server._touched, server._deadlines._armed) == ({}, {}, {})
 
 
+@pytest.mark.slow
 def test_floods_leave_nothing_behind_beside_many_associations() -> None:
     """INITs from many addresses, and from those of peers that there are; cookies and packets that are nobody's."""
     server, clients = opened(200)

@@ -56,7 +56,7 @@ def ordeal(seed: int) -> None:
     network.run_until(lambda: bool(network.a.told(What.CLOSED)))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", many(0, 40))
 def test_an_ordeal(seed: int) -> None:
     ordeal(seed)
 

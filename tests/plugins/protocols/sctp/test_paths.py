@@ -59,7 +59,7 @@ def cut_and_restored(seed: int) -> None:
         assert numbers == list(range(count))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", many(0, 25))
 def test_a_path_that_is_cut_is_left_and_taken_again_when_it_is_back(seed: int) -> None:
     cut_and_restored(seed)
 
@@ -71,7 +71,7 @@ def test_a_path_is_cut_and_restored_hundreds_of_times() -> None:
         cut_and_restored(seed)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", many(0, 10))
 def test_both_paths_may_be_away_for_a_while(seed: int) -> None:
     network = Network(seed, Weather(loss=0.05), a=TWO, b=TWO, paths=2)
     ours, theirs = network.open()

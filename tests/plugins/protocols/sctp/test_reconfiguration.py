@@ -15,12 +15,13 @@ from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.parameters import Kind, Parameter
 from plugins.protocols.sctp.schedule import Terms
 from tests.plugins.protocols.sctp.network import PORT_A, PORT_B, QUICK, Network, Weather, address
+from tests.seeds import many
 
 PLAIN = msgspec.structs.replace(QUICK, interleaving=False)
 
 
 @pytest.mark.parametrize("options", [QUICK, PLAIN])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", many(0, 30))
 def test_messages_before_and_after_a_reset_arrive_in_order(seed: int, options: SctpOptions) -> None:
     network = Network(seed, Weather(loss=0.15, reordering=0.3, duplication=0.1), a=options, b=options)
     ours, theirs = network.open()
@@ -142,7 +143,7 @@ def test_the_peer_may_ask_for_a_reset_of_ours() -> None:
     assert answers[1][1][12:] == b"\0\3"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_both_sides_ask_each_other_for_everything_at_once(seed: int) -> None:
     network = Network(seed, Weather(loss=0.2, reordering=0.3, duplication=0.2))
     ours, theirs = network.open()

@@ -8,13 +8,14 @@ import pytest
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.schedule import Name, Outgoing, Schedule, Terms
 from tests.plugins.protocols.sctp.network import QUICK, Network, Weather
+from tests.seeds import many
 
 PLAIN = msgspec.structs.replace(QUICK, interleaving=False)
 RELIABLE = msgspec.structs.replace(QUICK, partial_reliability=False)
 
 
 @pytest.mark.parametrize("options", [QUICK, PLAIN])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", many(0, 30))
 def test_what_is_given_up_holds_nothing_up_and_the_rest_arrives_in_order(seed: int, options: object) -> None:
     network = Network(seed, Weather(loss=0.2, reordering=0.2), a=options, b=options)
     ours, _ = network.open()

@@ -15,6 +15,7 @@ from plugins.protocols.sctp.errors import MalformedPacket
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.parameters import Kind, Parameter
 from tests.peers import optional
+from tests.seeds import many
 
 s = optional("scapy.layers.sctp")
 raw = optional("scapy.packet")
@@ -205,7 +206,7 @@ def _settle(client: Endpoint, server: Endpoint, now: float) -> None:
             client.receive_data(packet, source=THERE, now=now)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_an_endpoint_takes_anything_that_scapy_makes_up(seed: int) -> None:
     """With the right ports, tag and checksum; it is answered, counted, or ends the association, and nothing is raised."""
     chance = random.Random(seed)

@@ -18,6 +18,7 @@ from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.parameters import Cause, Kind, Parameter
 from plugins.protocols.sctp.states import State
 from tests.plugins.protocols.sctp.network import PORT_A, PORT_B, QUICK, Network, Weather, address
+from tests.seeds import many
 
 KEY = bytes(range(32))
 PEER = address(9, 0)
@@ -184,7 +185,7 @@ def test_an_init_ack_stays_small_however_many_unknown_parameters_the_init_has(
 # ---------------------------------------------------------------------- collisions, restarts
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", many(0, 30))
 def test_two_that_connect_at_once_make_one_association(seed: int) -> None:
     network = Network(seed, Weather(loss=0.2 if seed else 0.0, reordering=0.5, duplication=0.1))
     network.a.association = network.a.endpoint.connect([address(2, 0)], PORT_B, network.now)
@@ -197,7 +198,7 @@ def test_two_that_connect_at_once_make_one_association(seed: int) -> None:
     assert len(network.a.endpoint.associations) == len(network.b.endpoint.associations) == 1
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_a_peer_that_has_restarted_is_taken_for_a_new_one(seed: int) -> None:
     network = Network(seed, Weather(loss=0.1, reordering=0.3))
     network.open()[0].send(0, b"before")
@@ -246,6 +247,7 @@ def test_a_restart_that_brings_new_addresses_is_refused() -> None:
 # ---------------------------------------------------------------------- attacks from beside the path
 
 
+@pytest.mark.slow
 def test_a_flood_of_inits_takes_no_memory(listener: Endpoint) -> None:
     def flood(count: int) -> None:
         for number in range(count):
@@ -373,7 +375,7 @@ def spoiled(chance: random.Random, data: bytes) -> bytes:
     return packets.encode(source, destination, tag, [bytes(body[12:])])
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", many(0, 60))
 def test_spoiled_packets_never_raise(seed: int) -> None:
     """With the right tag, which no stranger has: only memory safety and counting are asked for, not delivery."""
     chance = random.Random(seed)

@@ -16,6 +16,7 @@ from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.schedule import Terms
 from tests.plugins.protocols.sctp import usrsctp_peer
 from tests.plugins.protocols.sctp.usrsctp_peer import Peer, Received
+from tests.seeds import many
 
 pytestmark = pytest.mark.peer("usrsctp")
 
@@ -271,7 +272,7 @@ def test_either_side_adds_streams(loss: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", many(0, 20))
 def test_many_messages_through_much_loss(peer: Peer, role: str, seed: int) -> None:
     exchange(connected(peer, role, seed, 0.1), 300, (0, 100, 1000, 5000))
 

@@ -12,6 +12,7 @@ from plugins.protocols.switchover.frames import NO_FEED, Deframer, Kind
 from plugins.protocols.switchover.options import SwitchoverOptions
 from plugins.protocols.switchover.receiving import ReceivingSide
 from plugins.protocols.switchover.sending import SendingSide
+from tests.seeds import many
 
 FEED, TSI, GROUP = b"feed-one", b"12345678", "epgm://239.192.1.1:5555"
 
@@ -66,7 +67,7 @@ def test_what_is_no_frame_is_refused_before_it_is_waited_for(data: bytes, compla
         list(Deframer(100).frames(data))
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", many(0, 50))
 def test_nothing_that_a_peer_says_raises_anything_but_its_fault(seed: int) -> None:
     chance = random.Random(seed)
     sender = SendingSide(SwitchoverOptions(multicast_from=1), FEED, TSI, GROUP)

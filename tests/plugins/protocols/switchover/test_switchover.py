@@ -7,6 +7,7 @@ import pytest
 from plugins.protocols.switchover.link import Stage
 from plugins.protocols.switchover.options import SwitchoverOptions
 from tests.plugins.protocols.switchover.network import Member, Network
+from tests.seeds import in_groups, many
 
 SEEDS, MANY_SEEDS = 60, 300
 
@@ -130,14 +131,14 @@ def _ordeal(seed: int, rounds: int) -> None:
     assert network.sender.buffer.messages_confirmed <= len(network.sent)
 
 
-@pytest.mark.parametrize("seeds", [range(at, at + 10) for at in range(0, SEEDS, 10)], ids=str)
+@pytest.mark.parametrize("seeds", in_groups(many(0, SEEDS), 10), ids=str)
 def test_everything_arrives_once_and_in_order(seeds: range) -> None:
     for seed in seeds:
         _ordeal(seed, 12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [range(at, at + 20) for at in range(SEEDS, MANY_SEEDS, 20)], ids=str)
+@pytest.mark.parametrize("seeds", in_groups(many(SEEDS, MANY_SEEDS - SEEDS), 20), ids=str)
 def test_everything_arrives_once_and_in_order_with_many_seeds(seeds: range) -> None:
     for seed in seeds:
         _ordeal(seed, 20)

@@ -193,6 +193,7 @@ def test_halves_of_a_batch_that_come_back_one_by_one_are_both_found_again() -> N
     assert numbers(broker.take_all()) == list(range(10))
 
 
+@pytest.mark.slow
 def test_a_long_stretch_of_dead_records_is_passed_over_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compactor, "_LEAST_READ", 16)  # a record with each group
     broker = DurableBroker(segment_bytes=100_000, at_once=False)

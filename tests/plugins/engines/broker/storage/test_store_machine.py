@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from plugins.engines.broker.queue import Queue
 from tests.plugins.engines.broker.client import run
 from tests.plugins.engines.broker.storage.durable import DurableBroker
+from tests.seeds import examples
 
 NAMES = st.sampled_from(["a", "b", "c"])
 
@@ -194,5 +195,8 @@ def everything(queue: Queue) -> list[bytes]:
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
