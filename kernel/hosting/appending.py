@@ -113,7 +113,7 @@ class AppendedFile:
         faster when the size of the file does not change.  The zeros are behind ``position`` until the file is
         closed, and stay there if the process is killed.
         """
-        self.position = position
+        self.position: int = position
         """The end of the last whole write, and where the next one begins."""
         self._disk = disk
         self._descriptor = descriptor
