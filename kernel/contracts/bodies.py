@@ -19,6 +19,7 @@ def checked(body: Any) -> Buffer:
     if isinstance(body, str):
         _refuse(body)
     try:
+        # Accepts whatever has contiguous memory: ``array.array``, a NumPy array, a view of larger items.
         return memoryview(body).cast("B")
     except TypeError:
         _refuse(body)

@@ -96,6 +96,8 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
                 batch = batch.slice(0, left)
             first.append(batch)
             left -= len(batch)
+        # ``self.position`` is that of the last message. The first part ends ``self.count - count`` messages
+        # before it.
         position = None if self.position is None else self.position - self.count + count
         return Taken(first, count, position), Taken(list(rest), self.count - count, self.position)
 

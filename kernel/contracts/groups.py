@@ -20,6 +20,8 @@ def split_group(pattern: str) -> tuple[str, str]:
     """Return the name of the group (empty if there is none) and the pattern."""
     if pattern.startswith(GROUP):
         name, colon, rest = pattern[len(GROUP) :].partition(":")
+        # Anything else that begins with ``group:`` is an ordinary pattern. A malformed one is not an error,
+        # since patterns come from peers.
         if name and colon:
             return name, rest
     return "", pattern

@@ -69,6 +69,7 @@ class KeyTrie(Generic[V]):
         if answer is None:
             if len(self._answers) >= _REMEMBERED:
                 self._answers.clear()
+            # Every text begins with the empty one, so a spelling without hidden keys is asked for first.
             found = self._topics.find(
                 key.split(self._separator), hidden=bool(self._hidden) and key.startswith(self._hidden)
             )

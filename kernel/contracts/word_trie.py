@@ -95,11 +95,13 @@ class WordTrie(Generic[V]):
             if node is None:
                 return False
             path.append(node)
+        # The path exists, but it may belong to a longer pattern, or the value to another one.
         if not path[-1].remove(value):
             return False
         # From the end of the pattern to the root. ``path`` has one node more than ``pattern``: the root,
         # which stays.
         for parent, word, node in zip(reversed(path[:-1]), reversed(pattern), reversed(path), strict=False):
+            # Still in use, and so are all nodes above it.
             if not node.empty():
                 break
             _cut(parent, word)

@@ -23,6 +23,8 @@ class Demand:
     __slots__ = ("_of", "_tell", "counts")
 
     def __init__(self, owner: object) -> None:
+        # Looked up once, when the port opens. Most owners have no such method, and for them nothing is
+        # counted.
         self._tell: Callable[[str, str, Outlet], Any] | None = getattr(owner, "on_asked", None)
         self._of: dict[Outlet, Counter[str]] = {}
         self.counts: Counter[str] = Counter()
@@ -43,6 +45,7 @@ class Demand:
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
         """Take back a subscription of a reader; does nothing if there is none."""
+        # The same form as in ``subscribe``, so that the two find each other.
         pattern = without_group(pattern)
         asked = self._of.get(outlet)
         # Without this check a pattern that this reader does not have would be taken from the sum of the
@@ -55,6 +58,7 @@ class Demand:
         self.counts[pattern] -= 1
         if not self.counts[pattern]:
             del self.counts[pattern]
+        # After the sums were changed, so that the owner can look them up in the call.
         self._tell("unsubscribe", pattern, outlet)
 
     def leave(self, outlet: Outlet) -> None:

@@ -37,6 +37,7 @@ class PastFigures:
 
     def of_route(self, name: str) -> Counter[str]:
         """Return the sums of all removed pipes of a route."""
+        # A copy: the caller adds the figures of the pipes that are still there.
         return Counter(self._routes.get(name, ()))
 
     def of_group(self, name: str) -> Counter[str]:

@@ -33,6 +33,7 @@ def one_of_each(ports: Sequence[Port], load: Callable[[Port], int]) -> list[Port
     Of each port group that is only the member with the lowest ``load``.
     """
     alone = [port for port in ports if group_of(port) is None]
+    # By the name of the destination: a port group of another destination is counted by itself.
     best: dict[str, Port] = {}
     for port in ports:
         port_group = group_of(port)

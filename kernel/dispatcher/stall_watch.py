@@ -74,6 +74,7 @@ class StallWatch:
         """
         when = self._next_look
         if self._return_deadlines:
+            # Few at any time: one for each engine whose port has just left.
             when = min(when, *self._return_deadlines.values())
         return when if when < math.inf else None
 
@@ -106,9 +107,12 @@ class StallWatch:
             return None
         abandoned = 0
         for route, engine in due:
+            # Also if the port has come back meanwhile. ``abandon_deferred`` then finds nothing to drop.
             del self._return_deadlines[route, engine]
             abandoned += self._abandon(route, engine)
         if self._next_look <= now:
+            # One pass decides about all of them, before any is suspended: two that stall together are
+            # suspended together if a third one goes on.
             for stalled, route in self._look():
                 self._suspend(stalled, route)
             # Suspended consumers are not stalled consumers any more. If all others are stalled now, nobody
@@ -125,6 +129,7 @@ class StallWatch:
 
     def forget(self, pipe: Pipe) -> None:
         """Forget a pipe whose reader has left."""
+        # Otherwise the two dicts would keep the pipe, and what is in it, for the life of the port.
         self._seen.pop(pipe, None)
         self._dropped_before.pop(pipe, None)
 
@@ -170,6 +175,7 @@ class StallWatch:
         )
 
     def _suspend(self, stalled: Pipe | Route, route: Route) -> None:
+        # Before ``suspend``, which may drop messages at once: they count as missed, too.
         self._dropped_before[stalled] = _dropped(stalled)
         route.suspend(stalled)
         text = f"{_name(stalled)} has taken nothing for {route.spec.marks.stall_timeout:g} s and others wait"

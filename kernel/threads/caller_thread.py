@@ -48,6 +48,8 @@ class CallerThread:
         self._slot = dispatcher.borrow_slot(name)
         mailbox = self._slot.mailbox
         bell = self._bell = mailbox.bell
+        # Bound methods of the mailbox and its bell, looked up once. Each one is called by the path of a
+        # message or of a wait.
         self.posted: deque[Callable[[], Any]] = mailbox.posted
         self.post: Callable[[Callable[[], Any]], None] = mailbox.post
         self.process: Callable[[], bool] = mailbox.process
@@ -58,6 +60,8 @@ class CallerThread:
         self.clear: Callable[[], None] = bell.clear
         # Last: as soon as the port has joined, other threads post to this one.
         self.port: Port = dispatcher.open_port(self._slot, name, name, owner, options)
+        # There is no engine here whose events an operator sees, so the log gets the sentence. ``now`` stays
+        # ``time.monotonic``, the clock of ``wait_until``.
         self.port.stall_watch.report = lambda _, text: _log.warning("%s: %s", name, text)
 
     def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
@@ -78,6 +82,7 @@ class CallerThread:
                 # every post would ring for a thread that is awake.
                 self.disarm()
             self.process()
+            # After each wake-up: there is no timer that would do it at the deadline.
             self.check_stalls()
         return True
 

@@ -56,6 +56,8 @@ class EngineThread:
     def __init__(self, name: str, dispatcher: Dispatcher, report: Callable[[EngineEvent], Any]) -> None:
         self.name = name
         self.mailbox: Mailbox = Mailbox()
+        # At once, not in ``run``: other threads may post to this one before it runs, and find it in the
+        # matrix.
         self.slot: ThreadSlot = dispatcher.add_thread(name, self.mailbox)
         self.states: dict[str, EngineState] = {}
         self._dispatcher = dispatcher
@@ -141,6 +143,8 @@ class EngineThread:
         state = self.states.get(engine)
         if state is None:
             raise KernelError(f"there is no engine {engine!r}")
+        # Looked up in the caller's thread, so that the caller gets the error at once. The call itself is made
+        # in the engine's thread.
         do = getattr(state.engine, "operate", None)
         if do is None or state.state != "running":
             raise KernelError(f"engine {engine!r} ({state.state}) has no operations to ask for")
@@ -185,6 +189,7 @@ class EngineThread:
         failed: list[str] = []
         for state in list(self.states.values()):
             show = getattr(state.engine, "inspect", None)
+            # An engine that starts or has failed may have half of its objects only.
             if show is None or state.state != "running":
                 continue
             try:
@@ -196,6 +201,7 @@ class EngineThread:
     def _start(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:
         # None: the thread is ending, and nothing is started any more.
         if self._nursery is not None:
+            # Found when the task is started, not when it runs: by then a later life may have taken the name.
             before = self._lives.get(state.name)
             life = self._lives[state.name] = _Life(state)
             self._nursery.start_soon(
@@ -231,7 +237,8 @@ class EngineThread:
             self.mailbox.post(_nothing)
 
     def _make_host(self, engine: str, nursery: trio.Nursery) -> EngineHost:
-        assert self._loop is not None  # we are called from inside ``run``
+        # ``supervise`` runs inside ``run``, which has made the loop.
+        assert self._loop is not None
         return EngineHost(engine, self._loop, self.slot, self._dispatcher, nursery, self._report)
 
     def _remove(self, state: EngineState | None, on_gone: Callable[[], Any] | None, linger: float) -> None:
@@ -240,6 +247,7 @@ class EngineThread:
         if life is not None and life.state is state and self._nursery is not None:
             life.on_gone = on_gone
             if linger > 0:
+                # A task, since this call was posted and must not wait.
                 self._nursery.start_soon(self._let_linger, life, linger)
             else:
                 life.scope.cancel()
@@ -264,6 +272,8 @@ class EngineThread:
             life.scope.cancel()
 
     def _has_input(self, engine: str) -> bool:
+        # Takes the dispatcher's lock and looks at every pipe. Only an engine that is being removed pays for
+        # it, every 10 ms.
         return any(pipe.engine == engine and pipe.more() for _, _, _, pipe in self._dispatcher.pipes())
 
     def _stop(self) -> None:

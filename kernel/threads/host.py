@@ -47,6 +47,7 @@ class EngineHost:
 
     def soon(self, callback: Callable[[], Any]) -> None:
         """Call in a later turn."""
+        # Posted to this thread itself, behind what others have posted: the engine gives way to them.
         self._slot.mailbox.post(lambda: self._call(callback))
 
     def post(self, callback: Callable[[], Any]) -> None:
@@ -56,9 +57,11 @@ class EngineHost:
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
         """Join the dispatcher as one more port of this engine."""
         port = self._dispatcher.open_port(self._slot, name, self._engine, owner, options)
+        # From here on what the owner raises in a call of the port ends this engine only.
         port.on_failure = self.fail
         self._host_stall_watch(port)
         self._ports[port] = None
+        # The port may be closed by its owner or by ``release``; both have to take it out of ``_ports``.
         leave = port.leave
 
         def forget(port: Port) -> None:
@@ -72,6 +75,7 @@ class EngineHost:
     def _host_stall_watch(self, port: Port) -> None:
         watch = port.stall_watch
         watch.now = self._loop.now
+        # The watch has no timer of its own. It is the key of the timer here, one for each port.
         watch.on_change = lambda: self.set_timer(watch.deadline(), port.check_stalls, watch)
         watch.report = lambda what, text: self._report(
             EngineEvent(engine=self._engine, what=what, detail=text)

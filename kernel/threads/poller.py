@@ -15,14 +15,14 @@ Watch = tuple[Callback | None, Callback | None, Blame]
 
 
 class Poller(Protocol):
-    """What a loop needs of one."""
+    """The methods of a poller that a loop uses."""
 
     def fileno(self) -> int:
         """A descriptor that is readable while any of the watched is ready."""
         ...
 
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
-        """Watch ``fd``, or watch it otherwise, or, with None twice, stop watching it.
+        """Watch ``fd``, or change how it is watched; with None twice, stop watching it.
 
         ``blame`` gets what a callback raises.
         """
@@ -33,7 +33,10 @@ class Poller(Protocol):
         ...
 
     def poll(self, timeout: float | None) -> int:
-        """Wait up to ``timeout`` seconds, call who is ready, return how many descriptors were."""
+        """Wait up to ``timeout`` seconds, and call the callbacks of descriptors that are ready.
+
+        Return how many were ready.
+        """
         ...
 
     def close(self) -> None:
@@ -53,7 +56,7 @@ class EpollPoller:
         return self._epoll.fileno()
 
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
-        """Watch ``fd``, or watch it otherwise, or, with None twice, stop watching it."""
+        """Watch ``fd``, or change how it is watched; with None twice, stop watching it."""
         events = (select.EPOLLIN if readable else 0) | (select.EPOLLOUT if writable else 0)
         if not events:
             if self._watches.pop(fd, None) is not None:
@@ -119,7 +122,7 @@ class SelectorPoller:
         return self._selector.fileno()
 
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
-        """Watch ``fd``, or watch it otherwise, or, with None twice, stop watching it."""
+        """Watch ``fd``, or change how it is watched; with None twice, stop watching it."""
         events = (selectors.EVENT_READ if readable else 0) | (selectors.EVENT_WRITE if writable else 0)
         known = fd in self._selector.get_map()
         if not events:

@@ -13,7 +13,7 @@ from kernel.threads.host import EngineHost
 
 
 class EngineState(msgspec.Struct):
-    """How an engine is doing.  Written by its thread, read by any."""
+    """The state of an engine.  Written by its thread, read by any thread."""
 
     name: str
     state: str = "starting"
@@ -74,6 +74,8 @@ async def _live_once(
     try:
         async with trio.open_nursery() as nursery:
             host = make_host(nursery)
+            # Inside the ``try``: a constructor that raises is a failure of the engine like any other, and is
+            # tried again.
             engine = state.engine = make_engine()
 
             async def live() -> None:
