@@ -103,6 +103,8 @@ class Committer:
         # Due at once: retention is applied at the start, and the first messages do not wait for a whole
         # interval.
         self._sync_due = self._keep_due = time.monotonic()
+        # Executors and not threads: their futures carry an exception to the thread that waits.  Their threads
+        # begin with the first job, so a journal with small commits and ``fsync = "batch"`` has one thread only.
         self._beside = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-writer")
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-syncer")
         self._syncing: Future[None] | None = None
@@ -185,6 +187,7 @@ class Committer:
     def _timeout(self) -> float:
         due = self._keep_due
         if self._unsynced():
+            # Without a message this thread wakes for the next due time.
             due = min(due, self._sync_due)
         return max(due - time.monotonic(), 0.001)
 
@@ -244,6 +247,7 @@ class Committer:
     def _sync(self) -> None:
         # Read before the synchronisation: what another thread writes meanwhile may not be covered by it.
         committed = self._committed
+        # False if another sync has covered everything, for example when a segment ended.
         if self._writer.sync():
             self.syncs += 1
         if self._durable < committed:

@@ -72,6 +72,8 @@ class JournalEngine:
         self._messages_in = self._bytes_in = self._refused = 0
         self._sources: dict[tuple[str, str], Source] = {}
         self._failure: BaseException | None = None
+        # An exception of another thread is raised in ``run``, where the kernel sees it and restarts the
+        # engine.
         self._failed = trio.Event()
 
     def __repr__(self) -> str:
@@ -184,6 +186,7 @@ class JournalEngine:
         # Two limits, because bodies may be of any size: in bytes and in messages.
         if self._submitted_bytes + self._bytes >= _BATCHES_AHEAD * options.batch_bytes:
             return 0
+        # Messages and not submissions, so that a half-full commit does not count as a whole one.
         ahead = self._taken - self._progress.committed
         return min(_BATCHES_AHEAD * options.batch_rows - ahead, options.batch_rows)
 
@@ -218,6 +221,7 @@ class JournalEngine:
         assert self._host is not None
         self._lingering = True
         if self._options.linger:
+            # One timer for all that is collected; it runs from the first message on.
             self._host.set_timer(self._host.now() + self._options.linger, self._on_timer, self)
         else:
             self._host.soon(self._on_timer)
@@ -242,6 +246,7 @@ class JournalEngine:
         sizes = [sum(map(len, body)) if batch.multipart else len(body) for body in batch.bodies]
         kept = [body for body, size in zip(batch.bodies, sizes, strict=True) if size < LARGEST_BODY]
         if len(kept) < len(sizes):
+            # Refused and not blocked: the message would never fit, and everything behind it would wait.
             self._refused += len(sizes) - len(kept)
             self._report("refused", f"a message of {max(sizes)} bytes is too large for a journal")
         return batch_of(kept, batch.envelope, multipart=batch.multipart)

@@ -65,6 +65,7 @@ def export_parquet(
         basename_template=f"{start:020d}-{stop:020d}-{{i}}.parquet",
         # File names contain the offsets, so an export that is repeated replaces its own files and no others.
         existing_data_behavior="overwrite_or_ignore",
+        # Arrow refuses more than 1,024 unless it is told otherwise; a journal may have very many keys.
         max_partitions=100_000,
         max_rows_per_file=_FILE,
         max_rows_per_group=_ROW_GROUP,
@@ -74,6 +75,7 @@ def export_parquet(
 
 def _with(derived: Sequence[str], table: pa.Table) -> pa.Table:
     for name in derived:
+        # Of the column and not of single values.  ``ts`` has the zone UTC.
         values = compute.strftime(table.column("ts"), format=_DERIVED[name])
         table = table.append_column(pa.field(name, pa.string()), values)
     return table
@@ -94,6 +96,7 @@ def _combined(
             waiting.append(wanted)
             rows += wanted.num_rows
             size += wanted.column("body").nbytes
+        # In bytes, too: bodies may be large.
         if rows >= _BATCH or size >= _BATCH_BYTES:
             yield pa.Table.from_batches(waiting).combine_chunks()
             waiting, rows, size = [], 0, 0

@@ -78,6 +78,7 @@ class ReplayEngine:
         self._read_to = reader.offset
         self._port = host.port(self._name, self)
         task_status.started(f"{self._path} from offset {reader.offset}")
+        # Before the first read: see ``_read``.
         watch = DirectoryWatch(self._path) if self._options.follow else None
         try:
             if self._options.consumer is not None:
@@ -230,10 +231,12 @@ class ReplayEngine:
     def _is_done(self) -> bool:
         port = self._port
         assert port is not None
+        # Everything was read, everything was sent, and everything was confirmed.
         return self._at_end and not self._schedule.waiting and port.confirmed() >= port.sent()
 
     async def _wait_for_change(self) -> None:
         """Wait until something was sent or confirmed."""
+        # A new event each time; whatever happened before was looked at by the caller.
         self._changed = trio.Event()
         await self._changed.wait()
 

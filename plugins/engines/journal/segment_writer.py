@@ -59,6 +59,8 @@ class SegmentWriter:
         self._synced_position = data.position
         self._uncached = 0
         """The cache was told to drop the data file's bytes before this position."""
+        # Held during a whole synchronisation, so a roll waits for it.  It is not held while a commit is
+        # appended: writing and synchronising overlap.
         self._close_lock = threading.Lock()
         """Keeps ``close`` from closing the descriptors while another thread synchronises them."""
 

@@ -33,6 +33,7 @@ class Selection:
 
     def wants(self, envelopes: pa.StructArray) -> list[bool]:
         """Return for each envelope of a batch whether its messages are selected."""
+        # Of the envelopes of one commit only, usually a few, so Python's loop is no cost.
         keys, exchanges, engines = (
             envelopes.field(name).to_pylist() for name in ("key", "exchange", "engine")
         )

@@ -67,6 +67,7 @@ class StoredBatches:
         return self._of_dictionary
 
     def _envelope(self, row: dict[str, Any]) -> Envelope:
+        # All values as the key, and not the object of Arrow, which is another one for each commit.
         values = tuple(row.values())
         envelope = self._envelopes.get(values)
         if envelope is None:

@@ -38,6 +38,7 @@ class DirectoryWatch:
     def drain(self) -> None:
         """Discard the events so far: the descriptor is readable again after the next one."""
         try:
+            # Which files changed is of no interest: the reader looks at the index anyhow.
             while os.read(self._fd, 65536):
                 pass
         except BlockingIOError:

@@ -82,6 +82,8 @@ class JournalWriter:
         # Before recovery, which changes the last segment.
         self._lock = writer_lock(self.path)
         try:
+            # After this the journal is as if its last writer had been closed, and ``_segment`` is what to
+            # append to.
             self._segment, self.recovered = recover(self.disk, self.path, self._now())
             # Times must not decrease from row to row: readers find a time by bisection.  A clock may have
             # been set back since the last writer.
@@ -89,6 +91,7 @@ class JournalWriter:
         # Also if this thread is interrupted: the lock would stay with the process.
         except BaseException as error:
             self._lock.release()
+            # A full disk at the start is reported like one later on.
             if isinstance(error, OSError):
                 raise _as_full(error, self.path) from error
             raise
@@ -177,6 +180,7 @@ class JournalWriter:
 
     def sync(self) -> bool:
         """Synchronise all commits: they survive a power failure then.  Return whether there were new ones."""
+        # The caller may be another thread.  ``SegmentWriter`` has a lock against closing the files meanwhile.
         return self._segment.sync()
 
     def unsynced(self) -> int:
@@ -185,6 +189,7 @@ class JournalWriter:
 
     def roll(self) -> bool:
         """Begin a new segment; return whether that was done.  An empty segment is kept."""
+        # Two segments with the same first offset would have the same name.
         if not self._segment.entries:
             return False
         self._check_room(0)
@@ -228,6 +233,7 @@ class JournalWriter:
 
     def _is_due(self) -> bool:
         seconds = self.settings.roll_seconds
+        # The age counts only for a segment with rows: an empty one is kept however old it is.
         return self._segment.position >= self.settings.roll_bytes or (
             seconds is not None
             and self._segment.entries > 0
@@ -236,6 +242,7 @@ class JournalWriter:
 
     def _check_room(self, size: int) -> None:
         wanted = self.settings.min_free_bytes
+        # Asked before each commit: others use the file system as well.
         if wanted and self.disk.free(self.path) - size < wanted:
             raise DiskFull(
                 f"{self.path}: fewer than {wanted} bytes are free, which the journal must leave free"
@@ -245,6 +252,7 @@ class JournalWriter:
 def _last_time(journal: Path) -> int:
     """Return the time of the last row; 0 for an empty journal.  The last segments may be empty."""
     for name in reversed(segment_names(journal)):
+        # Usually only the index is read.
         last = Segment(journal, name).last()
         if last is not None:
             return last.max_ts
@@ -252,6 +260,7 @@ def _last_time(journal: Path) -> int:
 
 
 def _as_full(error: OSError, path: Path) -> Exception:
+    # Everything else is a fault of the disk, and trying again would not help.
     if error.errno in _FULL:
         return DiskFull(f"{path}: {error.strerror}")
     return error

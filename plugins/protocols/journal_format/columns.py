@@ -20,6 +20,7 @@ Batches: TypeAlias = Sequence[tuple[Any, int, Source]]
 
 _PREPARED = 65536
 """Rows of the prepared offset columns, from which slices are taken.  Longer columns are built when needed."""
+# Prepared once: a slice of it costs nothing, and an addition to it runs in C.
 _NUMBERS = pa.Array.from_buffers(pa.int64(), _PREPARED, [None, pa.py_buffer(array("q", range(_PREPARED)))])
 _PARTS = pa.list_(pa.int32())
 
@@ -47,6 +48,7 @@ def filled(code: str, kind: pa.DataType, values: list[int], counts: list[int], r
     else:
         numbers = array(code)
         for value, count in zip(values, counts, strict=True):
+            # A loop over the batches, not over the messages.
             numbers += array(code, (value,)) * count
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(numbers)])
 
@@ -112,6 +114,8 @@ def _joined(bodies_of_batches: Iterable[Any]) -> list[PackedBodies | list[Any]]:
     for bodies in bodies_of_batches:
         last = fragments[-1] if fragments else None
         if isinstance(bodies, PackedBodies):
+            # The packer fills its buffer from batch to batch, so the bodies of several batches are mostly one
+            # block of memory and become one column without a copy.
             joined = last.joined(bodies) if isinstance(last, PackedBodies) else None
             if joined is None:
                 fragments.append(bodies)
@@ -120,6 +124,7 @@ def _joined(bodies_of_batches: Iterable[Any]) -> list[PackedBodies | list[Any]]:
         elif isinstance(last, list):
             last += bodies
         else:
+            # A copy, since it may be extended; the batch is also in other pipes.
             fragments.append(list(bodies))
     return fragments
 

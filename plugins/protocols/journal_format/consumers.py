@@ -15,6 +15,7 @@ from pathlib import Path
 from plugins.protocols.journal_format.errors import JournalError
 from plugins.protocols.journal_format.names import CONSUMERS
 
+# The name is a file name: no separators, and no dot at the beginning (see ``path_of``).
 _NAME = re.compile(r"[\w.@+-]{1,200}")
 
 
@@ -38,6 +39,7 @@ def furthest(journal: str | Path, below: int) -> int:
     """
     found = 0
     for path in (Path(journal) / CONSUMERS).glob("[!.]*.json"):
+        # Recovery must not fail because of a consumer's file; retention reports it.
         with suppress(FileNotFoundError, JournalError):
             position = _read(path)
             found = max(found, position if position < below else 0)

@@ -46,6 +46,7 @@ def flat(stored: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             arrays.append(stored.column(name))
             continue
         envelopes = envelopes if envelopes is not None else stored.column("envelope")
+        # The envelope of each row is in the dictionary; each field of it becomes a column of its own.
         arrays.append(_spread(envelopes.dictionary.field(name), envelopes.indices))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -72,6 +73,7 @@ def _may_be_one(values: pa.Array) -> bool:
     This test costs several times less than one of Arrow's compute functions, which would run for each field
     and batch.
     """
+    # With many envelopes, or long values, comparing them all would cost more than the look-up.
     few = len(values) <= _FEW and values.nbytes <= _SHORT * len(values)
     return few and bool(values[0].equals(values[-1]))
 

@@ -38,6 +38,7 @@ def row_of(envelope: Any, source: Source = NOWHERE) -> tuple[Any, ...]:
     exact: dict[str, Any] = {}
     remaining = dict(envelope.properties)
     headers, content_type = remaining.get("headers"), remaining.get("content_type")
+    # A column of its own, so that queries can select by it.  The header and the property stay where they are.
     sent = _sent(headers, remaining.get("timestamp"))
     # Headers and the content type have columns of their own.  Whatever does not fit into its column stays
     # among the properties.
@@ -97,6 +98,7 @@ def _properties(remaining: Mapping[str, Any], exact: Mapping[str, Any]) -> str |
         return None
     plain = tagged_json.to_plain(remaining)
     if exact:
+        # After ``to_plain``, which would take the name for a tag.
         plain["$exact"] = exact
     return tagged_json.to_text(plain)
 

@@ -110,6 +110,7 @@ def decode_header(raw: bytes) -> Header | None:
 def encode_entry(entry: Entry) -> bytes:
     """Return the 64 bytes of an entry."""
     raw = _ENTRY.pack(*entry)
+    # The CRC of the entry itself.  The one in it is that of the commit.
     return raw + _CHECK.pack(crc32(raw))
 
 

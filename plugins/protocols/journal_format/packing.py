@@ -49,11 +49,13 @@ class PackedBodies(Sequence[bytes]):
     def __getitem__(self, at: int | slice) -> bytes | PackedBodies:
         if isinstance(at, slice):
             start, stop, step = at.indices(self._count)
+            # Only slices that are adjacent memory can be packed bodies.
             if step != 1:
                 raise ValueError("packed bodies can be sliced with step 1 only")
             return PackedBodies(
                 self._memory, self._start + start * self.width, max(stop - start, 0), self.width
             )
+        # ``range`` checks the index, and counts negative ones from the end.
         begin = self._start + range(self._count)[at] * self.width
         return bytes(self._memory[begin : begin + self.width])
 
@@ -67,6 +69,8 @@ class PackedBodies(Sequence[bytes]):
         They can be joined if ``following`` has the same width and comes directly after this in memory.
         """
         end = self._start + self._count * self.width
+        # The same view, so the same lease of the buffer: adjacent addresses in different leases must not be
+        # joined.
         if following._memory is not self._memory or following._start != end or following.width != self.width:
             return None
         return PackedBodies(self._memory, self._start, self._count + following._count, self.width)
@@ -121,5 +125,6 @@ class Packer:
 
     def _give_back(self, buffer: bytearray) -> None:
         """May be called in any thread: the committer often drops the last reference."""
+        # More than a few are in use only while a disk is slow; their memory is then given back.
         if len(self._free) < _FREE_BUFFERS:
             self._free.append(buffer)

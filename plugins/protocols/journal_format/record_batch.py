@@ -150,6 +150,7 @@ class RecordBatchEncoder:
         # The stream begins with the schema message, which is not part of the commit.  So the stream begins
         # before the place that the commit needs.
         start = (lead - len(STORED_BYTES)) % PAGE
+        # An upper limit without compression; twice the size is tried if that was not enough.
         wanted = record_batch.nbytes + _FRAMING
         while True:
             buffer = self._buffers.take(start + wanted)[start:]
@@ -178,6 +179,7 @@ class RecordBatchEncoder:
     def _envelopes(self, batches: Batches, counts: list[int]) -> tuple[pa.Array, pa.StructArray]:
         """Return the number of each message's envelope, and the table of envelopes."""
         known = self._rows
+        # Cleared as a whole: envelopes that are still in use come back with the next commit.
         if len(known) > _CACHED_ROWS:
             known.clear()
         numbers: dict[tuple[Any, Source], int] = {}

@@ -15,11 +15,13 @@ ENVELOPE_FIELDS: tuple[pa.Field, ...] = (
     pa.field("exchange", pa.string()),
     pa.field("key", pa.string()),
     pa.field("reply_to", pa.string()),
+    # Wider than AMQP's octet; what does not fit is under ``$exact`` in the properties.
     pa.field("priority", pa.int16()),
     pa.field("persistent", pa.bool_()),
     pa.field("expiration", pa.int64()),
     pa.field("sent", TIMESTAMP),
     pa.field("content_type", pa.string()),
+    # JSON text and not a map: tables of AMQP are nested and typed (decision 5).
     pa.field("headers", pa.string()),
     pa.field("properties", pa.string()),
 )
@@ -29,6 +31,7 @@ STORED = pa.schema(
     [
         pa.field("offset", pa.int64()),
         pa.field("ts", TIMESTAMP),
+        # Four bytes for each row, and each different envelope once.
         pa.field("envelope", pa.dictionary(pa.int32(), pa.struct(ENVELOPE_FIELDS))),
         pa.field("parts", pa.list_(pa.int32())),
         pa.field("body", pa.binary()),

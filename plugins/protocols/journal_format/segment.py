@@ -216,6 +216,7 @@ class Segment:
             return
         for entry in whole:
             commit = view[entry.position - start : entry.stop - start]
+            # Each one as a stream of its own: the damaged one between them would break a common stream.
             yield entry, next(stored_batches(prefix + bytes(commit), columns))
 
     def schema_bytes(self) -> bytes:
@@ -269,6 +270,7 @@ class Segment:
             # something is missing in between.
             if entry is None or entry.position != position:
                 rebuilt = commit_at(data, position, prefix)
+                # A commit with another offset is not the one that is missing.
                 if rebuilt is not None and rebuilt.offset == offset:
                     entry = rebuilt
             if entry is not None:

@@ -61,10 +61,12 @@ def to_plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
+        # JSON has no nan and no infinities.
         return value if isfinite(value) else {"$float": repr(value)}
     for kind, tag, write in _WRITERS:
         if isinstance(value, kind):
             return {tag: write(value)}
+    # Not exact, but a journal refuses no message for a type in its headers.
     return str(value)
 
 
@@ -77,6 +79,7 @@ def from_plain(value: Any) -> Any:
     # A tag is the only name of its object.
     if len(value) == 1:
         (tag, inner), *_ = value.items()
+        # An unknown tag stays an object.
         read = _READERS.get(tag)
         if read is not None:
             return read(inner)
@@ -100,5 +103,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "$decimal": Decimal,
     "$time": datetime.fromisoformat,
     "$float": float,
+    # Names may be tagged values, too.
     "$table": lambda pairs: {from_plain(name): from_plain(item) for name, item in pairs},
 }

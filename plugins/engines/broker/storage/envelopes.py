@@ -69,7 +69,7 @@ class MissingCodec(Exception):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"the codec {name!r} is missing, which this was written with: the front end of that name brings it"
+            f"the codec {name!r} is missing, with which records were written; add the front end that has it"
         )
 
 

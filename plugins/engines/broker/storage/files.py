@@ -178,6 +178,8 @@ class DirectoryFiles:
     def _open(self, name: str) -> int:
         descriptor = self._reading.get(name)
         if descriptor is None:
+            # Long queues are read in order, so few segments are read at a time, and a closed one is rarely
+            # needed again soon.
             while len(self._reading) >= _MOST_OPEN:
                 os.close(self._reading.popitem(last=False)[1])
             descriptor = self._reading[name] = self._open_to_read(self.directory / name)

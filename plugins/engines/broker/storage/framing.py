@@ -119,6 +119,7 @@ class RecordReader:
         # The length is checked before the payload is read: a damaged one may be up to 4 GiB.
         if marker != self._marker or at + HEADER_BYTES + size > self._stop:
             return None
+        # With the header, so that the window begins at the record and the next records are in it, too.
         payload = self._octets(at, HEADER_BYTES + size)[HEADER_BYTES:]
         if len(payload) < size or crc32(payload, crc32(_CHECKED.pack(size, kind))) != checksum:
             return None
@@ -128,6 +129,7 @@ class RecordReader:
         """Return where the next whole record begins, or the end."""
         at = self._at + 1
         while at + HEADER_BYTES <= self._stop:
+            # A copy of a window, because a memoryview has no ``find``.
             octets = bytes(self._octets(at, min(_WINDOW, self._stop - at)))
             found = octets.find(self._marker)
             if found < 0:

@@ -332,7 +332,7 @@ class Log:
             self._current = segment
             self._file = write.file
         if write.group.attempts > 1:
-            self._report("can write", f"again, at attempt {write.group.attempts}")
+            self._report("can write", f"again; attempt {write.group.attempts} succeeded")
         # With ``fsync = false`` nothing is ever synced, and there is nothing to repeat.
         if self._sync and not write.sync:
             self._unsynced.append(write.group)
@@ -347,7 +347,7 @@ class Log:
         self.counters.last_error = str(error)
         self.counters.write_failures += 1  # last: another thread that sees the new count finds the error
         if group.attempts == 1:
-            self._report("cannot write", f"{error}; publishers wait, and it is tried again each second")
+            self._report("cannot write", f"{error}; publishers wait, and the write is repeated each second")
         # After a failed sync the content of the file is unknown, so it is not appended to any more.
         self._current = self._file = None
         # Behind the group's own records: SETTLED records may stand anywhere behind the messages that they

@@ -85,6 +85,7 @@ def decode_head(payload: memoryview) -> Head:
     entry_count, count, envelope_size, size, priority = _HEAD.unpack_from(payload)
     at = _HEAD.size
     end = at + entry_count * _ENTRY.size
+    # In one call for all entries: recovery does this for each record of the log.
     entries = [Entry(*fields) for fields in _ENTRY.iter_unpack(payload[at:end])]
     bodies_at = end + envelope_size + (4 * count if size == _SIZES_DIFFER else 0)
     # The envelope begins with the name of its codec.  Format 1 has other octets there, and its callers do not

@@ -126,7 +126,7 @@ def restore(store: DiskStore, broker: Broker, now: float) -> None:
     # ever read them.
     for number in set(store.log.stored) - set(found.definitions) | set(store.log.stored) & found.dropped:
         if number not in found.dropped:
-            store.report("lost", f"the definition of queue number {number}, and so its messages")
+            store.report("lost", f"the definition of queue number {number}, and therefore its messages")
         store.log.close_queue(store.log.stored[number])
 
 

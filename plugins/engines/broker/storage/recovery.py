@@ -114,7 +114,7 @@ class Recovery:
         if len(segments) > 1:
             raise CannotOpen(
                 f"none of {len(segments)} segments has a record that can be read; nothing was changed. "
-                "If nothing in them is wanted, delete the directory"
+                "If they are not needed, delete the directory"
             )
         # Renamed and not deleted: a single segment without a record is either an interrupted first write or
         # somebody's file.
@@ -162,7 +162,7 @@ class Recovery:
         elif self.found.records:
             files.truncate(segment.name, damage.start)
             segment.size = damage.start
-            self._report("cut", f"{segment.name} at octet {damage.start}: what follows was not written whole")
+            self._report("cut", f"{segment.name} at octet {damage.start}: the write there was interrupted")
 
     def _take(self, segment: Segment, record: Record) -> None:
         found, kind = self.found, record.kind

@@ -68,5 +68,7 @@ class Segment:
 
 def segment_numbers(names: list[str]) -> list[int]:
     """Return the numbers of the segments among these files, in order."""
+    # Other files in the directory are somebody else's: the marker, the lock, and segments that were set
+    # aside.
     stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
     return sorted(int(stem) for stem in stems if stem.isdigit())

@@ -17,6 +17,7 @@ class StoredQueue:
         """``durable``: it is in the durable log, otherwise in the overflow log."""
         self.number = number
         self.durable = durable
+        # A few ranges, however many messages: positions are added at the end and mostly removed in order.
         self.live = Intervals()
         """Positions of messages that were stored and not settled."""
         self.settled: list[tuple[int, int]] = []
