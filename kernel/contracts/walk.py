@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple
+from typing import Protocol as Interface
 
 import msgspec
+
+if TYPE_CHECKING:
+    from kernel.topology.system import Kernel
 
 
 class Hop(NamedTuple):
@@ -21,14 +26,41 @@ class Hop(NamedTuple):
     """Whether the hop is at the return of the function, not at its call."""
 
 
+class Application(Interface):
+    """An application that receives, in a thread of its own."""
+
+    def wait(self) -> None:
+        """Wait until one more message has arrived.  ``TimedOut`` if none arrives."""
+        ...
+
+
+class Tour(Interface):
+    """What ``kernel tour`` gives to a walk."""
+
+    def begin(self) -> None:
+        """Wait until every thread sleeps, and record calls from then on."""
+        ...
+
+    def end(self) -> None:
+        """Record no more."""
+        ...
+
+    def application(self, kernel: Kernel, name: str) -> AbstractContextManager[Application]:
+        """Return an application that opens the native channel ``name`` and waits in ``receive`` for messages.
+
+        When the block ends, ``kernel`` is closed.
+        """
+        ...
+
+
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
     """A message, and the important functions on its path."""
 
     hops: tuple[Hop, ...]
     """In order.  Before the message changes to another thread, the last hop is the function that hands it
     over."""
-    follow: Callable[[Callable[[], None], Callable[[], None]], None]
-    """``follow(begin, end)`` starts a system and sends messages until it is warm.
+    follow: Callable[[Tour], None]
+    """Starts a system and sends messages until it is warm: connections are made, and caches are filled.
 
-    Then it calls ``begin``, which returns when every thread sleeps, sends one message from the same thread,
-    waits until the message has arrived, and calls ``end``."""
+    Then it calls ``tour.begin``, sends one message from the same thread, waits until the message has arrived,
+    and calls ``tour.end``."""

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from kernel.contracts.errors import KernelClosed, TimedOut
-from kernel.contracts.walk import Hop, Walk
+from kernel.contracts.walk import Hop, Tour, Walk
 
 if TYPE_CHECKING:
-    from kernel import Kernel, Plan
-
-LONGEST_WAIT = 10.0
+    from kernel import Plan
 
 HOPS = (
     Hop(
@@ -56,7 +50,7 @@ def walk() -> Walk:
     return Walk(hops=HOPS, follow=follow)
 
 
-def follow(begin: Callable[[], None], end: Callable[[], None]) -> None:
+def follow(tour: Tour) -> None:
     """Send one message through two kernels."""
     from kernel import Kernel
 
@@ -67,44 +61,16 @@ def follow(begin: Callable[[], None], end: Callable[[], None]) -> None:
         with (
             Kernel(_plan("here", "sender", ("sender", "link"), dialling)) as here,
             here.open("sender") as sender,
-            Receiver(there) as receiver,
+            tour.application(there, "receiver") as receiver,
         ):
             # The calls that make the connection, and those that are made only once, are not part of the walk.
             for _ in range(2):
                 sender.send(b"first")
                 receiver.wait()
-            begin()
+            tour.begin()
             sender.send(b"hello")
             receiver.wait()
-            end()
-
-
-class Receiver:
-    """An application in a separate thread, which waits in ``receive`` when a message comes."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
-        self._received = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._receive, name="application there")
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._kernel.close(linger=0)
-        self._thread.join()
-
-    def wait(self) -> None:
-        """Wait until one more message has been received."""
-        if not self._received.acquire(timeout=LONGEST_WAIT):
-            raise TimedOut(f"the walk native: no message has arrived at the receiver within {LONGEST_WAIT} s")
-
-    def _receive(self) -> None:
-        with contextlib.suppress(KernelClosed), self._kernel.open("receiver") as channel:
-            while True:
-                channel.receive()
-                self._received.release()
+            tour.end()
 
 
 def _plan(thread: str, application: str, route: tuple[str, str], link: dict[str, Any]) -> Plan:

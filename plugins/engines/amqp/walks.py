@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import socket
 import tempfile
-import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernel.contracts.errors import TimedOut
 from kernel.contracts.message import Envelope, batch_of
-from kernel.contracts.walk import Hop, Walk
+from kernel.contracts.walk import Hop, Tour, Walk
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.events import Acknowledged, ChannelOpened, ConnectionOpened, MethodReceived
 from plugins.protocols.amqp091.methods import confirm, queue
@@ -69,7 +66,7 @@ class Publisher:
         self._socket.sendall(b"".join(self.connection.data_to_send()))
 
 
-def _follow_to_application(begin: Callable[[], None], end: Callable[[], None]) -> None:
+def _follow_to_application(tour: Tour) -> None:
     from kernel import EnginePlan, Kernel, RoutePlan
 
     there_link = EnginePlan(
@@ -81,44 +78,23 @@ def _follow_to_application(begin: Callable[[], None], end: Callable[[], None]) -
             name="link", kind="stream", options={"address": f"backend+tcp://{there.address_of('link')}"}
         )
         route = RoutePlan(source="broker", targets=("link",), match=("weather.#",))
-        arrived = threading.Semaphore(0)
-        application = threading.Thread(target=_receive, args=(there, arrived), name="application there")
-        application.start()
-        try:
-            with Kernel(_plan("here", link, route, broker={})) as here:
-                publisher = Publisher(_port(here))
-                envelope = Envelope(exchange="amq.topic", key="weather.1")
-                for _ in range(2):
-                    publisher.publish(envelope)
-                    _wait(arrived)
-                begin()
+        with (
+            tour.application(there, "application") as application,
+            Kernel(_plan("here", link, route, broker={})) as here,
+        ):
+            publisher = Publisher(_port(here))
+            envelope = Envelope(exchange="amq.topic", key="weather.1")
+            for _ in range(2):
                 publisher.publish(envelope)
-                _wait(arrived)
-                end()
-                publisher.close()
-        finally:
-            there.close(linger=0)
-            application.join()
+                application.wait()
+            tour.begin()
+            publisher.publish(envelope)
+            application.wait()
+            tour.end()
+            publisher.close()
 
 
-def _receive(kernel: Kernel, arrived: threading.Semaphore) -> None:
-    from kernel import KernelClosed
-
-    try:
-        with kernel.open("application") as channel:
-            while True:
-                channel.receive()
-                arrived.release()
-    except KernelClosed:
-        pass
-
-
-def _wait(arrived: threading.Semaphore) -> None:
-    if not arrived.acquire(timeout=LONGEST_WAIT):
-        raise TimedOut(f"no message has arrived within {LONGEST_WAIT:g} s")
-
-
-def _follow_durable(begin: Callable[[], None], end: Callable[[], None]) -> None:
+def _follow_durable(tour: Tour) -> None:
     from kernel import Kernel
 
     with (
@@ -134,10 +110,10 @@ def _follow_durable(begin: Callable[[], None], end: Callable[[], None]) -> None:
         for _ in range(2):
             publisher.publish(envelope)
             publisher.wait_for(Acknowledged)
-        begin()
+        tour.begin()
         publisher.publish(envelope)
         publisher.wait_for(Acknowledged)
-        end()
+        tour.end()
         publisher.close()
 
 
