@@ -1,4 +1,9 @@
-"""``kernel bench``: what this machine and this kernel are good for, in a few seconds and without any peer."""
+"""``kernel bench``: measures throughput and round trips of this machine, in a few seconds, without a peer.
+
+Two processes, each with a kernel, are connected by TCP over the loopback interface.  The parent sends, the
+child counts or echoes.  Commands travel as messages, on the same connection: ``countN``, ``echo``, ``stop``.
+So there is one order of events, and no second channel whose delay would be measured too.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,7 @@ def _plan(address: str, mode: str) -> Any:
 
 
 def _far_end(told: Connection) -> None:
-    """The other process: counts what comes until it is told to stop, or sends everything back."""
+    """The other process: counts or sends back what it is told to, until it is told to stop."""
     from kernel.topology.system import Kernel
 
     with Kernel(_plan("backend+tcp://127.0.0.1:0", "listen")) as kernel:
@@ -49,22 +54,24 @@ def _far_end(told: Connection) -> None:
 
 
 def _rate(app: Any, size: int, count: int) -> float:
-    """Messages a second, batches of 1,000, until the far end has them all."""
+    """Return messages a second, sent in batches of 1,000, until the far end has received them all."""
     batch = [b"x" * size] * min(_BATCH, count)
     begun = time.perf_counter()
     app.send(b"count%d" % count)
     for _ in range(count // len(batch)):
         app.send_many(batch)
+    # "done" comes when the far end has them: the time of what waits in pipes and sockets counts.
     app.receive(60)
     return count / (time.perf_counter() - begun)
 
 
 def _round_trips(app: Any, seconds: float) -> list[float]:
-    """Round trips of 64 bytes, in microseconds, ordered."""
+    """Return round trips of 64 bytes, in microseconds, the shortest first."""
     body = b"x" * 64
     taken: list[float] = []
     until = time.perf_counter() + seconds
     while not taken or time.perf_counter() < until:
+        # Announced first, so that the measured message is alone on its way.
         app.send(b"echo")
         begun = time.perf_counter()
         app.send(body)
@@ -79,7 +86,7 @@ def _round_trips(app: Any, seconds: float) -> list[float]:
     type=Seconds(0.0, min_open=True),
     default=SECONDS,
     show_default=True,
-    help="About how long each measurement takes.",
+    help="How long each measurement takes, about.",
 )
 def command(seconds: float) -> None:
     """Measure throughput and round trips between two processes on this machine.
@@ -88,17 +95,21 @@ def command(seconds: float) -> None:
     """
     from kernel.topology.system import Kernel
 
+    # "spawn": a forked child would inherit locks and descriptors of this process, in any state.
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     far = multiprocessing.get_context("spawn").Process(target=_far_end, args=(theirs,), daemon=True)
     far.start()
     with Kernel(_plan(f"backend+tcp://{ours.recv()}", "dial")) as kernel:
         app = kernel.open("app")
         for size in (1, 100, 1024, 65536):
+            # A short sample says how many messages fill the time that was asked for.
             sample = _rate(app, size, 2000)
             rate = _rate(app, size, max(int(sample * seconds) // _BATCH, 1) * _BATCH)
             click.echo(f"one way, {size:>6,} B   {rate:>12,.0f} msg/s   {rate * size / 1e6:>8,.0f} MB/s")
         trips = _round_trips(app, seconds)
         p50, p99 = trips[len(trips) // 2], trips[len(trips) * 99 // 100]
-        click.echo(f"round trip,   64 B   p50 {p50:,.0f} µs   p99 {p99:,.0f} µs   ({len(trips):,} of them)")
+        click.echo(
+            f"round trip,   64 B   p50 {p50:,.0f} µs   p99 {p99:,.0f} µs   ({len(trips):,} round trips)"
+        )
         app.send(b"stop")
     far.join(10)

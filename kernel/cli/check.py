@@ -1,4 +1,4 @@
-"""``kernel check``: all that is wrong with topology files."""
+"""``kernel check``: reports all mistakes of topology files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kernel.topology.plan import Plan
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
 def command(files: tuple[str, ...]) -> int:
-    """Say all that is wrong with topology FILES, one line each: file, line, complaint, hint.
+    """Report all mistakes of topology FILES, one a line: file, line, complaint, hint.
 
-    The exit status is 0 when nothing is, and 1 otherwise.
+    The exit status is 0 if there are none, and 1 otherwise.
     """
     registry = PluginRegistry.load()
     wrong = 0
@@ -24,6 +24,7 @@ def command(files: tuple[str, ...]) -> int:
             plan = load_plan(name, registry)
         except PlanError as error:
             wrong += len(error.complaints)
+            # To standard output, unlike other commands: here the complaints are the result.
             for complaint in error.complaints:
                 click.echo(complaint)
         else:
@@ -32,5 +33,6 @@ def command(files: tuple[str, ...]) -> int:
 
 
 def _summary(plan: Plan) -> str:
+    # A plan without threads gets one when it starts.
     counts = [(len(plan.threads) or 1, "thread"), (len(plan.engines), "engine"), (len(plan.routes), "route")]
     return ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)

@@ -15,13 +15,13 @@ from kernel.topology.draw import matrix_text, mermaid, svg
     "--svg",
     "svg_file",
     type=click.Path(dir_okay=False),
-    help="Write an SVG there (-: here).",
+    help="Write an SVG drawing to this file (-: standard output).",
 )
-@click.option("--matrix", is_flag=True, help="Print the matrix of threads as a table.")
+@click.option("--matrix", is_flag=True, help="Print the matrix of threads and routes as a table.")
 def command(file: str, svg_file: str | None, matrix: bool) -> None:
     """Draw a topology FILE: threads are boxes, engines stand in them, routes are arrows.
 
-    Prints Mermaid text unless told otherwise.
+    Without --svg and --matrix, prints a flow chart for Mermaid.
     """
     registry = PluginRegistry.load()
     plan = load_plan(file, registry)

@@ -1,4 +1,8 @@
-"""One line for each event of a running kernel: for people, or as JSON for programs."""
+"""The log of ``kernel run``: one line for each event, for people, or as JSON for programs.
+
+Engines report events in their own threads, so that several threads write at the same time.  A log that cannot
+be written stops nothing: moving messages matters more than telling of it.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from kernel.contracts.engine import EngineEvent
 from kernel.inspection.printing import printable
 from kernel.topology.statistics import SystemStatistics
 
+# Events in red and green on a terminal.  Other events have no colour.
 _BAD = {"failed", "refused", "disconnected", "error"}
 _GOOD = {"running", "connected", "listening", "ready"}
 
@@ -29,13 +34,13 @@ class EventLog:
         self._lock = threading.Lock()
 
     def event(self, event: EngineEvent) -> None:
-        """Write what an engine reports.  Any thread."""
+        """Write an event that an engine has reported.  Any thread."""
         self.write(
             event.what, engine=event.engine, peer=event.peer, detail=event.detail, next_try=event.next_try
         )
 
     def figures(self, statistics: SystemStatistics) -> None:
-        """Write what a kernel did: as JSON all of it, for people a line for each route."""
+        """Write the figures at the end: as JSON all of them, for people a line for each route."""
         if self._json:
             self.write("figures", statistics=msgspec.to_builtins(statistics))
             return
@@ -46,7 +51,9 @@ class EventLog:
         for port in statistics.ports:
             if port.unrouted:
                 self.write(
-                    "unrouted", engine=port.name, detail=f"{port.unrouted:,} messages: no route wants them"
+                    "unrouted",
+                    engine=port.name,
+                    detail=f"{port.unrouted:,} messages for which there was no route",
                 )
 
     def write(self, what: str, **facts: Any) -> None:
@@ -60,7 +67,9 @@ class EventLog:
         with self._lock:
             try:
                 print(self._encodable(line), file=self._stream, flush=True)
-            except (OSError, ValueError):  # nobody reads, or a full disk: no reason to stop moving messages
+            # ``OSError``: the reader of a pipe has gone, or the disk is full.  ``ValueError``: the stream is
+            # closed.
+            except (OSError, ValueError):
                 pass
 
     def _encodable(self, line: str) -> str:
@@ -69,6 +78,7 @@ class EventLog:
         return line.encode(encoding, "backslashreplace").decode(encoding)
 
     def _for_people(self, now: datetime.datetime, what: str, facts: dict[str, Any]) -> str:
+        # What is left after ``engine`` and ``next_try`` are the peer and the detail, in this order.
         next_try = facts.pop("next_try", None)
         words = [str(facts.pop("engine", "kernel")), *map(str, facts.values())]
         if next_try is not None:
@@ -76,4 +86,6 @@ class EventLog:
         state = f"{what:<12}"
         if self._colour:
             state = click.style(state, fg="red" if what in _BAD else "green" if what in _GOOD else None)
+        # ``printable``, because a peer may have chosen the words: an escape sequence would reach the
+        # terminal, and a line end would make a line that looks like another event.
         return f"{now:%H:%M:%S} {state} {printable(' '.join(words))}"

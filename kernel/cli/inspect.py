@@ -1,4 +1,9 @@
-"""``kernel inspect``: what was said in captured packets, line by line, and what came of each conversation."""
+"""``kernel inspect``: decodes captured packets, line by line, and sums up each conversation.
+
+This module is the command line only.  ``kernel/inspection`` reads captures and reassembles conversations, and
+plugins bring the dissectors that decode them.  All of that, and scapy, is imported inside functions, so that
+other commands do not load it.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +20,32 @@ from kernel.plugins import PluginRegistry
 
 @click.command("inspect")
 @click.argument("file", required=False)
-@click.option("--live", "interface", metavar="INTERFACE", help="Listen at an interface until Ctrl-C.")
-@click.option("--seconds", type=Seconds(0), help="With --live: so long.")
+@click.option("--live", "interface", metavar="INTERFACE", help="Capture at an interface until Ctrl-C.")
+@click.option("--seconds", type=Seconds(0), help="With --live: capture for so many seconds.")
 @click.option(
-    "--protocol", "protocols", multiple=True, metavar="NAME", help="Only this one.  May be repeated."
+    "--protocol",
+    "protocols",
+    multiple=True,
+    metavar="NAME",
+    help="Show only this protocol.  May be repeated.",
 )
-@click.option("--port", "ports", type=int, multiple=True, metavar="PORT", help="Only this TCP or UDP port.")
 @click.option(
-    "--as", "meant", multiple=True, metavar="PORT=NAME", help="Take what is said on a port as this protocol."
+    "--port",
+    "ports",
+    type=int,
+    multiple=True,
+    metavar="PORT",
+    help="Show only this TCP or UDP port.  May be repeated.",
 )
-@click.option("--summary", is_flag=True, help="Only the tables at the end.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one line each.")
+@click.option(
+    "--as",
+    "meant",
+    multiple=True,
+    metavar="PORT=NAME",
+    help="Decode what is sent on a port as this protocol.  May be repeated.",
+)
+@click.option("--summary", is_flag=True, help="Print only the tables at the end.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 def command(
     file: str | None,
     interface: str | None,
@@ -38,22 +58,22 @@ def command(
 ) -> None:
     """Decode the conversations in FILE, a pcap or pcapng capture ("-": standard input), or at an interface.
 
-    A line for each packet, frame or method, and at the end a table of all sessions: losses, repairs, round
-    trips. `kernel plugins` lists the protocols (dissectors); plugins may bring more.
+    Prints a line for each packet, frame or method, and at the end a table of all sessions: losses, repairs,
+    round trips.  `kernel plugins` lists the protocols (dissectors); plugins may bring more.
     """
     from kernel.inspection.captures import CaptureFile, LiveCapture, need_scapy
     from kernel.inspection.printing import printable
     from kernel.inspection.recognition import Recognition, Wanted
 
     if (file is None) == (interface is None):
-        raise click.UsageError("say either FILE or --live INTERFACE")
+        raise click.UsageError("give either FILE or --live INTERFACE")
     need_scapy()
     kinds = [installed.kind for installed in PluginRegistry.load().dissectors.values()]
     wanted = Wanted(protocols=protocols, ports=ports, meant=dict(map(_meant, meant)))
     _check_names([*protocols, *wanted.meant.values()], [kind.name for kind in kinds])
     capture = LiveCapture(interface, seconds) if interface else CaptureFile(str(file))
     if interface:
-        click.echo(f"kernel: listening at {interface}; Ctrl-C ends it", err=True)
+        click.echo(f"kernel: capturing at {interface}; Ctrl-C ends it", err=True)
     try:
         remarks = _inspect(capture, Recognition(kinds, wanted), summary, as_json)
     finally:
@@ -66,7 +86,7 @@ def command(
 def _meant(text: str) -> tuple[int, str]:
     port, _, name = text.partition("=")
     if not port.isdecimal() or not name:
-        raise click.BadParameter(f"{text!r} is not PORT=NAME", param_hint="--as")
+        raise click.BadParameter(f"{text!r} must have the form PORT=NAME, as in 5672=amqp", param_hint="--as")
     return int(port), name
 
 
@@ -79,7 +99,7 @@ def _check_names(names: list[str], known: list[str]) -> None:
 
 
 def _inspect(capture: Any, recognition: Any, summary: bool, as_json: bool) -> list[str]:
-    """Show everything; return what is to be remarked."""
+    """Show everything; return the remarks that go to standard error at the end."""
     from kernel.inspection import printing
     from kernel.inspection.inspector import Inspector
     from kernel.inspection.ip_packets import IpPackets
@@ -91,7 +111,8 @@ def _inspect(capture: Any, recognition: Any, summary: bool, as_json: bool) -> li
         for shown in _lines(_with_progress(capture, summary), packets, inspector):
             if not summary:
                 click.echo(write(shown))
-    except KeyboardInterrupt:  # the end of a live capture
+    # Ctrl-C is how a live capture ends.  What was captured until then is still summed up.
+    except KeyboardInterrupt:
         pass
     for shown in inspector.finish():
         if not summary:
@@ -104,6 +125,7 @@ def _lines(capture: Iterator[Any], packets: Any, inspector: Any) -> Iterator[Any
     from kernel.inspection.tcp import Segment
 
     for packet in capture:
+        # None: not IP, damaged, or a fragment.  ``packets`` counts them for the remarks.
         read = packets.read(packet.link, packet.data, packet.time, packet.cut)
         if read is None:
             continue
@@ -115,7 +137,7 @@ def _lines(capture: Iterator[Any], packets: Any, inspector: Any) -> Iterator[Any
 
 
 def _with_progress(capture: Any, summary: bool) -> Iterator[Any]:
-    """Show how far a file was read, where nothing else is shown."""
+    """Show how far a file was read, if nothing else is shown meanwhile."""
     if not (summary and capture.size and sys.stderr.isatty()):
         yield from capture.packets()
         return
@@ -145,12 +167,12 @@ def _show_tables(inspector: Any, as_json: bool) -> None:
 
 
 def _remarks(packets: Any, inspector: Any) -> Iterator[str]:
-    """Give what was not shown, and why."""
+    """Yield a sentence for everything that was not shown, and why."""
     if packets.fragments:
-        yield f"{packets.fragments} fragments of IP packets were left out"
+        yield f"{packets.fragments} fragments of IP packets were not decoded"
     if packets.other:
-        yield f"{packets.other} packets were neither IPv4 nor IPv6, or damaged"
+        yield f"{packets.other} packets were damaged, or neither IPv4 nor IPv6"
     if inspector.left_out:
-        yield f"{inspector.left_out} conversations more than the tables have room for"
+        yield f"{inspector.left_out} conversations are not in the tables, which are full"
     if not inspector.tables():
-        yield "nothing that a dissector knows; --as PORT=NAME says what is spoken on a port"
+        yield "no dissector recognized a conversation; name the protocol of a port with --as PORT=NAME"

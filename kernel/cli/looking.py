@@ -1,4 +1,9 @@
-"""Looking at a running system: what ``kernel status``, ``queues``, ``connections`` and their sisters have in common."""
+"""The common part of the commands that show a running system: ``status``, ``queues``, ``connections`` ...
+
+Each of them asks the control socket of the system (``kernel/topology/control.py``) for a table and prints it.
+With ``--watch`` it asks again and again.  The answers have counters; the rates are computed here, from two
+answers and the time between them by the system's own clock.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +20,10 @@ from kernel.topology.control import ask, find_running
 Row: TypeAlias = dict[str, Any]
 Show: TypeAlias = Callable[[dict[str, Any]], None]
 
+# What tells one row from another in two answers, whatever the table.
 _IDENTITY = ("engine", "vhost", "name")
 COUNTERS = ("messages_in", "messages_out", "recv_oct", "send_oct", "written")
-"""What only grows: two looks make a rate of it."""
+"""Counters, which only grow: two answers make a rate of them."""
 
 
 def looking(what: str, help_text: str, show: Show) -> click.Command:
@@ -25,16 +31,18 @@ def looking(what: str, help_text: str, show: Show) -> click.Command:
 
     @click.command(what, help=help_text)
     @click.option(
-        "--control", metavar="PATH", help="The system's control socket; default: the only one running."
+        "--control",
+        metavar="PATH",
+        help="The control socket of the system.  Default: that of the only running one.",
     )
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON, one line a look.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, one line for each answer.")
     @click.option(
         "--watch",
         type=Seconds(0.01),
         metavar="SECONDS",
-        help="Look again and again; adds rates.",
+        help="Ask again every SECONDS, and add rates.",
     )
-    @click.option("--looks", type=click.IntRange(min=1), help="With --watch: end after so many tables.")
+    @click.option("--looks", type=click.IntRange(min=1), help="With --watch: stop after so many tables.")
     def command(control: str | None, as_json: bool, watch: float | None, looks: int | None) -> None:
         path = control or find_running()
         for answer in _answers(path, what, watch, looks):
@@ -49,7 +57,7 @@ def looking(what: str, help_text: str, show: Show) -> click.Command:
 
 
 def table_of(title: str, columns: Sequence[str]) -> Show:
-    """Return what shows the rows of an answer as a table with these columns, and the rates that there are."""
+    """Return a function that prints the rows of an answer as a table: these columns, and the rates."""
 
     def show(answer: dict[str, Any]) -> None:
         rows = answer["rows"]
@@ -62,7 +70,7 @@ def table_of(title: str, columns: Sequence[str]) -> Show:
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Print rows.
 
-    Names of engines and queues are shown as they are, whatever they look like to rich or a terminal.
+    Names are shown as they are: neither the markup of rich nor escape sequences in them have an effect.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -74,6 +82,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None
         table.add_column(column, overflow="fold", justify="right" if number else "left")
     for row in rows:
         table.add_row(*(escape(printable(_text(row.get(column)))) for column in columns))
+    # Into a pipe or a file rich would write 80 columns, and fold what programs such as grep want in one line.
     console = Console(highlight=False)
     (console if console.is_terminal else Console(highlight=False, width=200)).print(table)
 
@@ -86,12 +95,14 @@ def add_rates(rows: list[Row], before: list[Row], seconds: float) -> None:
         if earlier is None or seconds <= 0:
             continue
         for name in COUNTERS:
-            if name in row and name in earlier and row[name] >= earlier[name]:  # else it has begun anew
+            # A smaller value: the engine has failed and begins to count anew.  There is no rate until the
+            # next look.
+            if name in row and name in earlier and row[name] >= earlier[name]:
                 row[f"{name}/s"] = round((row[name] - earlier[name]) / seconds, 1)
 
 
 def rows_of(answer: dict[str, Any]) -> list[Row]:
-    """Return all rows that may have rates, flat."""
+    """Return all rows that may have rates, of any answer, in one list."""
     if "rows" in answer:
         return list(answer["rows"])
     status = answer["status"]
@@ -105,7 +116,7 @@ def _named(engines: list[Row]) -> Iterator[Row]:
 
 
 def _answers(path: str, what: str, watch: float | None, looks: int | None) -> Iterator[dict[str, Any]]:
-    """Ask once, or every ``watch`` seconds; the first answer is then only compared with."""
+    """Ask once, or every ``watch`` seconds.  The first answer is then not shown, as it has no rates."""
     answer = ask(path, what)
     if watch is None:
         yield answer

@@ -1,8 +1,14 @@
 """The ``kernel`` command: finds its subcommands, and turns errors into lines for people and exit codes.
 
+There are three sorts of subcommands, and in this order of precedence: those of this package, those that
+plugins register, and one for each table that an engine kind announces (``EngineKind.tables``), which prints
+the rows of a running system.
+
 A subcommand's module is imported when it is used or its own help is wanted, so that ``kernel --help`` and
-shell completion stay quick.  Commands of plugins come after ours; theirs cannot replace ours.  What engines
-can be inspected for (``EngineKind.tables``) is a command as well: it prints the rows of a running system.
+shell completion stay quick.
+
+An error that a user can do something about is one line without a traceback.  Any other exception is a mistake
+in the program, and its traceback is wanted.
 """
 
 from __future__ import annotations
@@ -33,24 +39,25 @@ INTERRUPTED = 130
 
 COMMANDS: dict[str, str] = {
     "run": "Run a topology file until Ctrl-C or SIGTERM; SIGHUP applies its changes.",
-    "check": "Say all that is wrong with a topology file, with lines and hints.",
+    "check": "Report all mistakes of a topology file, with lines and hints.",
     "status": "Show a running system: engines, routes, pipes, threads.",
-    "inspect": "Decode the conversations in captured packets, and count what was lost.",
+    "inspect": "Decode the conversations in captured packets, and count losses.",
     "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
     "plugins": "List what is installed, or show the options of one kind.",
     "new": "Write a new engine, protocol or API as an installable distribution.",
     "tour": "Follow one message through every hop.",
     "bench": "Measure this machine, in a few seconds.",
 }
-"""Ours, each ``command`` in the module ``kernel.cli.NAME``; the summaries stand here so that help imports
-nothing."""
+"""The subcommands of this package: each is ``command`` in the module ``kernel.cli.NAME``.
+
+The summaries stand here, so that the help of ``kernel`` imports none of these modules."""
 
 
 class CommandGroup(click.Group):
     """Subcommands by name, imported when wanted."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return ours and then those of plugins."""
+        """Return the names of this package's subcommands, and then the others."""
         ours = [name for name in COMMANDS if _present(name)]
         return [*ours, *sorted({*_registry().commands, *_tables()}.difference(ours))]
 
@@ -79,6 +86,7 @@ class CommandGroup(click.Group):
         """Write the list of subcommands without importing them."""
         summaries = {name: table.title for name, table in _tables().items()}
         summaries |= {name: installed.kind.summary for name, installed in _registry().commands.items()}
+        # Last, so that no plugin can change what the help says of this package's commands.
         summaries |= COMMANDS
         rows = [(name, summaries[name]) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
@@ -94,7 +102,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit."""
+    """Run the command and exit.  The entry point of the distribution."""
     _have_standard_streams()
     _write_anything(sys.stdout)
     sys.exit(run(arguments))
@@ -106,6 +114,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Errors that a user can do something about have no traceback.
     """
     try:
+        # ``standalone_mode`` would have click exit by itself, and print tracebacks of the errors below.
         status = cli.main(
             args=None if arguments is None else list(arguments), prog_name="kernel", standalone_mode=False
         )
@@ -122,31 +131,39 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as in `kernel draw | head`
+    # The reader of the output has gone, as in ``kernel draw | head``: nobody would read a message, either.
+    except BrokenPipeError:
         _write_no_more()
         return FAILED
-    except OSError as error:  # a full disk, a folder that is not there, or not ours
+    # A full disk, a folder that does not exist or that may not be written.
+    except OSError as error:
         _write_no_more()
+        # ``fsdecode``: a name of a file need not be Unicode.
         place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         click.echo(f"kernel: {place}{error.strerror or error}", err=True)
         return FAILED
 
 
 def _have_standard_streams() -> None:
-    """Read and write nothing where a stream was closed before we began, as those of services may be."""
+    """Replace standard streams that were closed before the start by the null device.
+
+    Service managers may start a program so.  Python then has None instead of a stream object.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as we live
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the process ends
 
 
 def _write_anything(stream: Any) -> None:
-    """Have escapes written for what the encoding of our output does not have, rather than end in the middle."""
+    """Write escapes for characters that the encoding of the output does not have, instead of an error."""
     if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding != "utf-8"):
         stream.reconfigure(errors="backslashreplace")
 
 
 def _write_no_more() -> None:
-    """Forget what could not be written, or else Python complains of it once more as it exits."""
+    """Give up what could not be written."""
+    # Python flushes standard output once more when it exits, and reports the error there, too.  If a flush
+    # fails now, the rest goes to the null device.
     try:
         sys.stdout.flush()
     except OSError:
@@ -158,7 +175,7 @@ def _present(name: str) -> bool:
 
 
 def _tables() -> dict[str, Table]:
-    """Return the tables that have a command: those with columns."""
+    """Return the tables that have a command: those with columns.  The others are for programs only."""
     return {name: table for name, table in _registry().tables().items() if table.columns}
 
 
@@ -169,7 +186,8 @@ def _table_command(table: Table) -> click.Command:
 
 
 def _registry() -> PluginRegistry:
-    """Load the plugins, once a command line."""
+    """Return the plugins, loaded once for each command line."""
+    # A command line needs them several times: to find the command, to list all commands, for a hint.
     context = click.get_current_context(silent=True)
     if context is None:
         return _load()

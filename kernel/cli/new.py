@@ -1,4 +1,9 @@
-"""``kernel new``: writes a plugin as a complete distribution that installs, runs and passes its tests as it is."""
+"""``kernel new``: writes a plugin as a complete distribution, which can be installed and passes its tests.
+
+The files come from ``templates/``: those of ``common`` and those of the sort of plugin.  Words such as
+``@NAME@`` are replaced in texts and in the names of files.  Templates are ordinary code with such words in
+it: tests write each of them, check it with ruff and mypy, and run its tests.
+"""
 
 from __future__ import annotations
 
@@ -21,47 +26,58 @@ _GROUPS = {
     "api": ("engines", "apis"),
     "frontend": ("front_ends",),
 }
-"""Where no kind may have the name."""
+"""The groups in which no kind may have the name yet, or the kernel would refuse the new plugin."""
 _EXAMPLE = {
     "engine": '[engines.some]\nkind = "@NAME@"',
     "protocol": '[engines.some]\nkind = "stream"\naddress = "@NAME@+tcp://127.0.0.1:7000"\nmode = "listen"',
-    "frontend": '[engines.some]\nkind = "broker"\n\n[[engines.some.listeners]]\nprotocol = "@NAME@"\naddress = "tcp://127.0.0.1:7000"',
+    "frontend": (
+        '[engines.some]\nkind = "broker"\n\n'
+        '[[engines.some.listeners]]\nprotocol = "@NAME@"\naddress = "tcp://127.0.0.1:7000"'
+    ),
     "api": '[engines.some] # opened with kernel.open("some")\nkind = "@NAME@"',
 }
-_SUFFIX = ".tmpl"  # so that no tool takes a template for the code that it becomes
+# With this suffix no tool takes a template for Python code, which it is not before its words are replaced.
+_SUFFIX = ".tmpl"
 
 
 @click.command("new")
 @click.argument("what", type=click.Choice(list(_WHAT)))
 @click.argument("name")
 @click.option(
-    "--into", type=click.Path(file_okay=False, path_type=Path), default=".", help="The folder to write it in."
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=".",
+    help="The folder in which the folder kernel-NAME is made.",
 )
 def command(what: str, name: str, into: Path) -> None:
-    """Write a new engine, protocol, api or front end of a broker called NAME as a distribution of its own.
+    """Write a new engine, protocol, API or front end called NAME as a distribution of its own.
 
-    It is called kernel-NAME, and does something small, with tests, until you replace it.
+    The distribution is called kernel-NAME.  It does something small, with tests, until you replace that.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         raise click.BadParameter(
-            f"{name!r}: small letters, digits and dashes only, a letter first", param_hint="NAME"
+            f"{name!r} must consist of small letters, digits and dashes, and begin with a letter",
+            param_hint="NAME",
         )
     _check_free(what, name)
     folder = into / f"kernel-{name}"
     if folder.exists():
-        raise KernelError(f"{folder} is there already; nothing was written")
+        raise KernelError(f"{folder} exists already; choose another NAME or --into; nothing was written")
     for path in write_distribution(what, name, folder):
         click.echo(path)
     click.echo(f"\nNext: cd {shlex.quote(str(folder))} && pip install --editable '.[test]' && pytest")
 
 
 def _check_free(what: str, name: str) -> None:
-    """Raise ``KernelError`` if the kernel would refuse a plugin of that name, for there is one, or its kind."""
+    """Raise ``KernelError`` if there is a plugin or kind of that name: the kernel would refuse the new one."""
     registry = PluginRegistry.load()
     kinds = [registry.group(group).get(name) for group in _GROUPS[what] if group in registry.groups]
     for owner in (registry.plugins.get(name), *(kind.origin for kind in kinds if kind is not None)):
+        # The same distribution may be written again, in another folder.
         if owner is not None and owner.distribution != f"kernel-{name}":
-            raise KernelError(f"there is a {name!r} already, from {owner}; nothing was written")
+            raise KernelError(
+                f"there is a {name!r} already, from {owner}; choose another NAME; nothing was written"
+            )
 
 
 def write_distribution(what: str, name: str, folder: Path) -> list[Path]:
@@ -74,8 +90,10 @@ def write_distribution(what: str, name: str, folder: Path) -> list[Path]:
         "@MODULE@": _MODULE[what],
         "@CLASS@": "".join(word.capitalize() for word in plain.split("_")),
         "@WHAT@": _WHAT[what],
-        "@NAME@": name,  # last: the example holds it as well
+        # Last, since the text for ``@EXAMPLE@`` has this word in it.
+        "@NAME@": name,
     }
+    # Through ``importlib``, because an installed package need not be a folder.
     templates = files("kernel.cli") / "templates"
     written = []
     for root in ("common", what):

@@ -1,4 +1,4 @@
-"""``kernel plugins``: what is installed, from which distribution, with which options."""
+"""``kernel plugins``: lists what is installed, from which distribution, with which options."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kernel.topology.option_check import nearest
 def command(name: str | None, as_json: bool) -> None:
     """List what is installed, or show the options of the kind NAME.
 
-    Plugins that were refused are listed with the reason.  KERNEL_PLUGINS in the environment says what is
-    loaded: "backend,stream" only those, "-amqp" all but that.
+    Plugins that were refused are listed with the reason.  The environment variable KERNEL_PLUGINS says what
+    is loaded: "backend,stream" only these two, "-amqp" all except this one.
     """
     registry = PluginRegistry.load()
     found = [
@@ -28,6 +28,7 @@ def command(name: str | None, as_json: bool) -> None:
         for kind_name, installed in sorted(registry.group(group.name).items())
         if name in (None, kind_name)
     ]
+    # A plugin of that name may have been refused.  The reason says more than "not installed".
     if name is not None and not found:
         known = {known for group in registry.groups for known in registry.group(group)}
         refused = [str(refused) for refused in registry.refused if refused.origin.plugin == name]
@@ -71,6 +72,7 @@ def _show_one(noun: str, name: str, installed: Installed) -> None:
     console = _console()
     console.print(f"[bold]{noun} {escape(name)}[/bold]: {escape(installed.kind.summary)}")
     console.print(f"from {installed.origin}", markup=False)
+    # A command has no options class: its options are those of click, and ``--help`` shows them.
     options: list[OptionDoc] = [] if noun == "command" else options_of(installed.kind.options)
     if not options:
         console.print("It has no options.")

@@ -1,7 +1,11 @@
-"""``kernel run``: a topology file as a running system, told what to do by signals.
+"""``kernel run``: runs a topology file; signals reload it and stop it.
 
-The main thread only waits for requests.  Signal handlers and engines leave them in a ``SimpleQueue``, whose
-``put`` may be called from a handler at any moment.
+The main thread only waits for requests and carries them out.  Signal handlers and engines' threads put them
+into a queue.  It is a ``SimpleQueue``, whose ``put`` is reentrant: Python calls a signal handler between any
+two instructions of the main thread, also in the middle of a ``put`` or ``get``, where another queue would
+wait for its own lock.
+
+The requests are the names of signals, and ``look``: an engine's state has changed, so everything may be up.
 """
 
 from __future__ import annotations
@@ -25,47 +29,47 @@ from kernel.topology.control import ControlServer, default_path
 from kernel.topology.system import LINGER, Kernel
 
 _ECHO = 0.5
-"""Seconds in which a second signal is the first one's echo: a shell and a supervisor both pass on a
-Ctrl-C."""
+"""Seconds in which another signal counts as the first one: a shell and a supervisor both pass on a Ctrl-C."""
 
 
 @click.command("run")
 @click.argument("file", type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="Write the log as JSON, one object a line.")
 @click.option(
     "--ready-fd",
     type=click.IntRange(min=0, max=0x7FFF_FFFF),
     metavar="FD",
-    help="Write a line there, and close it, once every engine is up.",
+    help="Write a line to this descriptor, and close it, when all engines are up.",
 )
 @click.option(
     "--linger",
     type=float,
     default=LINGER,
     show_default=True,
-    help="Seconds to write out what is queued, at the end.",
+    help="Seconds that the system may take at the end to write what is queued.",
 )
 @click.option(
     "--control",
     metavar="PATH",
-    help="Listen there for `kernel status` and its sisters; default: kernel-PID.sock in $XDG_RUNTIME_DIR.",
+    help="The control socket, for `kernel status` and others.  Default: kernel-PID.sock in $XDG_RUNTIME_DIR.",
 )
-@click.option("--no-control", is_flag=True, help="Do not listen for them.")
+@click.option("--no-control", is_flag=True, help="Have no control socket.")
 def command(
     file: str, as_json: bool, ready_fd: int | None, linger: float, control: str | None, no_control: bool
 ) -> None:
-    """Run a topology FILE, and print a line for everything that an operator would want to know.
+    """Run a topology FILE, and print a line for each event that an operator would want to know.
 
-    Ctrl-C and SIGTERM stop it cleanly, and once more at once.  SIGHUP reads the file again and applies what
-    changed, without touching anything else; a file with mistakes is refused and changes nothing.
+    Ctrl-C and SIGTERM stop it cleanly; a second one stops it at once.  SIGHUP reads the file again and
+    applies what has changed, without touching anything else.  A file with mistakes is refused and changes
+    nothing.
     """
     if control and no_control:
-        raise click.UsageError("--control and --no-control contradict each other")
+        raise click.UsageError("--control and --no-control contradict each other; give one of them")
     Runner(file, EventLog(as_json=as_json), ready_fd, control, no_control=no_control).run(linger)
 
 
 class Runner:
-    """One batch of a file."""
+    """One run of a topology file."""
 
     def __init__(
         self,
@@ -88,13 +92,15 @@ class Runner:
         self._registry = PluginRegistry.load()
 
     def run(self, linger: float) -> None:
-        """Start, obey, stop."""
+        """Start the system, carry out requests, stop it."""
         for refused in self._registry.refused:
             self._log.write("refused", detail=str(refused))
         kernel = Kernel(load_plan(self._file, self._registry), self._registry)
         kernel.events.append(self._on_event)
+        # The signals first: one that comes while engines start is kept and carried out afterwards.
         with _signals(self._requests), self._controlled(kernel):
             kernel.start()
+            # A plan without engines reports no event, and is ready at once.
             self._requests.put("look")
             try:
                 reason = self._obey(kernel)
@@ -107,9 +113,10 @@ class Runner:
 
     @contextlib.contextmanager
     def _controlled(self, kernel: Kernel) -> Iterator[None]:
-        """Listen for an operator's questions meanwhile.
+        """Have a control socket meanwhile.
 
-        A place that was asked for must do; ours is a convenience.
+        If it cannot be made at the path that the user has given, that is an error.  At the default path it is
+        a line in the log, since the system runs without it.
         """
         server: ControlServer | None = None
         try:
@@ -127,8 +134,10 @@ class Runner:
                 server.close()
 
     def _on_event(self, event: EngineEvent) -> None:
-        """Write it down.  In the engine's thread."""
+        """Log the event, and have the main thread look whether everything is up.  The engine's thread."""
         self._log.event(event)
+        # Logged before: whoever learns that the system is ready finds the addresses of all engines in the
+        # log.
         if not self._ready:
             if event.what == "running":
                 self._told.add(event.engine)
@@ -137,7 +146,7 @@ class Runner:
             self._requests.put("look")
 
     def _obey(self, kernel: Kernel) -> str:
-        """Do what is asked for until it is to stop; return why."""
+        """Carry out requests until one of them is to stop; return which one."""
         while True:
             request = self._requests.get()
             if request == "look":
@@ -148,18 +157,21 @@ class Runner:
                 return request
 
     def _look(self, kernel: Kernel) -> None:
-        """Say once that everything is up, when it is."""
+        """Report that everything is up, once."""
+        # The state alone is not enough: an engine's state says "running" a moment before its event is logged.
         states = kernel.engine_states()
         if self._ready or not all(state.came_up() and state.name in self._told for state in states):
             return
         self._ready = True
         self._log.write("ready", detail=self._file)
+        # The parent may have closed its end, or may have given a descriptor that does not exist: the system
+        # runs.
         if self._ready_fd is not None:
             with contextlib.suppress(OSError), os.fdopen(self._ready_fd, "w") as ready:
                 ready.write("ready\n")
 
     def _reload(self, kernel: Kernel) -> None:
-        """Apply the file anew, or say why not."""
+        """Apply the changes of the file, or log why not."""
         try:
             changes = kernel.apply(load_plan(self._file, self._registry))
         except PlanError as error:
@@ -176,12 +188,13 @@ class Runner:
 
 @contextlib.contextmanager
 def _signals(requests: SimpleQueue[str]) -> Any:
-    """Turn signals into requests; the second one that asks to stop does so at once."""
+    """Turn signals into requests.  A second signal to stop ends the process at once."""
     stopping_since: list[float] = []
 
     def on_signal(number: int, frame: Any) -> None:
         now = time.monotonic()
         if number != signal.SIGHUP:
+            # With the default action the signal ends the process, and its parent sees by which signal.
             if stopping_since and now - stopping_since[0] > _ECHO:
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)

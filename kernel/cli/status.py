@@ -1,4 +1,9 @@
-"""``kernel status``."""
+"""``kernel status``: engines, links, stores and routes of a running system.
+
+Unlike the other tables, this one comes from the statistics of the kernel, and not from the engines' rows.
+What only some engines have stands among their counters, under ``links`` or ``store``, and gets a table of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ _ENGINE = (
 )
 _ROUTE = ("name", "pipes", "depth", "written", "dropped", "unrouted", "held")
 _LINK = ("engine", "link", "state", "peer", "attempts", "next_try", "last_error")
-"""What engines that dial tell of each connection, under ``links`` among their counters."""
+"""Columns of the connections that engines dial, which are under ``links`` among their counters."""
 
 _STORE = (
     "engine",
@@ -34,12 +39,13 @@ _STORE = (
     "write_failures",
     "last_error",
 )
-"""What engines tell of what they keep on disk, under ``store`` among their counters."""
+"""Columns of what engines have on disk, which is under ``store`` among their counters."""
 
 
 def show(answer: dict[str, Any]) -> None:
-    """Print a table of engines, one of their links and one of routes, and sums of the rest."""
+    """Print tables of engines, links, stores and routes, and the sums of threads and pipes."""
     status = answer["status"]
+    # The engine's own fields win over a counter of the same name.
     engines: list[Row] = [{**engine["counters"], **engine} for engine in status["engines"]]
     routes: list[Row] = status["routes"]
     links: list[Row] = [
@@ -48,6 +54,7 @@ def show(answer: dict[str, Any]) -> None:
     stores: list[Row] = [
         {"engine": engine["name"], **engine["store"]} for engine in engines if "store" in engine
     ]
+    # A column for alarms only while there is one.
     low = ("alarms",) if any(engine.get("alarms") for engine in engines) else ()
     for title, columns, rows in (
         ("Engines", (*_ENGINE, *low), engines),

@@ -1,4 +1,4 @@
-"""``kernel tour``: follows one message through a running system, and prints each hop with file, line and time.
+"""``kernel tour``: follows one message through a running system; prints each hop with file, line and time.
 
 A walk says what is sent and which functions are shown; plugins bring walks (``register_walks``).  The tracer
 records *every* call into the project's code between the sending and the arrival, and not only calls of the

@@ -141,14 +141,14 @@ def _as_json(value: Any) -> Any:
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 
-def ask(path: str | Path, what: str, stall_timeout: float = 3 * TIMEOUT, **more: Any) -> dict[str, Any]:
+def ask(path: str | Path, what: str, timeout: float = 3 * TIMEOUT, **more: Any) -> dict[str, Any]:
     """Ask the system whose control socket this is; ``KernelError`` when it does not answer.
 
     ``more``: ``engine`` and ``argument`` of a request to do something.
     """
     try:
         with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(stall_timeout)
+            asking.settimeout(timeout)
             asking.connect(str(path))
             asking.sendall(msgspec.json.encode({"what": what, **more}) + b"\n")
             # The server closes the connection after its answer: the end of the stream is the end of the

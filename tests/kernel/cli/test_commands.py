@@ -191,7 +191,10 @@ def test_new_writes_a_distribution_whose_tests_pass(what: str, kernel: Batch, tm
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout
     status, _, errors = kernel("new", what, "my-own", "--into", tmp_path)
-    assert (status, errors) == (cli.FAILED, f"kernel: {folder} is there already; nothing was written\n")
+    assert (status, errors) == (
+        cli.FAILED,
+        f"kernel: {folder} exists already; choose another NAME or --into; nothing was written\n",
+    )
 
 
 @pytest.mark.slow
@@ -250,4 +253,4 @@ def test_new_says_how_to_go_on_in_a_folder_with_spaces(kernel: Batch, tmp_path: 
 def test_new_refuses_a_name_that_is_no_name(kernel: Batch, tmp_path: Path) -> None:
     status, _, errors = kernel("new", "engine", "My Own", "--into", tmp_path)
     assert status == cli.USAGE
-    assert "small letters, digits and dashes only" in errors
+    assert "must consist of small letters, digits and dashes" in errors

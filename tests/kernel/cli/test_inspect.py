@@ -114,7 +114,10 @@ def test_what_was_not_captured_is_told(kernel: Batch, tmp_path: Path) -> None:
 def test_what_is_not_wanted_is_not_shown(kernel: Batch, capture: Path, arguments: list[str]) -> None:
     status, output, errors = kernel("inspect", capture, *arguments)
     assert (status, output) == (0, "")
-    assert errors == "kernel: nothing that a dissector knows; --as PORT=NAME says what is spoken on a port\n"
+    assert (
+        errors
+        == "kernel: no dissector recognized a conversation; name the protocol of a port with --as PORT=NAME\n"
+    )
 
 
 def test_of_many_sessions_each_is_a_row(kernel: Batch) -> None:
@@ -146,15 +149,15 @@ def test_any_value_can_be_shown() -> None:
 
 
 WRONG = {
-    "no file and no interface": ([], "say either FILE or --live INTERFACE", cli.USAGE),
-    "both": (["x.pcap", "--live", "lo"], "say either FILE or --live INTERFACE", cli.USAGE),
+    "no file and no interface": ([], "give either FILE or --live INTERFACE", cli.USAGE),
+    "both": (["x.pcap", "--live", "lo"], "give either FILE or --live INTERFACE", cli.USAGE),
     "no such file": (["nowhere.pcap"], "nowhere.pcap cannot be read: No such file or directory", cli.FAILED),
     "no such protocol": (
         ["x", "--protocol", "amqp"],
         "there is no dissector 'amqp'; did you mean 'amqp091'?",
         1,
     ),
-    "no port": (["x", "--as", "backend"], "'backend' is not PORT=NAME", cli.USAGE),
+    "no port": (["x", "--as", "backend"], "'backend' must have the form PORT=NAME", cli.USAGE),
     "no such protocol there": (["x", "--as", "7=tcp"], "there is no dissector 'tcp'", cli.FAILED),
     "no such interface": (
         ["--live", "nowhere0"],

@@ -53,7 +53,7 @@ class Inspecting:
         self.lines: list[dict[str, Any]] = []
         assert self.program.stdout is not None
         self._output = self.program.stdout
-        assert self._output.readline().startswith("kernel: listening at ")
+        assert self._output.readline().startswith("kernel: capturing at ")
 
     def until(self, what: str) -> None:
         """Read lines until there is one that is called so."""
