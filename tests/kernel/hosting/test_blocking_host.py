@@ -22,16 +22,17 @@ from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.waiting import InThread, finish
 from kernel.hosting.wire import PlainWire
+from tests.line_protocol import LineProtocol
 from tests.system.conftest import Certificates, certificates
 
 __all__ = ["certificates"]
 
 
-class Lines:
+class Lines(LineProtocol):
     """Lines are messages.  Lines that begin with a point are for the protocol itself."""
 
     def __init__(self) -> None:
-        self.subscriptions: list[tuple[str, str]] = []
+        super().__init__()
         self.refused: list[Refusal] = []
         self.credit: int | None = None
         self.given: list[int] = []
@@ -39,9 +40,6 @@ class Lines:
         self.ready = True
         self.facts: list[ConnectionFacts] = []
         self.subscribed_at: list[float] = []
-        self._out: list[Buffer] = []
-        self._data = b""
-        self._closed = False
 
     def on_connection(self, facts: ConnectionFacts) -> None:
         self.facts.append(facts)
@@ -53,9 +51,8 @@ class Lines:
         self.subscribed_at.append(now)
 
     def receive_data(self, data: Buffer, now: float) -> list[Batch]:
-        *lines, self._data = (self._data + bytes(data)).split(b"\n")
         messages = []
-        for line in lines:
+        for line in self.lines(data):
             verb, _, rest = line.partition(b" ")
             if verb == b".credit":
                 self.credit = (self.credit or 0) + int(rest)
@@ -72,9 +69,6 @@ class Lines:
                 messages.append(line)
         return [batch_of(messages)] if messages else []
 
-    def receive_eof(self, now: float) -> None:
-        self._closed = True
-
     def send_batches(self, batches: Sequence[Batch], now: float) -> None:
         assert self.ready_to_send()
         count = sum(map(len, batches))
@@ -82,33 +76,14 @@ class Lines:
         if self.credit is not None:
             assert count <= self.credit
             self.credit -= count
-        self._out += [bytes(body) + b"\n" for batch in batches for body in batch.bodies]
-
-    def data_to_send(self) -> list[Buffer]:
-        out, self._out = self._out, []
-        return out
+        super().send_batches(batches, now)
 
     def ready_to_send(self) -> bool:
         return self.ready and not self._closed
 
-    def next_deadline(self) -> float | None:
-        return None
-
-    def handle_timeout(self, now: float) -> None: ...
-
-    def confirm(self, count: int) -> None: ...
-
-    def want_confirm(self) -> None: ...
-
-    def confirmed(self) -> int | None:
-        return None
-
     def close(self, reason: str, now: float) -> None:
-        self._closed = True
+        super().close(reason, now)
         self._out.append(b"bye\n")
-
-    def closed(self) -> bool:
-        return self._closed
 
 
 class Secure(Lines):

@@ -20,6 +20,7 @@ from kernel.routing.fan_out import FanOut
 from kernel.testing.memory_wire import MemoryWire, SimulatedHost
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.options import BackendOptions
+from tests.line_protocol import LineProtocol
 
 
 class App:
@@ -247,16 +248,14 @@ def test_a_good_bye_ends_both_sides_in_good_order() -> None:
     assert rig.counters.protocol_errors == 0
 
 
-class Asked:
+class Asked(LineProtocol):
     """A protocol of one byte a message, whose peer gives credit: each byte that it sends is worth one message."""
 
     def __init__(self) -> None:
-        self.subscriptions: list[tuple[str, str]] = []
+        super().__init__()
         self.ready = True
         self.credit = 0
         self.batches: list[int] = []
-        self._out: list[Buffer] = []
-        self._closed = False
 
     def receive_data(self, data: Buffer, now: float) -> list[Batch]:
         self.credit += len(data)
@@ -270,30 +269,8 @@ class Asked:
         self.credit -= self.batches[-1]
         self._out += [body for batch in batches for body in batch.bodies]
 
-    def data_to_send(self) -> list[Buffer]:
-        out, self._out = self._out, []
-        return out
-
     def ready_to_send(self) -> bool:
         return self.ready
-
-    def next_deadline(self) -> float | None:
-        return None
-
-    def handle_timeout(self, now: float) -> None: ...
-
-    def confirm(self, count: int) -> None: ...
-
-    def want_confirm(self) -> None: ...
-
-    def confirmed(self) -> int | None:
-        return None
-
-    def close(self, reason: str, now: float) -> None:
-        self._closed = True
-
-    def closed(self) -> bool:
-        return self._closed
 
 
 class Credited(Asked):

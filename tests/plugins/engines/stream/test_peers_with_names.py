@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -20,25 +20,24 @@ from kernel.testing.fixtures import KernelFactory, kernel_factory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from kernel.topology.system import Kernel
 from tests.events import Events
+from tests.line_protocol import LineProtocol
 
 __all__ = ["kernel_factory"]
 TIMEOUT = 30.0
 
 
-class Hello:
+class Hello(LineProtocol):
     """Lines; the first is ``name password`` and has to be accepted."""
 
     def __init__(self) -> None:
-        self.subscriptions: list[tuple[str, str]] = []
+        super().__init__()
         self.peer_name = ""
         self.peer_options: Mapping[str, Any] = {}
-        self._data = b""
         self._login: Login | None = None
-        self._out: list[Buffer] = []
-        self._open = self._closed = False
+        self._open = False
 
     def receive_data(self, data: Buffer, now: float) -> list[Batch]:
-        *lines, self._data = (self._data + bytes(data)).split(b"\n")
+        lines = self.lines(data)
         if lines and not self.peer_name:
             name, secret = lines.pop(0).split(b" ")
             self.peer_name = name.decode()
@@ -54,36 +53,8 @@ class Hello:
         self._out.append(b"welcome\n" if reason is None else b"sorry: " + reason.encode() + b"\n")
         self._open, self._closed = reason is None, reason is not None
 
-    def receive_eof(self, now: float) -> None:
-        self._closed = True
-
-    def send_batches(self, batches: Sequence[Batch], now: float) -> None:
-        self._out += [bytes(body) + b"\n" for batch in batches for body in batch.bodies]
-
-    def data_to_send(self) -> list[Buffer]:
-        out, self._out = self._out, []
-        return out
-
     def ready_to_send(self) -> bool:
         return self._open and not self._closed
-
-    def next_deadline(self) -> float | None:
-        return None
-
-    def handle_timeout(self, now: float) -> None: ...
-
-    def confirm(self, count: int) -> None: ...
-
-    def want_confirm(self) -> None: ...
-
-    def confirmed(self) -> int | None:
-        return None
-
-    def close(self, reason: str, now: float) -> None:
-        self._closed = True
-
-    def closed(self) -> bool:
-        return self._closed
 
 
 class Plugin:

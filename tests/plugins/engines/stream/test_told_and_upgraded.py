@@ -21,23 +21,22 @@ from kernel.testing.protocol_checks import PROTOCOL_CHECKS, ProtocolSubject
 from kernel.topology.plan import EnginePlan, RoutePlan
 from kernel.topology.system import Kernel
 from tests.events import Events
+from tests.line_protocol import LineProtocol
 from tests.system.conftest import Certificates, certificates
 
 __all__ = ["certificates", "kernel_factory"]
 
 
-class Secret:
+class Secret(LineProtocol):
     """Lines, after a first one in the clear: the client asks for TLS, and the server agrees."""
 
     made: list[Secret] = []
 
     def __init__(self, side: Side) -> None:
-        self.subscriptions: list[tuple[str, str]] = []
+        super().__init__()
         self.facts: list[ConnectionFacts] = []
         self._side = side
-        self._data = b""
-        self._asked = self._wants = self._secret = self._closed = False
-        self._out: list[Buffer] = []
+        self._wants = self._secret = False
         self.made.append(self)
 
     # Told, UpgradesToTls
@@ -58,7 +57,7 @@ class Secret:
     # StreamProtocol
 
     def receive_data(self, data: Buffer, now: float) -> list[Batch]:
-        *lines, self._data = (self._data + bytes(data)).split(b"\n")
+        lines = self.lines(data)
         if lines and not self._secret:
             expected = b"tls?" if self._side == "server" else b"tls!"
             if lines != [expected] or self._data or self._wants:
@@ -73,37 +72,15 @@ class Secret:
     def receive_eof(self, now: float) -> None:
         if self._data:
             raise RemoteProtocolError("in the middle of a line")
-        self._closed = True
+        super().receive_eof(now)
 
     def send_batches(self, batches: Sequence[Batch], now: float) -> None:
         if not self.ready_to_send():
             raise LocalProtocolError("it is not open")
-        self._out += [bytes(body) + b"\n" for batch in batches for body in batch.bodies]
-
-    def data_to_send(self) -> list[Buffer]:
-        out, self._out = self._out, []
-        return out
+        super().send_batches(batches, now)
 
     def ready_to_send(self) -> bool:
         return self._secret and not self._closed
-
-    def next_deadline(self) -> float | None:
-        return None
-
-    def handle_timeout(self, now: float) -> None: ...
-
-    def confirm(self, count: int) -> None: ...
-
-    def want_confirm(self) -> None: ...
-
-    def confirmed(self) -> int | None:
-        return None
-
-    def close(self, reason: str, now: float) -> None:
-        self._closed = True
-
-    def closed(self) -> bool:
-        return self._closed
 
 
 class Plugin:
