@@ -32,7 +32,7 @@ class _Side:
     """The state of one sender."""
 
     def __init__(self) -> None:
-        self.messages = self.bytes = self.held = self.held_bytes = 0
+        self.messages = self.bytes = self.pending = self.pending_bytes = 0
         self.envelope: Envelope | None = PLAIN
         """The current envelope; None: it was not captured."""
         self.envelopes: Latest[int, Envelope] = Latest(ENVELOPES)
@@ -95,10 +95,10 @@ class BackendDissector(FramedDissector):
     def end_of_segment(self, sender: int) -> list[Line]:
         """Return a line for the messages that arrived together."""
         side = self._sides[sender]
-        if not side.held:
+        if not side.pending:
             return []
-        facts = {"count": side.held, "bytes": side.held_bytes, **_of_envelope(side.envelope)}
-        side.held = side.held_bytes = 0
+        facts = {"count": side.pending, "bytes": side.pending_bytes, **_of_envelope(side.envelope)}
+        side.pending = side.pending_bytes = 0
         return [Line("messages", facts)]
 
     def lost(self, sender: int) -> list[Line]:
@@ -130,8 +130,8 @@ class BackendDissector(FramedDissector):
     def _message(self, side: _Side, size: int, time: float) -> None:
         side.messages += 1
         side.bytes += size
-        side.held += 1
-        side.held_bytes += size
+        side.pending += 1
+        side.pending_bytes += size
         if side.counted:
             side.awaited.sent(side.messages, time)
 

@@ -86,7 +86,7 @@ class _Side:
         """Whether its identity, a frame of versions 1 and 2, has arrived."""
         self.type = ""
         self.messages = self.frames = self.bytes = 0
-        self.held = self.held_frames = self.held_bytes = 0
+        self.pending = self.pending_frames = self.pending_bytes = 0
 
 
 class ZmtpDissector(FramedDissector):
@@ -137,10 +137,10 @@ class ZmtpDissector(FramedDissector):
     def end_of_segment(self, sender: int) -> list[Line]:
         """Return a line for the messages that arrived together."""
         side = self._sides[sender]
-        if not side.held_frames:
+        if not side.pending_frames:
             return []
-        facts = {"count": side.held, "frames": side.held_frames, "bytes": side.held_bytes}
-        side.held = side.held_frames = side.held_bytes = 0
+        facts = {"count": side.pending, "frames": side.pending_frames, "bytes": side.pending_bytes}
+        side.pending = side.pending_frames = side.pending_bytes = 0
         return [Line("messages", facts)]
 
     def lose(self, sender: int, count: int | None, time: float) -> list[Line]:
@@ -229,9 +229,9 @@ class ZmtpDissector(FramedDissector):
         side.messages += not more
         side.frames += 1
         side.bytes += size
-        side.held += not more
-        side.held_frames += 1
-        side.held_bytes += size
+        side.pending += not more
+        side.pending_frames += 1
+        side.pending_bytes += size
         return []
 
 

@@ -71,7 +71,7 @@ class Publisher(ChannelHandler):
         self._options = options
         self._flow = True
         """False while the server asks to wait (channel.flow)."""
-        self._find_culprit = False
+        self._find_refused = False
         """Whether messages were in flight when the server closed the channel: one of them was refused."""
         self._one_by_one = 0
         """How many of the next messages are published one by one, to find the refused one."""
@@ -114,8 +114,8 @@ class Publisher(ChannelHandler):
         # What was taken and not confirmed, in order.  It goes out before anything new.
         self._enqueue(self.session.port.rewind())
         # After a refusal any of these may be the refused one.
-        self._one_by_one = sum(len(batch.bodies) for _, batch in self._waiting) if self._find_culprit else 0
-        self._find_culprit = False
+        self._one_by_one = sum(len(batch.bodies) for _, batch in self._waiting) if self._find_refused else 0
+        self._find_refused = False
         if not self._one_by_one:
             self.refusal = ""
 
@@ -123,7 +123,7 @@ class Publisher(ChannelHandler):
         """The server has closed the channel, because of a message if any was in flight."""
         # The server names the method (basic.publish) and not the message.  Earlier messages may be
         # unconfirmed, too, so any of those in flight may be the refused one.
-        self._find_culprit = self._in_flight.count > 0
+        self._find_refused = self._in_flight.count > 0
         # Only while messages go one by one is the one in flight surely the refused one.
         refused = self._in_flight.only() if self._one_by_one else None
         if refused is None:

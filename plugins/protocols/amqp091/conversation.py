@@ -188,6 +188,9 @@ class Conversation(ABC):
                     self._frame(data, start, following - 1, events)
                 position = following
             except BoundariesLost as fault:
+                # Section 4.2.3 has the connection closed without another octet.  We send close (501) first,
+                # so that the peer can report what was wrong.  Its close-ok cannot be read any more, so the
+                # conversation ends at the deadline of the close.
                 self._boundaries_lost = True
                 self._fail(fault, events)
             except ConnectionFault as fault:
