@@ -74,7 +74,7 @@ class BrokerClient:
         self._reason = ""
         """Why the kernel has closed; empty: it has not."""
         self._ready: deque[Delivery] = deque()
-        self._taken = 0
+        """Deliveries that were collected and that the application has not been given."""
         engine = running.wait(options.timeout)
         if engine is None:
             raise KernelError(f"broker {options.broker!r} is not running, or is no broker")
@@ -99,8 +99,18 @@ class BrokerClient:
             answer.done = True
             shared.bell.set()
 
+        def abandon() -> None:
+            if answer.value is not None:
+                answer.value.end("the application did not wait for it")
+
         self._host.post(begin)
-        self._session = self._wait_answer(answer)
+        try:
+            self._session = self._wait_answer(answer)
+        except KernelError:
+            # The broker's thread may still be busy with something else, and begin the session later.  What is
+            # posted runs in order, so this comes after it.
+            self._host.post(abandon)
+            raise
 
     def __repr__(self) -> str:
         return f"<BrokerClient {self.name}{', closed' if self.closed else ''}>"
@@ -238,6 +248,7 @@ class BrokerClient:
             self._wait(self._may_publish, "publish")
         if not bodies:
             return
+        # A copy, since a batch is shared and the application may go on to change its list.
         batch = batch_of(list(bodies), envelope)
         self._published += len(bodies)
         self._tell(partial(_take, batch, mandatory))
@@ -315,6 +326,7 @@ class BrokerClient:
         def get(session: LocalSession, now: float) -> Delivery | None:
             session.login.require("read", "queue", queue, session.vhost.name)
             found = session.vhost.find_queue(queue, session)
+            # Deliveries of ``get`` and of consumers have one sequence of tags, so that ``ack`` takes both.
             taken = session.receiver.take_one(found, now, auto_ack=auto_ack)
             if taken is None:
                 return None
@@ -353,6 +365,7 @@ class BrokerClient:
 
     def kernel_closed(self, reason: str) -> None:
         """Called by the kernel, from any thread: wake the application if it waits."""
+        # In this order, so that a thread that is woken finds the reason.
         self._reason = reason
         self._shared.bell.set()
 
@@ -385,6 +398,7 @@ class BrokerClient:
         return answer.value
 
     def _wait(self, done: Callable[[], bool], what: str, timeout: float | None = None) -> None:
+        # A command that is not answered in time is not taken back: the broker may carry it out later.
         if not self._wait_until(done, self._timeout if timeout is None else timeout):
             raise KernelError(f"{self.name!r}: the broker did not {what} in time")
 
@@ -474,6 +488,7 @@ def _ranges(deliveries: Delivery | Iterable[Delivery]) -> list[tuple[int, int]]:
 
 
 def _require_both(session: LocalSession, queue: str, exchange: str) -> None:
+    # RabbitMQ's rule: a binding changes what the queue gets, and reads what the exchange has.
     session.login.require("write", "queue", queue, session.vhost.name)
     session.login.require("read", "exchange", exchange, session.vhost.name)
 

@@ -237,6 +237,18 @@ def test_a_client_that_cannot_connect_says_why(
         kernel.open("mine", "broker-client", **options)
 
 
+def test_a_client_that_gave_up_connecting_leaves_no_session(start: Callable[..., Kernel]) -> None:
+    kernel = start()
+    first = kernel.open("mine", "broker-client")
+    busy = threading.Event()
+    first._tell(lambda session, now: busy.wait(LONG))
+    with pytest.raises(KernelError, match="the broker did not answer in time"):
+        kernel.open("mine", "broker-client", timeout=0.01)
+    busy.set()
+    first.declare_queue("q")
+    assert len(kernel.inspect("connections").rows) == 1
+
+
 def test_the_end_of_a_queue_is_told_to_who_waits_for_its_messages(start: Callable[..., Kernel]) -> None:
     kernel = start()
     with kernel.open("mine", "broker-client") as client, kernel.open("mine", "broker-client") as other:
