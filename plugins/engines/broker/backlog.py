@@ -101,6 +101,7 @@ class Backlog:
         """
         spans: list[Span] = []
         count = size = 0
+        # The highest priority first, and in each level the oldest first.
         for level in reversed(self.levels):
             while level and count < most and size < most_bytes:
                 span = level[0]

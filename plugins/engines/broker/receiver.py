@@ -57,7 +57,7 @@ class Window:
         return self.left // LEAST_PER_MESSAGE + 1
 
     def refill(self, left: int, now: float) -> None:
-        """Set the window to ``left`` bytes, and process queues that waited for it until it is full again."""
+        """Set the window to ``left`` bytes, and process queues that waited for it while it is open."""
         self.left = left
         starved = self.starved
         # Each queue is removed before it is processed.  If the window closes meanwhile, the queue adds itself
@@ -123,6 +123,8 @@ class Receiver:
 
     def deliver(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
         """Deliver spans of a queue to a consumer: ``count`` messages with ``size`` octets of bodies."""
+        # One subtraction for all spans.  A single message may exceed what is left: a window smaller than a
+        # message would otherwise never let it pass.
         least = LEAST_PER_MESSAGE * count
         self.window.left -= size if size > least else least  # noqa: FURB136 - max() is a call, for each batch
         deliveries = self.deliveries
@@ -212,6 +214,7 @@ class Receiver:
         if requeue:
             self._requeue(taken)
             return
+        # In the order of delivery, so that dead letters have it, too.
         for handed in taken:
             self._release(handed)
             handed.queue.reject(handed.span, now)
@@ -287,6 +290,7 @@ class Receiver:
         self.on_deliveries = on_deliveries
         self.on_cancelled = on_cancelled
         self.active = True
+        # Cancellations first: a front end then knows which subscriptions have ended.
         cancelled, self.cancelled = self.cancelled, []
         for consumer in cancelled:
             on_cancelled(consumer)

@@ -113,6 +113,7 @@ class Routes:
         # Alternates are names.  An exchange that is named so need not exist, so there is no link back.
         alternates = [each for each in self._exchanges.values() if each.alternate is not None]
         found: set[str] = set()
+        # Exchanges may be bound in a circle, so each is visited once.
         waiting = [exchange]
         while waiting:
             here = waiting.pop()
@@ -153,6 +154,7 @@ class Routes:
         # Checked once for each envelope and not once for each message.  What reaches no queue is not stored.
         if queues:
             self._check(without_bcc or envelope)
+        # Cleared as a whole: to find the entry that was used least would cost every look-up.
         if len(self._by_envelope) >= _MOST_ENVELOPES:
             self._by_envelope.clear()
         route = self._by_envelope[envelope] = Route(queues, without_bcc, sinks)

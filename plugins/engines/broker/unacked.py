@@ -88,6 +88,7 @@ class Unacked:
 
     def add(self, span: Span, queue: Queue, consumer: Consumer | None) -> int:
         """Add a span; return its first delivery tag."""
+        # Not ``len(span)``, which costs a call for each delivery.
         tag = self.next_tag
         count = span.stop - span.start
         self.next_tag = tag + count
@@ -101,6 +102,7 @@ class Unacked:
         Raises ``PreconditionFailed`` if ``tag`` is not unacknowledged, even if earlier tags are: RabbitMQ
         does.
         """
+        # AMQP 0-9-1, basic.ack: with multiple, a delivery tag of 0 means all outstanding messages.
         if tag == 0:
             return self.take_all()
         index = self._find(tag)

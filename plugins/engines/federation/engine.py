@@ -45,6 +45,7 @@ class Federation:
         self.name = name
         self.options = options
         self.here = Place("", "/")
+        # None: it does not exist here, or the broker has not reported it yet.
         self.exchanges: dict[str, ExchangeState | None] = dict.fromkeys(options.exchanges)
         self.queues: dict[str, QueueState | None] = dict.fromkeys(options.queues)
         self.broker_is_there = False
@@ -69,6 +70,7 @@ class Federation:
         observers: TopologyObservers = host.rendezvous.setdefault(
             topology_observers_key(self.options.broker), TopologyObservers()
         )
+        # Registered before the link connects: the broker may be in another thread, and may start later.
         mine = self._make_observers()
         for observer in mine:
             observers.add(observer)
@@ -101,6 +103,7 @@ class Federation:
         return FederationSession(self, link, connection, finish)
 
     def _session(self) -> FederationSession | None:
+        # The link makes a session for each connection, and has none while it waits or dials.
         connection = self.link.connection
         session = connection.session if connection is not None else None
         return session if isinstance(session, FederationSession) else None
@@ -169,6 +172,7 @@ class Federation:
     def on_confirmed(self, position: int) -> None:
         """The broker has the messages: acknowledge them to the upstream."""
         session = self._session()
+        # Without a session the connection was lost: the upstream delivers these messages again.
         if session is not None:
             session.inbound.confirmed(position)
             self.link.finish()

@@ -56,6 +56,8 @@ class FederationSession(Session):
             UpstreamExchange(name, self.here, self.options, federation.as_they_are)
             for name in self.options.exchanges
         ]
+        # Channel 1 declares.  Each consumer has a channel, since the server closes the channel of a request
+        # that it refuses.
         self._links: list[LinkConsumer] = [
             ExchangeConsumer(self, 2 + at, each.queue, each.name) for at, each in enumerate(self._exchanges)
         ]
@@ -76,6 +78,7 @@ class FederationSession(Session):
 
     def step(self) -> dict[str, str]:
         """Return the name of the upstream in traces."""
+        # RabbitMQ writes the address in this form, without user and password.
         scheme, _, place = self.link.peer.partition("://")
         return {
             "uri": f"{'amqps' if scheme.endswith('tls') else 'amqp'}://{place}",
@@ -84,6 +87,7 @@ class FederationSession(Session):
 
     def opened(self, event: ConnectionOpened) -> None:
         """Logged in; the upstream has told its name."""
+        # RabbitMQ and this kernel tell their names.  The name tells whether a message has been there before.
         name = event.server_properties.get("cluster_name")
         if isinstance(name, str) and name:
             self.upstream = Place(name, self.options.vhost)

@@ -190,6 +190,7 @@ class LocalSession(Publisher):
         self.bytes_in += batch.size
         try:
             admitted = self.admit(batch.envelope)
+            # ``check`` may return another envelope than it was given.
             if admitted is not batch.envelope:
                 batch = batch.under(admitted)
             self.publish(batch, now, mandatory=mandatory)
@@ -296,6 +297,7 @@ class LocalSession(Publisher):
         self._engine.is_busy(self)
 
     def _on_safe(self) -> None:
+        # The engine makes a turn after all callbacks of the store.
         self._engine.is_busy(self)
 
     def _on_cancelled(self, consumer: Consumer) -> None:
@@ -317,7 +319,8 @@ class LocalSession(Publisher):
             self._shared.bell.set()
 
     def block(self, reason: str) -> None:
-        """An alarm is raised."""
+        """An alarm is raised: the next ``publish`` waits."""
+        # One flag for both reasons.  ``go_on`` looks at the alarms; ``unblock`` need not look at the routes.
         self._shared.waits = True
 
     def unblock(self) -> None:
@@ -337,6 +340,7 @@ class LocalSession(Publisher):
         now = self._engine.host.now()
         for consumer in list(self.receiver.consumers.values()):
             self.vhost.unsubscribe(consumer, now)
+        # What the application has not been given is unacknowledged, too, unless it needs no acknowledgement.
         self.receiver.take_deliveries()
         self.receiver.recover()
         self.login.leave()
@@ -344,6 +348,7 @@ class LocalSession(Publisher):
         self._shared.lost = reason
         self._shared.bell.set()
         self._engine.has_ended(self, reason)
+        # What was requeued may be for other clients.  This may be the middle of a turn, so they get another.
         self._engine.finish_soon()
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
