@@ -97,7 +97,8 @@ class Session:
 
     @property
     def refusal(self) -> str:
-        """What the server refuses to do, the first of it; empty: nothing."""
+        """What the server refuses; the first refusal if there are several.  Empty: nothing."""
+        # A copy of the handlers, because another thread may ask (``Link.row``).
         return next((handler.refusal for handler in list(self._handlers.values()) if handler.refusal), "")
 
     @property

@@ -51,6 +51,8 @@ CLIENT_CAPABILITIES: dict[str, bool] = {
 
 
 def _properties(options: CommonOptions, capabilities: dict[str, bool]) -> dict[str, Any]:
+    # ``capabilities`` is RabbitMQ's: a table of the extensions that a side understands.  What the options
+    # have replaces ours.
     own = {"product": options.product, "version": options.version, "platform": "Python"}
     return {**own, "capabilities": capabilities, **options.properties}
 
@@ -88,6 +90,7 @@ class ServerConnection(Conversation):
             self._out.append(frames.PROTOCOL_HEADER)
             events += self._lost(f"the protocol header {octets!r} is not that of AMQP 0-9-1", by_peer=False)
             return len(octets)
+        # Two steps at once: nobody has to decide anything between the header and start.
         self._move(ConnectionSignal.HEADER)
         self._queue(
             0,
@@ -239,6 +242,7 @@ class ClientConnection(Conversation):
         super().__init__(options, ClientAssembler(options.max_body_size), now)
         self._client_options = options
         self.server_properties: Mapping[str, Any] = NO_ARGUMENTS
+        # The client speaks first (grammar of class connection).
         self._out.append(frames.PROTOCOL_HEADER)
         self._move(ConnectionSignal.HEADER)
 

@@ -92,6 +92,7 @@ class BackendConnection:
         """An entry for each message that was not sent.  The host reads and removes the entries."""
         if options.format == "0.x":
             self.phase = Phase.OLD
+        # A dialler greets at once.  So does a listener that serves nothing but the extension.
         elif side == "client" or options.format == "extended":
             self.phase = Phase.GREETED
             self._greet()
@@ -300,6 +301,7 @@ class BackendConnection:
     def confirm(self, count: int) -> None:
         """Confirm the first ``count`` messages of the peer, if it has asked for confirmations."""
         before = self._confirmed_to_peer
+        # A CONFIRM is cumulative, so an equal or smaller count says nothing new.
         if self.phase is Phase.EXTENDED and before is not None and count > before:
             self._confirmed_to_peer = count
             self._out.append(control_frame(Control.CONFIRM, count.to_bytes(8, "big")))
@@ -368,6 +370,7 @@ class BackendConnection:
         elif self.phase is Phase.GREETED and now >= self._opened + self._options.handshake:
             raise RemoteProtocolError(f"no greeting within {self._options.handshake} s")
         elif self.phase is Phase.EXTENDED:
+            # First the end, then the PING: a peer that counts as lost needs none.
             if now >= self._peer_lost_at():
                 raise RemoteProtocolError(f"nothing heard for {now - self._last_received:.1f} s")
             if now >= self._next_ping():
