@@ -15,6 +15,7 @@ Everything can be repeated: a crash during recovery leaves a state that the next
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,15 +104,23 @@ def _last_segment(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, R
         or (repaired.entries and not is_whole(segment, repaired.entries[-1]))
     ):
         return _after_damage(disk, journal, segment, repaired, now), recovered
-    data = AppendedFile.reopen(disk, segment.data_path, repaired.stop)
-    writer = SegmentWriter(
-        segment.name,
-        DataFile(disk, data, segment.data_path),
-        AppendedFile.reopen(disk, segment.name.index_path(journal), SIZE + SIZE * len(repaired.entries)),
-        entries=len(repaired.entries),
-        end=repaired.end,
-        created=segment.header.created or now,
-    )
+    index_path, index_size = segment.name.index_path(journal), SIZE + SIZE * len(repaired.entries)
+    # The kernel restarts an engine that fails here, so each descriptor that is left open is one for each
+    # attempt.
+    with ExitStack() as opened:
+        data = AppendedFile.reopen(disk, segment.data_path, repaired.stop)
+        opened.callback(data.close)
+        index = AppendedFile.reopen(disk, index_path, index_size)
+        opened.callback(index.close)
+        writer = SegmentWriter(
+            segment.name,
+            DataFile(disk, data, segment.data_path),
+            index,
+            entries=len(repaired.entries),
+            end=repaired.end,
+            created=segment.header.created or now,
+        )
+        opened.pop_all()
     return writer, recovered
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,15 +47,21 @@ class OpenStore:
         self.directory = directory
         self._closed = False
         # First of all: two brokers that append to the same segment would destroy each other's records.
-        self._lock = lock_directory(directory)
-        try:
+        lock = lock_directory(directory)
+        # Released in the reverse order: the thread ends before the files are closed that it may use, and the
+        # lock comes last, since the next broker may open the directory from then on.
+        with ExitStack() as resources:
+            resources.callback(lock.release)
             files = DirectoryFiles(directory)
+            resources.callback(files.close)
             overflow_files = DirectoryFiles(directory / "paged")
+            resources.callback(overflow_files.close)
             marker = read_marker(files)
             # What was paged out there was transient, and its queues are gone.
             for name in overflow_files.names():
                 overflow_files.remove(name)
             self._writer = WriterThread(f"store {directory.name}", post)
+            resources.callback(self._writer.close)
             self.store = DiskStore(
                 files,
                 overflow_files,
@@ -66,9 +73,7 @@ class OpenStore:
                 on_done=on_done,
                 report=report,
             )
-        except BaseException:
-            self._lock.release()
-            raise
+            self._resources = resources.pop_all()
 
     def restore(self, broker: Broker, now: float) -> None:
         """Restore a broker from the directory.
@@ -84,17 +89,14 @@ class OpenStore:
     def close(self, broker: Broker) -> None:
         """Write what is left, and unlock the directory."""
         if not self._closed:
-            close(self.store, broker)
-            self._release()
+            try:
+                close(self.store, broker)
+            finally:
+                self._release()
 
     def _release(self) -> None:
         self._closed = True
-        self._writer.close()
-        # After the writer's thread has ended, which may use them.
-        self.store.log.files.close()
-        self.store.overflow.files.close()
-        # Last: the next broker may open the directory from here on.
-        self._lock.release()
+        self._resources.close()
 
 
 def restore(store: DiskStore, broker: Broker, now: float) -> None:

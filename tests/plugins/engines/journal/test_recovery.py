@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kernel.hosting.appending import Disk
 from plugins.engines.journal.positions import write_position
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.errors import Damaged, JournalError
@@ -15,7 +17,7 @@ from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import DATA, INDEX, SegmentName
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.segment import Segment
-from tests.plugins.engines.journal.conftest import LimitedDisk, append, bodies_in, numbered
+from tests.plugins.engines.journal.conftest import LimitedDisk, append, bodies_in, descriptors_in, numbered
 
 FIRST = SegmentName(0, 0)
 
@@ -116,6 +118,26 @@ def test_an_index_that_is_gone_is_made_anew(journal: Path) -> None:
     with JournalWriter(journal) as writer:
         assert writer.next_offset == 3
     assert bodies_in(journal) == numbered(0, 3)
+
+
+@pytest.mark.parametrize("call", ["reopen", "open_direct"])
+def test_a_journal_that_cannot_be_opened_leaves_nothing_open(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    class BrokenDisk(LimitedDisk):
+        calls = 0
+
+    def fail(self: BrokenDisk, path: Path) -> int | None:
+        self.calls += 1
+        if call == "open_direct" or self.calls == 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return Disk.reopen(self, path)
+
+    monkeypatch.setattr(BrokenDisk, call, fail)
+    with pytest.raises(OSError, match="Too many open files"):
+        JournalWriter(journal, disk=BrokenDisk())
+    assert not descriptors_in(journal)
+    JournalWriter(journal).close()
 
 
 def test_what_was_never_committed_is_cut_off(journal: Path) -> None:

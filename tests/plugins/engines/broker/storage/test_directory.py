@@ -77,6 +77,32 @@ def test_a_directory_is_for_one_broker_at_a_time(opened: Callable[..., Opened], 
     opened()
 
 
+def test_a_directory_that_cannot_be_opened_leaves_nothing_open(
+    opened: Callable[..., Opened], tmp_path: Path
+) -> None:
+    in_the_way = tmp_path / "data" / ".marker.new"
+    in_the_way.mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(OSError, match="marker"):
+            opened()
+        assert not [name for name in open_descriptors().values() if name.startswith(str(tmp_path))]
+    in_the_way.rmdir()
+    opened()
+
+
+def test_a_fault_while_a_store_is_closed_gives_its_directory_back(
+    opened: Callable[..., Opened], tmp_path: Path
+) -> None:
+    def work() -> Callable[[], None]:
+        raise ZeroDivisionError
+
+    broker = Opened(tmp_path / "data")
+    broker.kept._writer.submit(work)
+    with pytest.raises(ZeroDivisionError):
+        broker.close()
+    opened()
+
+
 def test_what_is_safe_is_in_the_file(opened: Callable[..., Opened], tmp_path: Path) -> None:
     first = opened()
     first.vhost.declare_queue("q", None, 0.0, durable=True)
