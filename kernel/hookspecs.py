@@ -95,7 +95,7 @@ def check_plan(plan: Plan) -> Iterable[str]:  # type: ignore[empty-body]
 
 @hookspec
 def kernel_started(kernel: Kernel) -> None:
-    """Called when all engines are running.  Main thread."""
+    """Called when the threads and engines were told to start; they may not run yet.  Main thread."""
 
 
 @hookspec
