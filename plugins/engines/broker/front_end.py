@@ -138,6 +138,13 @@ class FrontEnd(Interface):
         """Stop listening.  The broker then closes the clients that are left."""
         ...
 
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        """Return rows for an operator that belong to no client.
+
+        An example are the ``consumers`` of sessions without a connection.
+        """
+        ...
+
     def statistics(self) -> dict[str, int]:
         """Return the present counters: ``accepted`` and ``refused`` connections.
 

@@ -201,7 +201,7 @@ class BrokerEngine:
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return a row for each queue, exchange, binding, connection or consumer."""
-        return inspect(what, self.broker, self.users, self.clients)
+        return inspect(what, self.broker, self.users, [*self.clients, *self.front_ends])
 
     def operate(self, what: str, argument: Any) -> dict[str, Any]:
         """Do what an operator wants.

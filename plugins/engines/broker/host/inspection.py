@@ -8,22 +8,25 @@ from typing import Any, TypeAlias
 from plugins.engines.broker.binding import Destination
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.exchange import Exchange
-from plugins.engines.broker.front_end import Client
+from plugins.engines.broker.front_end import Client, FrontEnd
 from plugins.engines.broker.host.users import Users
 from plugins.engines.broker.queue import Queue
 
 Row: TypeAlias = dict[str, Any]
 
 
-def inspect(what: str, broker: Broker, users: Users, clients: Iterable[Client]) -> list[Row]:
-    """Return a row for each thing of the sort ``what``."""
+def inspect(what: str, broker: Broker, users: Users, others: Iterable[Client | FrontEnd]) -> list[Row]:
+    """Return a row for each thing of the sort ``what``.
+
+    ``others``: those who are asked for what neither the broker nor the users have, such as consumers.
+    """
     of_users = _OF_USERS.get(what)
     if of_users is not None:
         return list(of_users(users, broker))
     of_broker = _OF_BROKER.get(what)
     if of_broker is not None:
         return list(of_broker(broker))
-    return [row for client in clients for row in client.inspect(what)]
+    return [row for other in others for row in other.inspect(what)]
 
 
 def _queues(broker: Broker) -> Iterator[Row]:

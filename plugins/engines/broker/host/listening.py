@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel.hosting.acceptor import Acceptor
 from kernel.hosting.handshakes import Handshakes
@@ -77,6 +77,10 @@ class StreamFrontEnd:
         """Accept nobody any more."""
         if self._acceptor is not None:
             self._acceptor.close()
+
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        """Return no rows.  Override it if sessions outlive connections."""
+        return []
 
     def statistics(self) -> dict[str, int]:
         """How many connections were accepted, and how many closed at once."""

@@ -14,6 +14,8 @@ from kernel.plugins import PluginRegistry
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
 from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
+from plugins.engines.broker.contract import BrokerOptions
+from plugins.engines.broker.host.engine import BrokerEngine
 from plugins.engines.broker.host.options import ManyListenersOptions, listener_address
 
 LISTENER = {"protocol": "amqp", "address": "tcp://127.0.0.1:0"}
@@ -131,3 +133,30 @@ def test_an_operator_closes_a_connection(two_listeners: Kernel) -> None:
     other.close()
     with pytest.raises(KernelError, match="there is no connection 'nobody'"):
         two_listeners.operate("broker", "close-connection", "nobody")
+
+
+class WithSessions:
+    """A front end with a session that has no connection."""
+
+    def start(self) -> str:
+        return "nowhere"
+
+    def stop(self) -> None:
+        pass
+
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        return [{"consumer_tag": "c"}] if what == "consumers" else []
+
+    def statistics(self) -> dict[str, int]:
+        return {"accepted": 0, "refused": 0}
+
+
+def test_an_operator_sees_the_consumers_of_sessions_without_a_connection() -> None:
+    def make_engine(_: EngineSetup) -> BrokerEngine:
+        return BrokerEngine("broker", BrokerOptions(), [lambda engine: WithSessions()])
+
+    with Kernel() as kernel:
+        kernel.host("broker", make_engine)
+        kernel.wait_running()
+        assert [row["consumer_tag"] for row in kernel.inspect("consumers").rows] == ["c"]
+        assert not kernel.inspect("connections").rows
