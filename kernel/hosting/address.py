@@ -6,7 +6,9 @@ import msgspec
 
 SOCKET_TRANSPORTS = ("tcp", "tls", "unix")
 WEB_TRANSPORTS = ("ws", "wss")
-STREAM_TRANSPORTS = (*SOCKET_TRANSPORTS, *WEB_TRANSPORTS, "inproc")
+WIRE_TRANSPORTS = (*SOCKET_TRANSPORTS, *WEB_TRANSPORTS)
+"""Those for which ``Handshakes`` makes a wire of a connected socket."""
+STREAM_TRANSPORTS = (*WIRE_TRANSPORTS, "inproc")
 
 
 class Address(msgspec.Struct, frozen=True):

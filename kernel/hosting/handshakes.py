@@ -20,7 +20,8 @@ class Handshakes:
     """The handshakes of one address, for one side.
 
     The constructor raises ``ValueError`` for wrong options and ``OSError`` for a certificate that cannot be
-    read.  ``seconds``: how long one handshake may take.  ``waits``: how it waits; None: as a task of trio.
+    read.  ``seconds``: how long one handshake may take.  ``subprotocols``: WebSocket's names of the protocol,
+    for which ``web`` may name others.  ``waits``: how it waits; None: as a task of trio.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Handshakes:
         tls: TlsOptions,
         seconds: float,
         web: WebOptions | None = None,
+        subprotocols: tuple[str, ...] = (),
         waits: Waits | None = None,
     ) -> None:
         self._address = address
@@ -46,7 +48,9 @@ class Handshakes:
             # Only here: wsproto is an extra, which plain addresses do not need.
             from kernel.hosting.web_socket import WebHandshake
 
-            self._web = WebHandshake(address, web or WebOptions(), server_side=server_side)
+            self._web = WebHandshake(
+                address, web or WebOptions(), server_side=server_side, subprotocols=subprotocols
+            )
 
     @property
     def needed(self) -> bool:

@@ -15,8 +15,8 @@ class WebOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     subprotocols: tuple[str, ...] = ()
     """The subprotocols that a dialler offers or a listener accepts, the best first (``mqtt``, ``v12.stomp``).
-    A listener refuses clients that offer none of them.  Empty: it accepts any client, without a
-    subprotocol."""
+    A listener refuses clients that offer none of them, and a dialler servers that choose none.  Empty: the
+    protocol's own names, if it has any; then peers that do without a subprotocol are accepted too."""
     origins: tuple[str, ...] = ()
     """The origins of web pages from which a listener accepts connections (``https://example.org``); empty:
     all.  Clients that are not browsers send no origin, and are always accepted."""

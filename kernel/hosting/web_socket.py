@@ -227,12 +227,24 @@ class WebSocketWire:
 
 
 class WebHandshake:
-    """The HTTP request and its answer, for one side of one address."""
+    """The HTTP request and its answer, for one side of one address.
 
-    def __init__(self, address: Address, options: WebOptions, *, server_side: bool) -> None:
+    ``subprotocols``: the protocol's own names, which count if the options have none.
+    """
+
+    def __init__(
+        self, address: Address, options: WebOptions, *, server_side: bool, subprotocols: tuple[str, ...] = ()
+    ) -> None:
         self._address = address
         self._options = options
         self._server_side = server_side
+        self._subprotocols = options.subprotocols or subprotocols
+        self._required = bool(options.subprotocols)
+        """Whether the peer has to choose or offer one of them.
+
+        Names of the options are the operator's wish.  A protocol's own name is not enforced, because many peers do
+        without: RFC 6455, section 1.9, makes subprotocols optional.
+        """
 
     async def shake(self, inner: Wire, seconds: float, waits: Waits) -> WebSocketWire:
         """Do the handshake on a wire, within ``seconds``.
@@ -259,7 +271,7 @@ class WebHandshake:
         return WebSocketWire(inner, ws, self._options.max_message, early)
 
     async def _ask(self, inner: Wire, ws: WSConnection, waits: Waits) -> list[Event]:
-        address, offered = self._address, list(self._options.subprotocols)
+        address, offered = self._address, list(self._subprotocols)
         host = address.authority if address.host else f"localhost:{address.port}"
         await _write(inner, ws.send(Request(host=host, target=address.path, subprotocols=offered)), waits)
         events = await _events(inner, ws, waits)
@@ -272,7 +284,7 @@ class WebHandshake:
             raise ConnectionResetError(f"the server answers with {type(answer).__name__}")
         # RFC 6455, section 4.1, lets a server choose none.  Our protocol would then be one that the server
         # has not agreed to.
-        if offered and answer.subprotocol is None:
+        if self._required and answer.subprotocol is None:
             raise ConnectionResetError(f"the server speaks none of {', '.join(offered)}")
         return events
 
@@ -292,7 +304,7 @@ class WebHandshake:
             await _write(inner, ws.send(RejectConnection(status_code=refusal)), waits)
             raise ConnectionResetError(why)
         # Our order decides, not that of the client.
-        chosen = next((each for each in self._options.subprotocols if each in request.subprotocols), None)
+        chosen = next((each for each in self._subprotocols if each in request.subprotocols), None)
         await _write(inner, ws.send(AcceptConnection(subprotocol=chosen)), waits)
         return events + list(ws.events())  # a client may send frames before it has our answer
 
@@ -302,8 +314,10 @@ class WebHandshake:
         path = request.target.partition("?")[0]
         if path != self._address.path:
             return 404, f"it asks for {path!r}, and {self._address.path!r} is here"
-        if options.subprotocols and not set(options.subprotocols) & set(request.subprotocols):
-            return 400, f"it speaks none of {', '.join(options.subprotocols)}"
+        # One that offers other names only would be answered without a name, and go on in its own protocol.
+        judged = self._subprotocols if request.subprotocols or self._required else ()
+        if judged and not set(judged) & set(request.subprotocols):
+            return 400, f"it speaks none of {', '.join(judged)}"
         # Only browsers send it, and a page cannot forge it.  The check protects users of browsers from
         # foreign pages that use their access to this listener (RFC 6455, section 10.2).
         origin = dict(request.extra_headers).get(b"origin", b"").decode("latin-1")

@@ -15,4 +15,4 @@ def make_front_end(setup: FrontEndSetup) -> StreamFrontEnd:
         client.start()
         return client
 
-    return StreamFrontEnd(setup.engine, setup.options, "beanstalk", begin)
+    return StreamFrontEnd(setup.engine, setup.options, "beanstalk", begin, subprotocols=("beanstalk",))

@@ -24,6 +24,7 @@ def test_it_keeps_the_contract(
             take=b"watch hello\r\nreserve\r\n",
             kernels=kernel_factory,
             registry=registry,
+            subprotocol="beanstalk",
         )
     )
 

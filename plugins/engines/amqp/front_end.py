@@ -15,7 +15,7 @@ from plugins.engines.broker.public import (
     StreamFrontEnd,
 )
 from plugins.protocols.amqp091.connection import ServerConnection
-from plugins.protocols.amqp091.options import ServerOptions
+from plugins.protocols.amqp091.options import SUBPROTOCOLS, ServerOptions
 from plugins.protocols.amqp091.stored import StoredProperties
 
 
@@ -38,7 +38,7 @@ def make_amqp_engine(
 
 def make_front_end(engine: BrokerEngine, options: AmqpListenerOptions) -> StreamFrontEnd:
     """Return an AMQP listener of a broker."""
-    return StreamFrontEnd(engine, options, "amqp", _Clients(engine, options).begin)
+    return StreamFrontEnd(engine, options, "amqp", _Clients(engine, options).begin, subprotocols=SUBPROTOCOLS)
 
 
 class _Clients:

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.web_options import WebOptions
 from plugins.engines.broker.contract import BrokerOptions, ListenerOptions, listener_address
 
 
@@ -28,11 +29,13 @@ class AmqpOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     address: str = "127.0.0.1:5672"
-    """Where to listen: ``host:port`` (port 0 takes a free one), ``amqp+tls://host:port``
-    or ``amqp+unix:///path``."""
+    """Where to listen: ``host:port`` (port 0 takes a free one), ``amqp+tls://host:port``,
+    ``amqp+unix:///path``, or WebSocket: ``amqp+ws://host:port/path``, ``amqp+wss://host:port/path``."""
     tls: TlsOptions = TlsOptions()
-    """For ``amqp+tls``.  Where client certificates are required, the name in one may log in (SASL
-    EXTERNAL)."""
+    """For ``amqp+tls`` and ``amqp+wss``.  Where client certificates are required, the name in one may log in
+    (SASL EXTERNAL)."""
+    web: WebOptions = WebOptions()
+    """For ``amqp+ws`` and ``amqp+wss``."""
     anonymous: str = ""
     """The user that clients are who log in without a name (SASL ANONYMOUS); empty: that is not offered."""
     frame_max: int = 131072

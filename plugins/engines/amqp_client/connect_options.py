@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from kernel.hosting.address import SOCKET_TRANSPORTS, parse_address
+from kernel.hosting.address import WIRE_TRANSPORTS, parse_address
 from kernel.hosting.backoff import BackoffOptions
 from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.web_options import WebOptions
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -19,7 +20,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     addresses: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("amqp+tcp://127.0.0.1:5672",)
     """Servers, which are tried in this order: ``amqp+tcp://host:port``, ``amqp+tls://host:port``,
-    ``amqp+unix:///path`` or ``host:port``."""
+    ``amqp+unix:///path``, ``amqp+ws://host:port/path``, ``amqp+wss://host:port/path`` or ``host:port``."""
     user: str = "guest"
     """The user name."""
     password: str = "guest"
@@ -40,11 +41,13 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The waits between attempts: to connect, after all addresses were tried; to declare, consume or publish
     again."""
     tls: TlsOptions = TlsOptions()
-    """For ``tls`` addresses."""
+    """For ``tls`` and ``wss`` addresses."""
+    web: WebOptions = WebOptions()
+    """For ``ws`` and ``wss`` addresses."""
 
     def __post_init__(self) -> None:
         for text in self.addresses:
             try:
-                parse_address(text, SOCKET_TRANSPORTS, "amqp")
+                parse_address(text, WIRE_TRANSPORTS, "amqp")
             except ValueError as error:
                 raise ValueError(f"addresses: {error}") from None

@@ -10,7 +10,7 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import ConnectionLost
-from kernel.hosting.address import SOCKET_TRANSPORTS, Address, parse_address
+from kernel.hosting.address import WIRE_TRANSPORTS, Address, parse_address
 from kernel.hosting.backoff import Backoff
 from kernel.hosting.connecting import connect
 from kernel.hosting.handshakes import Handshakes
@@ -19,7 +19,7 @@ from plugins.engines.amqp_client.connect_options import ConnectOptions
 from plugins.engines.amqp_client.connection_host import ConnectionHost
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.credentials import amqplain_response, plain_response
-from plugins.protocols.amqp091.options import ClientOptions
+from plugins.protocols.amqp091.options import SUBPROTOCOLS, ClientOptions
 
 if TYPE_CHECKING:
     from plugins.engines.amqp_client.session import Session
@@ -47,13 +47,20 @@ class Counters(msgspec.Struct, gc=False):
 
 
 class Dialling:
-    """The addresses of one link, with the TLS handshake of each."""
+    """The addresses of one link, with the handshakes of each."""
 
     def __init__(self, options: ConnectOptions) -> None:
-        self.addresses = [parse_address(text, SOCKET_TRANSPORTS, "amqp") for text in options.addresses]
+        self.addresses = [parse_address(text, WIRE_TRANSPORTS, "amqp") for text in options.addresses]
         self._timeout = options.connect_timeout
         self._handshakes = {
-            address: Handshakes(address, server_side=False, tls=options.tls, seconds=options.connect_timeout)
+            address: Handshakes(
+                address,
+                server_side=False,
+                tls=options.tls,
+                seconds=options.connect_timeout,
+                web=options.web,
+                subprotocols=SUBPROTOCOLS,
+            )
             for address in self.addresses
         }
 

@@ -49,6 +49,8 @@ class FrontEndSubject(msgspec.Struct, kw_only=True):
     """The options of the listener, with ``protocol`` and without ``address``."""
     publish: bytes
     """All bytes that a client sends to publish one message with the body ``hello``."""
+    publish_again: bytes = b""
+    """What it then sends to publish another one; empty: the same as the first time."""
     published: bytes
     """Bytes that the answer to ``publish`` contains when the message is in the queue."""
     take: bytes
@@ -59,10 +61,12 @@ class FrontEndSubject(msgspec.Struct, kw_only=True):
     """The plugins, with that of the front end if it is not installed; None: those that are installed."""
     queue: str = "hello"
     """The queue in which the message waits.  ``publish`` or ``take`` declares it."""
+    subprotocol: str = ""
+    """The name of the protocol in WebSocket's handshake; empty: it has none."""
 
-    def open(self, **options: Any) -> _Broker:
+    def open(self, address: str = "tcp://127.0.0.1:0", **options: Any) -> _Broker:
         """Start a broker with the listener."""
-        listeners = [{**self.listener, "address": "tcp://127.0.0.1:0"}]
+        listeners = [{**self.listener, "address": address}]
         plan = EnginePlan(name="broker", kind="broker", options={"listeners": listeners, **options})
         kernel = self.kernels(plan, registry=self.registry)
         return _Broker(kernel, int(kernel.address_of("broker").rpartition(":")[2]))
@@ -252,12 +256,45 @@ def publishes_no_faster_than_it_may(subject: FrontEndSubject) -> None:
     subject = msgspec.structs.replace(subject, listener={**subject.listener, "publish_rate": 0.01})
     broker = subject.open()
     with broker.client() as client:
-        client.sendall(subject.publish * 3)
+        client.sendall(subject.publish + 2 * (subject.publish_again or subject.publish))
         broker.wait(
             lambda: [row["state"] for row in broker.rows("connections")] == ["flow"],
             "the client waits, in state flow",
         )
     broker.kernel.close(linger=0)
+
+
+def speaks_over_web_socket(subject: FrontEndSubject) -> None:
+    """The same bytes as the payload of WebSocket messages mean the same, wherever the messages begin and end.
+
+    Skipped without the extra ``web``.
+    """
+    import pytest
+
+    pytest.importorskip("wsproto")
+    from wsproto import ConnectionType, WSConnection
+    from wsproto.events import AcceptConnection, BytesMessage, Request
+
+    broker = subject.open("ws://127.0.0.1:0/broker")
+    offered = [subject.subprotocol] if subject.subprotocol else []
+    with broker.client() as client:
+        conversation = WSConnection(ConnectionType.CLIENT)
+        client.sendall(conversation.send(Request(host="broker", target="/broker", subprotocols=offered)))
+        answer = b""
+        while subject.published not in answer:
+            data = client.recv(65536)
+            assert data, f"hung up instead of {subject.published!r}, after {answer!r}"
+            conversation.receive_data(data)
+            for event in conversation.events():
+                if isinstance(event, AcceptConnection):
+                    assert event.subprotocol == (subject.subprotocol or None)
+                    middle = len(subject.publish) // 2
+                    for part in (subject.publish[:middle], subject.publish[middle:]):
+                        client.sendall(conversation.send(BytesMessage(part)))
+                else:
+                    assert isinstance(event, BytesMessage), f"{event} instead of {subject.published!r}"
+                    answer += event.data
+    assert broker.queue(subject.queue)["messages_ready"] == 1
 
 
 def is_told_when_the_broker_stops(subject: FrontEndSubject) -> None:
@@ -289,6 +326,7 @@ FRONT_END_CHECKS: tuple[Callable[[FrontEndSubject], None], ...] = (
     is_seen_by_an_operator,
     waits_for_an_alarm,
     publishes_no_faster_than_it_may,
+    speaks_over_web_socket,
     is_told_when_the_broker_stops,
 )
 """All checks; each takes a ``FrontEndSubject``."""

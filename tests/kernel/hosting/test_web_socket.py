@@ -13,17 +13,20 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import trio
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.sync.server import ServerConnection, serve
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Request
 
+from kernel.contracts.errors import ConnectionLost
 from kernel.contracts.loan import lend
 from kernel.contracts.message import Buffer
 from kernel.hosting.address import parse_address
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.web_options import WebOptions
 from kernel.hosting.web_socket import FRAME_BYTES, WebSocketWire
 from kernel.hosting.wire import PlainWire
 from kernel.testing.fixtures import KernelFactory
@@ -130,6 +133,49 @@ def test_the_first_subprotocol_that_both_know_is_chosen(
     with pytest.raises(InvalidStatus, match="400"):
         client(server.url, subprotocols=["other"])
     assert "it speaks none of new, old" in server.events.wait("refused").detail
+
+
+class Hosted:
+    """A listener whose protocol has a name of its own."""
+
+    def __init__(self, **options: Any) -> None:
+        self.handshakes = Handshakes(
+            parse_address("x+ws://127.0.0.1:0/"),
+            server_side=True,
+            tls=TlsOptions(),
+            seconds=60.0,
+            web=WebOptions(**options),
+            subprotocols=("new", "old"),
+        )
+
+    def answer(self, *offered: str) -> str | None:
+        """Return the name that is chosen for a client."""
+        ours, theirs = socket.socketpair()
+        client = WSConnection(ConnectionType.CLIENT)
+        with ours, theirs:
+            theirs.sendall(client.send(Request(host="h", target="/", subprotocols=list(offered))))
+            ours.setblocking(False)
+            trio.run(self.handshakes.shake, ours)
+            client.receive_data(theirs.recv(10_000))
+        (accepted,) = client.events()
+        assert isinstance(accepted, AcceptConnection)
+        return accepted.subprotocol
+
+
+def test_a_protocol_s_own_name_is_chosen_and_not_required() -> None:
+    hosted = Hosted()
+    assert hosted.answer("old", "new") == "new"
+    assert hosted.answer() is None
+    with pytest.raises(ConnectionLost, match="it speaks none of new, old"):
+        hosted.answer("other")
+
+
+def test_a_name_of_the_options_replaces_the_protocol_s_and_is_required() -> None:
+    hosted = Hosted(subprotocols=("mine",))
+    assert hosted.answer("new", "mine") == "mine"
+    for offered in ([], ["new"]):
+        with pytest.raises(ConnectionLost, match="it speaks none of mine"):
+            hosted.answer(*offered)
 
 
 def test_another_path_and_another_page_are_refused(kernel_factory: KernelFactory, client: Connect) -> None:

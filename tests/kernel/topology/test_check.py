@@ -231,7 +231,7 @@ MISTAKES = {
     ),
     "address of a link that is none": (
         '[engines.x]\nkind = "federation"\nbroker = "b"\nexchanges = ["e"]\naddresses = ["backend+tcp://there:1"]\n',
-        "f:5: [engines.x] addresses: 'backend+tcp://there:1': an address here begins with one of amqp+tcp, amqp+tls, amqp+unix",
+        "f:5: [engines.x] addresses: 'backend+tcp://there:1': an address here begins with one of amqp+tcp, amqp+tls, amqp+unix, amqp+ws, amqp+wss",
     ),
     "variable that is not set": (
         LINK.replace("127.0.0.1", "${HOST}"),

@@ -1,4 +1,4 @@
-"""Listening: where the clients of a stream protocol come in, with TLS, and how many of them may."""
+"""Listening: where the clients of a stream protocol come in, with TLS and WebSocket, and how many of them may."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Accepted(NamedTuple):
-    """A connection that has come, and over TLS has shaken hands."""
+    """A connection that has come, after the handshakes of TLS and WebSocket if its address wants them."""
 
     wire: Wire
     peer: str
@@ -31,7 +31,7 @@ class Accepted(NamedTuple):
 
 
 class StreamFrontEnd:
-    """A front end over TCP, TLS or a Unix socket: a listener, and what makes a client of each connection.
+    """A front end over TCP, TLS, a Unix socket or WebSocket: a listener, and what makes a client of each connection.
 
     ``begin`` returns a client that reads and writes by itself from then on; it is called in the broker's
     thread.
@@ -43,8 +43,13 @@ class StreamFrontEnd:
         options: ListenerOptions,
         protocol: str,
         begin: Callable[[Accepted], Client],
+        *,
+        subprotocols: tuple[str, ...] = (),
     ) -> None:
-        """``protocol``: the part of an address before ``+``."""
+        """``protocol``: the part of an address before ``+``.
+
+        ``subprotocols``: the protocol's names in WebSocket's handshake, the best first (RFC 6455, section 1.9).
+        """
         if options.anonymous and options.anonymous not in engine.options.users:
             raise ValueError(f"anonymous = {options.anonymous!r} is none of the users")
         self.clients = 0
@@ -54,7 +59,12 @@ class StreamFrontEnd:
         self._begin = begin
         self._address = listener_address(options.address, protocol)
         self._handshakes = Handshakes(
-            self._address, server_side=True, tls=options.tls, seconds=options.handshake_seconds
+            self._address,
+            server_side=True,
+            tls=options.tls,
+            seconds=options.handshake_seconds,
+            web=options.web,
+            subprotocols=subprotocols,
         )
         self._acceptor: Acceptor | None = None
         self._rate: Bucket | None = None

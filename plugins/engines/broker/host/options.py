@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from kernel.hosting.address import SOCKET_TRANSPORTS, Address, parse_address
+from kernel.hosting.address import WIRE_TRANSPORTS, Address, parse_address
 from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.web_options import WebOptions
 
 Hashing: TypeAlias = Literal["sha256", "sha512", "md5"]
 """How a password was hashed."""
@@ -167,10 +168,12 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """What each listener of a broker has, whatever its protocol.  A front end adds its own to these."""
 
     address: str
-    """Where to listen: ``host:port`` (port 0 takes a free one), ``tcp://host:port``, ``tls://host:port``
-    or ``unix:///path``."""
+    """Where to listen: ``host:port`` (port 0 takes a free one), ``tcp://host:port``, ``tls://host:port``,
+    ``unix:///path``, or WebSocket: ``ws://host:port/path``, ``wss://host:port/path``."""
     tls: TlsOptions = TlsOptions()
-    """For ``tls``.  Where client certificates are required, the name in one may log in."""
+    """For ``tls`` and ``wss``.  Where client certificates are required, the name in one may log in."""
+    web: WebOptions = WebOptions()
+    """For ``ws`` and ``wss``."""
     anonymous: str = ""
     """The user that clients are who log in without a name; empty: nobody may."""
     handshake_seconds: float = 10.0
@@ -221,6 +224,6 @@ def listener_address(text: str, protocol: str) -> Address:
     do.
     """
     scheme, separator, _ = text.partition("://")
-    if separator and scheme in SOCKET_TRANSPORTS:
+    if separator and scheme in WIRE_TRANSPORTS:
         text = f"{protocol}+{text}"
-    return parse_address(text, SOCKET_TRANSPORTS, protocol)
+    return parse_address(text, WIRE_TRANSPORTS, protocol)
