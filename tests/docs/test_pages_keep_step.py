@@ -52,7 +52,7 @@ def test_the_keys_of_a_route_have_the_defaults_that_the_page_says() -> None:
 
 
 def test_the_routers_on_the_page_are_the_routers_that_there_are() -> None:
-    table = _section("topology.md", "Routers of the kernel")
+    table = _section("topology.md", "### Routers")
     named = set(re.findall(r"^\| `([\w-]+)` \| [^|]* \|$", table, re.MULTILINE))
     assert named == {kind.name for kind in register_routers()}
 
