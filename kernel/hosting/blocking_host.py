@@ -102,11 +102,16 @@ class BlockingHost:
         self._decode_one: Callable[[bytes], bytes | None] = getattr(protocol, "decode_one", _no_short_cut)
         self._ready = MessageReader()
         self._short_cut_taken = False
-        self._due = math.inf  # when the protocol wants to be called
+        # When the protocol wants to be called; the short cut compares it with the clock after each message.
+        self._due = math.inf
         self._lost = ""
-        self._shared: dict[str, Any] = {}  # ``ConnectionFacts.shared``
-        self._received = 0  # messages
-        self._unconfirmed = False  # whether the application has messages that are not confirmed yet
+        # ``ConnectionFacts.shared``: of one conversation only, since there is no engine that has several.
+        self._shared: dict[str, Any] = {}
+        # Messages that came on the usual way, for ``StreamProtocol.confirm``.
+        self._received = 0
+        # Whether the application has messages that are not confirmed yet.  They are confirmed when it asks
+        # for more, because it has processed them then.
+        self._unconfirmed = False
         self._use(wire)
         if isinstance(protocol, Told):
             protocol.on_connection(facts_of(wire, peer, self._shared))
@@ -150,6 +155,8 @@ class BlockingHost:
         if self._crediting is not None:
             self._send_on_credit(batches, self._crediting)
         else:
+            # A protocol that is not ready raises (``StreamProtocol.send_batches``).  A stream host leaves the
+            # messages in the pipes; here the caller waits.
             if not protocol.ready_to_send():
                 self._await_readiness()
             protocol.send_batches(batches, time.monotonic())
@@ -207,6 +214,8 @@ class BlockingHost:
                 if time.monotonic() >= self._due:
                     self._do_what_is_due_quietly()
                 return body
+            # The messages, if there are any, stay in ``_ready`` when a refusal raises: the next call returns
+            # them.
             arrived = self._receive(data)
             if self._refusing is not None and self._refusing.refused:
                 self._raise_refusal(self._refusing)
@@ -230,6 +239,7 @@ class BlockingHost:
         """
         if not self._ready:
             self._fill(timeout)
+        # The rest of the batch that ``receive`` has begun, then all whole batches.
         bodies = list(self._ready.bodies)
         while self._ready.more():
             self._ready.next_batch()
@@ -275,7 +285,9 @@ class BlockingHost:
         else:
             try:
                 data = self._recv_now(READ_SIZE)
-            except BlockingIOError:  # only a part of a TLS record or of a frame has come
+            except BlockingIOError:
+                # Only a part of a TLS record or of a frame has come, or the system has reported input that it
+                # does not have.
                 return False
             except OSError as error:
                 self._lose(error)
@@ -325,6 +337,7 @@ class BlockingHost:
         protocol = self._protocol
         try:
             if not data:
+                # Raises in the middle of a message, so that a truncated one is not taken for a regular end.
                 protocol.receive_eof(now)
                 self._lose(None)
             batches = protocol.receive_data(data, now)
@@ -348,6 +361,7 @@ class BlockingHost:
         self._flush()
         if self._upgrading is not None:
             self._look_for_upgrade()
+        # With messages, the caller gets these first and the end with its next call.
         if protocol.closed() and not self._ready:
             self._lose(None)
         return bool(self._ready)
@@ -367,6 +381,7 @@ class BlockingHost:
 
         Other errors end the connection.
         """
+        # EAGAIN is how a read ends after SO_RCVTIMEO, and how a blocking wire reports a part of a record.
         while isinstance(error, BlockingIOError):
             self._do_what_is_due()
             try:
@@ -409,7 +424,8 @@ class BlockingHost:
             if self._start_tls is None or connected is None or not isinstance(self._wire, PlainWire):
                 raise ConnectionLost("the protocol wants TLS, which cannot begin on this connection")
             wire = self._start_tls(connected)
-        except (ConnectionLost, OSError, ValueError) as error:  # the last two: no usable certificate
+        except (ConnectionLost, OSError, ValueError) as error:
+            # OSError and ValueError: there is no usable certificate.  To go on in plain text would hide that.
             self._lost = f"{self.peer}: no TLS: {error}"
             self._wire.close()
             self._stop_reading()
@@ -430,7 +446,8 @@ class BlockingHost:
         self._due = deadline
         seconds = min(max(deadline - time.monotonic(), 0.01), _FOR_EVER)
         connected = self._wire.connected
-        if self._blocking is not None:  # its socket does not block, so the system has nothing to limit
+        # The socket of a blocking wire does not block, so SO_RCVTIMEO would have no effect on it.
+        if self._blocking is not None:
             self._blocking.milliseconds = min(seconds, _LONGEST) * 1000
         elif connected is not None:
             # A ``struct timeval``: seconds and microseconds.
@@ -484,6 +501,7 @@ class BlockingHost:
         def stopped(_: object) -> NoReturn:
             raise ConnectionLost(self._lost)
 
+        # Replaced instead of tested for: a test of a flag would be added to each message.
         self._recv = self._recv_now = self._poll = self._sendall = stopped
 
     # ------------------------------------------------------------------ the end
@@ -511,6 +529,7 @@ class BlockingHost:
         """
         wire = self._wire
         if wire.connected is not None:
+            # Below, ``receive`` must return None and not wait when there is no input.
             wire.connected.setblocking(False)
         wire.shut_down()
         deadline = time.monotonic() + SECONDS
@@ -523,6 +542,7 @@ class BlockingHost:
                 return
             if data is not None:
                 discarded += len(data)
+            # Nothing was unread, so closing sends no reset.  Or the peer had its time.
             elif not discarded or not readable.poll(max(deadline - time.monotonic(), 0) * 1000):
                 return
 

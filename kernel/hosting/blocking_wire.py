@@ -18,6 +18,7 @@ class BlockingWire:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        # ``poll`` and not ``select``: it has no limit for the number of a descriptor.
         self._readable = select.poll()
         self._readable.register(wire.fileno(), select.POLLIN)
         self._writable = select.poll()

@@ -33,7 +33,8 @@ class ClosingWire:
         self._host = host
         self._wire = wire
         self._out = out
-        self._timer_key = object()  # not this object: a cancelled timer may keep its key for a while
+        # Not this object: a cancelled timer may keep its key for a while, and with it the wire.
+        self._timer_key = object()
         self._discarded = 0
         self._closed = False
         self._written = False
@@ -57,7 +58,8 @@ class ClosingWire:
             self._written = self._wire.send(self._out)
             if self._written:
                 self._wire.shut_down()
-        except OSError:  # the peer has gone already
+        except OSError:
+            # The peer has gone already, so there is nobody to wait for.
             self._close()
             return
         self._host.poller.watch(

@@ -291,7 +291,8 @@ class Connection:
         if self._receive_into is None:
             self._large = None
         self.paused &= ~Pause.UPGRADING
-        self._watch()  # it is writable, so that what waits goes out next
+        # ``writing`` is still true, and the socket is writable: so what waits goes out next.
+        self._watch()
 
     # ------------------------------------------------------------------ writing
 
@@ -302,9 +303,11 @@ class Connection:
         """
         if self.ended:
             return
+        # Also while the socket is full: the order of the bytes is the order of the calls.
         self._out.extend(data)
         size = sum(map(len, data))
         self.bytes_out += size
+        # Tried at once: most sockets take everything, and the poller is not needed.
         if not self.writing:
             self._write()
             return
@@ -375,6 +378,7 @@ class Connection:
                 if self.ended:
                     return
                 deadline = self._owner.next_deadline()
+        # The timer is off once it has fired, whatever the deadline is now.
         self._timer.arm(deadline)
 
     # ------------------------------------------------------------------ the end

@@ -43,7 +43,8 @@ _MSG_ERRQUEUE = 0x2000
 _MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socket.IPPROTO_IPV6, 23)}
 _PMTUDISC_PROBE = 3
 """Do not fragment, whatever path MTU the system has noted."""
-_EXTENDED_ERROR = Struct("=I4B2I")  # errno, origin, type, code, padding, info, data
+# ``struct sock_extended_err``: errno, origin, type, code, padding, info, data.
+_EXTENDED_ERROR = Struct("=I4B2I")
 # SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6.  Errors of our own system have another origin.
 _ICMP_ORIGINS = (2, 3)
 

@@ -196,7 +196,8 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            if port == 0 and sockets:  # one port for all families
+            # The system chooses a port for the first family, and the others get the same one.
+            if port == 0 and sockets:
                 place = (place[0], sockets[0].getsockname()[1], *place[2:])
             sock.bind(place)
             sock.listen(backlog)
@@ -220,7 +221,8 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
         # Only a socket is replaced: a mistyped path must not delete a file.
         if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
             with socket.socket(socket.AF_UNIX) as probe:
-                probe.setblocking(False)  # the backlog of a process that does not accept may be full
+                # ``connect`` to a socket whose backlog is full would wait until its process accepts.
+                probe.setblocking(False)
                 try:
                     probe.connect(path)
                 # Nobody listens: the file of a process that has died.

@@ -53,7 +53,8 @@ class MessageReader:
     def run(self, most: int) -> Batch:
         """Return the next messages under one envelope, ``most`` at the most; there has to be one."""
         if not length_hint(self._raw) and len(self._batches[0]) <= most:
-            return self._batches.popleft()  # whole: nothing to slice
+            # A whole batch is passed on as it is: no list is made and no body is touched.
+            return self._batches.popleft()
         self._reach()
         return batch_of(list(islice(self._raw, most)), self._envelope, multipart=self._multipart)
 

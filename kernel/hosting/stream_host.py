@@ -116,16 +116,20 @@ class StreamHost(ConnectionOwner):
     the peer would not take it.
     """
 
-    _received = 0  # messages, in this conversation
-    _sent = 0  # messages, in this conversation
+    # Messages of this conversation.
+    _received = 0
+    _sent = 0
     # The number of a received message in this conversation is ``_base_in`` + its position at the port.
     _base_in = 0
     # The position of a taken message at the port is ``_base_out`` + its number in this conversation.
     # None: no message that needs a confirmation was sent.
     _base_out: int | None = None
-    _unwritten: int | None = None  # the position of what is encoded but not written
+    # The position of the last message that is encoded and not written yet.
+    _unwritten: int | None = None
+    # The mean size of the bodies of the last batch; a guess before the first one.
     _body_size = 128
-    _withheld = False  # whether messages wait in the pipes because the protocol is not ready for them
+    # Whether messages may wait in the pipes because the protocol is not ready for them, or has no credit.
+    _withheld = False
 
     def __init__(
         self,
@@ -219,6 +223,7 @@ class StreamHost(ConnectionOwner):
 
     def _close(self, reason: str) -> None:
         """Write the last bytes of the protocol, and close the connection."""
+        # What the protocol has to say at the end, such as the reason of a refusal.
         last_words = self._protocol.data_to_send()
         self._counters.bytes_out += sum(map(len, last_words))
         self._connection.close(reason, last_words)
@@ -229,6 +234,7 @@ class StreamHost(ConnectionOwner):
         # them.
         self._deliver(error.batches)
         self._deliver_early()
+        # A protocol writes its own error frame, if it has one; the reason here is for the operator.
         self._close(f"protocol error: {error}")
 
     # ------------------------------------------------------------------ from the connection
@@ -448,7 +454,8 @@ class StreamHost(ConnectionOwner):
         connection = self._connection
         try:
             wire = await start_tls(connected)
-        except (ConnectionLost, OSError, ValueError) as error:  # the last two: no usable certificate
+        except (ConnectionLost, OSError, ValueError) as error:
+            # OSError and ValueError: there is no usable certificate.  To go on in plain text would hide that.
             connection.end(f"no TLS: {error}")
             return
         if connection.ended:

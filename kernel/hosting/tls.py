@@ -74,7 +74,8 @@ async def handshake(
     except TooSlow:
         wrapped.close()
         raise ConnectionLost(f"no TLS handshake within {seconds} s") from None
-    except OSError as error:  # ssl.SSLError is one
+    # ``ssl.SSLError`` is an OSError.
+    except OSError as error:
         wrapped.close()
         raise ConnectionLost(f"TLS handshake failed: {error}") from None
     # Cancelled, or a KeyboardInterrupt: nobody else has a reference to the socket.

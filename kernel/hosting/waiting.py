@@ -87,6 +87,7 @@ class InThread:
     def _wait(self, descriptor: int, event: int) -> None:
         poll = select.poll()
         poll.register(descriptor, event)
+        # ``poll`` returns at the deadline of the whole handshake, however many waits it consists of.
         left = None if self._deadline == math.inf else max(self._deadline - time.monotonic(), 0) * 1000
         if not poll.poll(left):
             raise TooSlow
@@ -95,6 +96,7 @@ class InThread:
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits only with ``InThread``; return its result."""
     try:
+        # Runs to the end: nothing in it suspends, because the methods of ``InThread`` block.
         coroutine.send(None)
     except StopIteration as end:
         result: T = end.value

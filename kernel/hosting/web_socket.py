@@ -84,7 +84,8 @@ class WebSocketWire:
         self._ws = ws
         self._max_message = max_message
         self._message_size = 0
-        self._encoded: deque[Buffer] = deque()  # frames that the inner wire has not taken yet
+        # Frames that the inner wire has not taken yet.
+        self._encoded: deque[Buffer] = deque()
         # A buffer of which only a part was copied to a frame.  The slice that is left does not keep a view
         # that was lent (``drop_sent``).
         self._begun: Buffer | None = None
@@ -167,7 +168,8 @@ class WebSocketWire:
         """
         try:
             self._send_control(event.response())
-        except (LocalProtocolError, OSError):  # its close was the answer to ours, or the peer has gone
+        # wsproto refuses to answer the peer's answer to our own close.  OSError: the peer has gone.
+        except (LocalProtocolError, OSError):
             pass
 
     def _send_control(self, event: Event) -> None:
@@ -207,7 +209,8 @@ class WebSocketWire:
                     self._begun = None
             try:
                 encoded.append(self._ws.send(BytesMessage(b"".join(fragments))))
-            except LocalProtocolError as error:  # the peer has closed: it will not read the rest
+            # The peer has sent a close frame, and reads nothing after that.
+            except LocalProtocolError as error:
                 raise ConnectionAbortedError(f"WebSocket: {error}") from None
         return False
 
@@ -216,7 +219,8 @@ class WebSocketWire:
         try:
             # 1000.  The inner wire stays open, so that the answer can arrive.
             self._send_control(CloseConnection(CloseReason.NORMAL_CLOSURE))
-        except LocalProtocolError:  # the peer has closed first, and was answered
+        except LocalProtocolError:
+            # The peer has closed first and was answered, so the socket is the only thing left to shut down.
             self._inner.shut_down()
 
     def close(self) -> None:
@@ -291,7 +295,8 @@ class WebHandshake:
     async def _serve(self, inner: Wire, ws: WSConnection, waits: Waits) -> list[Event]:
         try:
             events = await _events(inner, ws, waits)
-        except RemoteProtocolError as error:  # the request is not one for a WebSocket
+        except RemoteProtocolError as error:
+            # The request is not one for a WebSocket, such as that of a browser that was given the address.
             # wsproto has prepared an answer with the status, so that an HTTP client sees why.
             if isinstance(error.event_hint, RejectConnection):
                 await _write(inner, ws.send(error.event_hint), waits)
@@ -306,7 +311,8 @@ class WebHandshake:
         # Our order decides, not that of the client.
         chosen = next((each for each in self._subprotocols if each in request.subprotocols), None)
         await _write(inner, ws.send(AcceptConnection(subprotocol=chosen)), waits)
-        return events + list(ws.events())  # a client may send frames before it has our answer
+        # A client may send frames before it has our answer.
+        return events + list(ws.events())
 
     def _judge(self, request: Request) -> tuple[int, str]:
         """Return the HTTP status of a refusal (0: the request is accepted) and the reason."""

@@ -66,7 +66,8 @@ class PlainWire:
     """tcp and unix."""
 
     __slots__ = ("_begun", "connected")
-    at_end = False  # a plain socket stays readable at its end
+    # A plain socket stays readable at its end, so the end needs no flag.
+    at_end = False
     has_early_data = False
 
     def __init__(self, connected: socket.socket) -> None:

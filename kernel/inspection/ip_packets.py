@@ -179,5 +179,6 @@ def _segment(source: str, destination: str, payload: bytes, time: float, cut: in
         syn=bool(flags & 0x02),
         reset=bool(flags & 0x04),
         data=payload[head:],
-        cut=max(cut - max(head - len(payload), 0), 0),  # without what was cut off the header
+        # Bytes that were cut off the header do not count as missing data.
+        cut=max(cut - max(head - len(payload), 0), 0),
     )
