@@ -40,7 +40,7 @@ class Backlog:
 
     def __init__(self, highest_priority: int, read: Read) -> None:
         self.levels: list[deque[Any]] = [deque() for _ in range(highest_priority + 1)]
-        """Deques of items by priority, the lowest first.  A page is told from a span by its ``batch``, which
+        """Deques of items by priority, the lowest first.  A page differs from a span in its ``batch``, which
         is None."""
         self.count = 0
         self.size = 0

@@ -87,7 +87,7 @@ class Broker:
 
     @property
     def touched(self) -> bool:
-        """Whether a queue is to be processed."""
+        """Whether a queue has to be processed."""
         for vhost in self.vhosts.values():  # noqa: SIM110 - each turn; a generator costs more than the loop
             if vhost.touched:
                 return True
@@ -111,7 +111,7 @@ class Broker:
         return self._deadlines[0][0] if self._deadlines else None
 
     def handle_timeout(self, now: float) -> None:
-        """Call all that is due, and process the queues."""
+        """Call ``handle_timeout`` of everything that is due, and process the queues."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
             when, _, timed = heappop(deadlines)

@@ -50,7 +50,7 @@ class FrontEndSubject(msgspec.Struct, kw_only=True):
     publish: bytes
     """All bytes that a client sends to publish one message with the body ``hello``."""
     publish_again: bytes = b""
-    """What it then sends to publish another one; empty: the same as the first time."""
+    """All bytes that it sends next to publish another one; empty: those of ``publish`` again."""
     published: bytes
     """Bytes that the answer to ``publish`` contains when the message is in the queue."""
     take: bytes
@@ -62,7 +62,7 @@ class FrontEndSubject(msgspec.Struct, kw_only=True):
     queue: str = "hello"
     """The queue in which the message waits.  ``publish`` or ``take`` declares it."""
     subprotocol: str = ""
-    """The name of the protocol in WebSocket's handshake; empty: it has none."""
+    """The name of the protocol in the handshake of WebSocket; empty: it has none."""
 
     def open(self, address: str = "tcp://127.0.0.1:0", **options: Any) -> _Broker:
         """Start a broker with the listener."""
@@ -238,7 +238,7 @@ def waits_for_an_alarm(subject: FrontEndSubject) -> None:
         application.publish(b"more than the limit", Envelope(key="full"))
         application.wait_confirmed(TIMEOUT)
         broker.wait(lambda: _alarms_after_a_turn(broker, application) != "", "the alarm is raised")
-        client.sendall(subject.publish * 2)
+        client.sendall(subject.publish + (subject.publish_again or subject.publish))
         broker.wait(
             lambda: any(row["state"] == "blocked" for row in broker.rows("connections")),
             "the publisher is blocked",
@@ -265,10 +265,11 @@ def publishes_no_faster_than_it_may(subject: FrontEndSubject) -> None:
 
 
 def speaks_over_web_socket(subject: FrontEndSubject) -> None:
-    """The same bytes as the payload of WebSocket messages mean the same, wherever the messages begin and end.
+    """The same bytes have the same effect in WebSocket messages, wherever these are cut.
 
     Skipped without the extra ``web``.
     """
+    # Imported here: those who test over TCP alone need not have installed it.
     import pytest
 
     pytest.importorskip("wsproto")
@@ -283,7 +284,7 @@ def speaks_over_web_socket(subject: FrontEndSubject) -> None:
         answer = b""
         while subject.published not in answer:
             data = client.recv(65536)
-            assert data, f"hung up instead of {subject.published!r}, after {answer!r}"
+            assert data, f"the broker closed the connection after {answer!r}, before {subject.published!r}"
             conversation.receive_data(data)
             for event in conversation.events():
                 if isinstance(event, AcceptConnection):

@@ -14,7 +14,7 @@ class Paged(Interface):
 
     @property
     def batch(self) -> None:
-        """None.  This tells a page from a span."""
+        """None.  A span has a batch here, so this distinguishes a page from a span."""
         ...
 
     @property

@@ -62,7 +62,7 @@ def _create_client(setup: ApiSetup) -> BrokerClient:
     from plugins.engines.broker.host.running_broker import RunningBroker, running_broker_key
     from plugins.engines.broker.local.client import BrokerClient
 
-    # The broker may be made later than its client.  Whoever comes first makes the entry.
+    # The broker may be made later than its client.  The one that comes first makes the entry.
     key = running_broker_key(setup.options.broker)
     running: RunningBroker = setup.rendezvous.setdefault(key, RunningBroker())
     return BrokerClient(running, setup.name, setup.options)

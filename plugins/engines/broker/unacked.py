@@ -135,7 +135,8 @@ class Unacked:
 
     def restore(self, taken: list[UnackedRange]) -> None:
         """Add ranges again that were removed, under their old tags (a transaction was rolled back)."""
-        # The ranges belong between those that were delivered since.  This is rare, so sorting will do.
+        # Their tags may be lower than those of later deliveries, or between them.  A rollback is rare, so the
+        # cost of sorting does not matter.
         self._ranges = sorted(self._ranges[self._first :] + taken, key=_FIRST_TAG)
         self._first = 0
         self.count += sum(map(len, taken))

@@ -281,8 +281,8 @@ class VirtualHost:
         exchange.remove(binding)
         self.routes.forget_binding(binding)
         self._drop_binding(binding)
-        # An auto-delete exchange goes with the last binding from it, so one that never had a binding stays
-        # (RabbitMQ).  It may be gone already: exchanges may be bound in a circle.
+        # An auto-delete exchange is deleted with the last binding from it, so one that never had a binding
+        # stays (RabbitMQ).  It may be gone already: exchanges may be bound in a circle.
         if exchange.auto_delete and not exchange.bindings and exchange.name in self.exchanges:
             self._remove_exchange(exchange)
 
@@ -399,7 +399,8 @@ class VirtualHost:
         if self.queues.get(queue.name) is not queue:
             return
         del self.queues[queue.name]
-        # Set before anybody is told: what they do in return (acknowledge, requeue) must not touch the queue.
+        # Set before consumers are cancelled: a client that then acknowledges or requeues must not touch the
+        # queue.
         queue.deleted = True
         for consumer in queue.all_consumers():
             del consumer.receiver.consumers[consumer.tag]

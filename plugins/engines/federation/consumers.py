@@ -33,7 +33,7 @@ _ENVELOPES = 1024
 """How many envelopes are remembered in the form in which they are passed on.  A full table is cleared."""
 
 LOW_PRIORITY = {"x-priority": -1}
-"""The priority of a link's consumer: local consumers are served first, and a broker can tell a link by it."""
+"""The priority of a link's consumer: other consumers are served first, and brokers recognise a link by it."""
 
 
 class LinkConsumer(Consumer):

@@ -9,7 +9,7 @@ it, and the next requests are made when those are confirmed.  If a request is re
 channel 1, and it is not known which of the later requests were carried out.  So everything is declared
 again: a declaration of what exists with the same properties changes nothing.
 
-Requests and what they lead to are told apart.  ``_asked`` has the queues whose declaration was sent, so that
+Requests and their results are kept separately.  ``_asked`` has the queues whose declaration was sent, so that
 it is not sent twice; ``_there`` those whose declaration was confirmed, so that they can be consumed from.
 """
 
@@ -87,12 +87,12 @@ class FederationSession(Session):
 
     def opened(self, event: ConnectionOpened) -> None:
         """Logged in; the upstream has told its name."""
-        # RabbitMQ and this kernel tell their names.  The name tells whether a message has been there before.
+        # RabbitMQ and this kernel send their names.  The trace of a message has such names.
         name = event.server_properties.get("cluster_name")
         if isinstance(name, str) and name:
             self.upstream = Place(name, self.options.vhost)
-        # A broker that is its own upstream would send each message to itself.  Names are all that tells them
-        # apart, so two brokers with the same name are refused, too.
+        # A broker that is its own upstream would send each message to itself.  Only names distinguish
+        # brokers, so two with the same name are refused, too.
         if self.upstream == self.here:
             text = f"broker {self.here.cluster!r} is its own upstream: each needs a cluster_name of its own"
             self.connection.close(ReplyCode.NOT_ALLOWED, text)

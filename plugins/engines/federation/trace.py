@@ -57,8 +57,8 @@ def wanted_upstream(
 ) -> frozenset[BindingState]:
     """Return the bindings to make upstream for those of an exchange here.
 
-    Those that a downstream of ours made here are passed on with one hop less, as long as hops are left, and
-    not to where they come from.
+    Bindings that a downstream broker has made here are passed on with one hop less, as long as hops are
+    left, and not to brokers where they come from.
     """
     wanted = set()
     for binding in bindings:
@@ -76,7 +76,7 @@ def wanted_upstream(
         step = {
             "cluster-name": here.cluster,
             "vhost": here.vhost,
-            # RabbitMQ's name for its exchange; nobody looks it up.
+            # The name that RabbitMQ writes here.  It is for people only.
             "exchange": f"{here.vhost}:{exchange} A",
             "hops": hops,
         }

@@ -166,7 +166,7 @@ class LocalSession(Publisher):
     def answer(self, answer: Answer, operation: Command, now: float) -> None:
         """Carry out an operation that the application waits for.
 
-        It is told at once, or when the store has the definitions that the operation has changed.
+        The answer is given at once, or when the store has the definitions that the operation has changed.
         """
         store = self.vhost.store
         version = store.definition_version
