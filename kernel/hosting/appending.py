@@ -1,19 +1,20 @@
 """Appending: files that only grow at their end, and small files that are replaced as a whole.
 
-The broker's store and the journal both write this way (docs/decisions/0026-appending.md).  These rules of crash
-safety are the same for both, so they are kept here:
+The broker's store and the journal both write this way (docs/decisions/0026-appending.md).  These rules of
+crash safety are the same for both, so they are kept here:
 
-* A file has a ``position``, the end of its last whole write.  All writes name their position; the offset of the
-  descriptor and ``O_APPEND`` are not used, because reserved zeros or the rest of a failed write may lie behind it.
-* A write that fails leaves ``position`` where it was.  What it has written lies behind it, to be overwritten or
-  cut off.
-* After a failed sync nothing that was written since the last successful one can be trusted.  The system reports
-  the error once, marks the pages as clean and may drop them; the next ``fdatasync`` succeeds although the data
-  are lost.  So a file whose sync has failed refuses all further writes and syncs.
+* A file has a ``position``, the end of its last whole write.  All writes name their position; the offset of
+  the descriptor and ``O_APPEND`` are not used, because reserved zeros or the rest of a failed write may lie
+  behind it.
+* A write that fails leaves ``position`` where it was.  What it has written lies behind it, to be overwritten
+  or cut off.
+* After a failed sync nothing that was written since the last successful one can be trusted.  The system
+  reports the error once, marks the pages as clean and may drop them; the next ``fdatasync`` succeeds although
+  the data are lost.  So a file whose sync has failed refuses all further writes and syncs.
 * A new or renamed file survives a loss of power only when its directory was synced, too.
 
-No function here decides what happens after an error: the store writes the group again into a new file, and the
-journal's engine ends.
+No function here decides what happens after an error: the store writes the group again into a new file, and
+the journal's engine ends.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from kernel.hosting import disk as system
 
 _APPENDING = os.O_WRONLY | os.O_CLOEXEC
 _CHUNK = 1 << 20
-"""Octets of one system call.  Linux writes at most 2 GiB in one call, and macOS refuses more with ``EINVAL``."""
+"""Octets of one system call.  Linux writes at most 2 GiB in one call; macOS refuses more (``EINVAL``)."""
 
 
 class Disk:
@@ -39,6 +40,8 @@ class Disk:
 
     def create(self, path: Path, mode: int) -> int:
         """Open a new file for writing.  An existing one is never overwritten: ``FileExistsError``."""
+        # A segment's file holds the only copy of its messages.  If a name is used twice by mistake, an error
+        # is better than an empty file.
         return os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, mode)
 
     def reopen(self, path: Path) -> int:
@@ -48,15 +51,18 @@ class Disk:
     def write(self, descriptor: int, data: Buffer, position: int) -> None:
         """Write all of ``data`` from ``position`` on.  If it raises, some of it may have been written."""
         left = memoryview(data)
-        # A call may write less than it was given, for example when the disk is nearly full; the next call then
-        # raises the error.
+        # A call may write less than it was given, for example when the disk is nearly full; the next call
+        # then raises the error.
         while left:
             written = os.pwrite(descriptor, left[:_CHUNK], position)
             position += written
             left = left[written:]
 
     def reserve(self, descriptor: int, start: int, stop: int) -> int:
-        """Allocate space in a file that ends at ``start``, with zeros up to ``stop``; return where it ends now."""
+        """Allocate space in a file that ends at ``start``, with zeros up to ``stop``.
+
+        Return where it ends now: at ``start`` if the system has no room or no such call.
+        """
         return system.reserve(descriptor, start, stop)
 
     def cut(self, descriptor: int, size: int) -> None:
@@ -109,9 +115,9 @@ class AppendedFile:
     def __init__(self, disk: Disk, descriptor: int, position: int, *, reserved: int = 0) -> None:
         """``descriptor`` is of a file with ``position`` octets; this object closes it.
 
-        ``reserved``: make the file larger by so many octets at a time, filled with zeros; 0: never.  A sync is
-        faster when the size of the file does not change.  The zeros are behind ``position`` until the file is
-        closed, and stay there if the process is killed.
+        ``reserved``: make the file larger by so many octets at a time, filled with zeros; 0: never.  A sync
+        is faster when the size of the file does not change.  The zeros are behind ``position`` until the file
+        is closed, and stay there if the process is killed.
         """
         self.position: int = position
         """The end of the last whole write, and where the next one begins."""
@@ -155,11 +161,12 @@ class AppendedFile:
         self.position = end
 
     def passed(self, size: int) -> None:
-        """Count octets that somebody else has written at ``position``, with a descriptor of their own."""
+        """Count octets that were written at ``position`` with another descriptor (direct I/O)."""
         self.position += size
 
     def cut(self, size: int) -> None:
         """Truncate the file to ``size`` octets, and continue there."""
+        # Allowed after a failed sync: it takes octets away and promises nothing.
         self._disk.cut(self._descriptor, size)
         self.position = self._end = size
 
@@ -173,6 +180,8 @@ class AppendedFile:
 
         If that fails, this and all later calls raise the error, and so does ``write``.
         """
+        # The same object, so that whoever closes the file after the error reports the error and not a new
+        # one.
         if self._failed is not None:
             raise self._failed
         try:
