@@ -16,10 +16,10 @@ from kernel.hosting.wire import PlainWire, Wire
 
 
 class Acceptor:
-    """Listens from its making on, in the host's thread.
+    """Listens from its construction on, in the host's thread.
 
-    ``admits(under_way)`` says whether one more connection may come, while ``under_way`` handshakes are not
-    over.  ``on_wire`` gets each wire and the name of its peer.  ``prepare`` sets options of a new socket.
+    ``admits(under_way)`` says whether one more connection may be accepted, while ``under_way`` handshakes are
+    not over.  ``on_wire`` gets each wire and the name of its peer.  ``prepare`` sets options of a new socket.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Acceptor:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that the system chose."""
+        """The address, with the port that the system chose."""
         return self._listener.address
 
     def close(self) -> None:
-        """Accept nobody any more, and drop those whose handshake is not over."""
+        """Accept no more connections, and drop those whose handshake is not over."""
         self._closed = True
         self._listener.close()
 

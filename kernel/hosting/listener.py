@@ -163,7 +163,7 @@ class Listener:
         self._pause(sock, why)
 
     def _pause(self, sock: socket.socket, why: str) -> None:
-        """Accept nobody for ``PAUSE`` seconds.  Connections that close in this time free descriptors."""
+        """Accept no connections for ``PAUSE`` seconds, in which others may close and free descriptors."""
         self.refused += 1
         self._host.poller.watch(sock.fileno(), readable=None, writable=None)
         self._host.set_timer(self._host.now() + PAUSE, lambda: self._watch(sock), sock)

@@ -224,7 +224,7 @@ class WebSocketWire:
             self._inner.shut_down()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the inner wire, without a close frame."""
         self._inner.close()
         self._encoded.clear()
         self._begun = None
@@ -246,8 +246,8 @@ class WebHandshake:
         self._required = bool(options.subprotocols)
         """Whether the peer has to choose or offer one of them.
 
-        Names of the options are the operator's wish.  A protocol's own name is not enforced, because many peers do
-        without: RFC 6455, section 1.9, makes subprotocols optional.
+        Names of the options are the operator's wish.  A protocol's own name is not enforced, because many
+        peers do without: RFC 6455, section 1.9, makes subprotocols optional.
         """
 
     async def shake(self, inner: Wire, seconds: float, waits: Waits) -> WebSocketWire:
@@ -340,7 +340,7 @@ async def _events(inner: Wire, ws: WSConnection, waits: Waits) -> list[Event]:
             await waits.readable(inner.fileno())
             continue
         if not data:
-            raise ConnectionResetError("the peer hung up")
+            raise ConnectionResetError("the peer has closed the connection")
         ws.receive_data(data)
         events = list(ws.events())
         if events:

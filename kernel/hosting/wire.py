@@ -58,7 +58,7 @@ class Wire(Protocol):
         ...
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection at once."""
         ...
 
 
@@ -118,7 +118,7 @@ class PlainWire:
         self.connected.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the socket."""
         self.connected.close()
         self._begun.clear()
 

@@ -180,7 +180,7 @@ def waits_for_a_reader_that_is_slow(subject: SourceSubject) -> None:
 
 
 def ends_while_nobody_reads(subject: SourceSubject) -> None:
-    """A source whose messages nobody reads is stopped by the end of its kernel all the same."""
+    """A source ends with its kernel, even if its messages are not read."""
     subject.offer(_bodies(0, 1000))
     kernel = subject.kernels(_route_from_source(10), EnginePlan(name="app", kind="native"))
     app = kernel.open("app", "native")

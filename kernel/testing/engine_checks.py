@@ -181,7 +181,7 @@ def waits_when_nothing_is_confirmed(subject: EngineSubject) -> None:
             sent += 1
     except TimedOut:
         pass
-    assert sent < 5000, "nobody reads, and the source was never asked to wait"
+    assert sent < 5000, "the destination reads nothing, and the source did not have to wait"
     got: list[bytes] = []
     while len(got) < sent:
         got += [bytes(each[:6]) for each in feed.sink.receive_many(timeout=TIMEOUT)]

@@ -1,4 +1,4 @@
-"""Memory wire: two ends of a stream without a socket, on a clock that stands still, with faults on order.
+"""Memory wire: two ends of a stream without a socket, on a simulated clock, with faults on request.
 
 A :class:`SimulatedHost` stands in for a thread: it has the host that a ``StreamHost`` wants, a dispatcher,
 and a clock that only ``run`` moves.  Nothing in here waits, so hours of heartbeats take milliseconds and
@@ -94,12 +94,12 @@ class MemoryWire:
         return True
 
     def shut_down(self) -> None:
-        """Send no more; the other end sees it after what was sent before."""
+        """Send no more; the other end sees the end after what was sent before."""
         self._check()
         self._host.after(self._delay, self.peer._see_end)
 
     def close(self) -> None:
-        """Hang up; the other end sees it after what was sent before."""
+        """Close; the other end sees the end after what was sent before."""
         if not self._closed:
             self._closed = True
             self._host.after(self._delay, self.peer._see_end)
@@ -117,7 +117,7 @@ class MemoryWire:
 
 
 class SimulatedHost:
-    """A thread that is not there: it is turned by ``run``, and its clock moves from deadline to deadline."""
+    """Takes the place of a thread: ``run`` does its turns, and its clock moves from deadline to deadline."""
 
     nursery: Any = None
 
@@ -165,17 +165,17 @@ class SimulatedHost:
     def port(
         self, name: str, owner: PortOwner, options: dict[str, Any] | None = None, group: str = ""
     ) -> Port:
-        """Join the dispatcher; ``group`` is the port's own name if nothing else is said."""
+        """Join the dispatcher; without ``group`` it is the port's own name."""
         return self.dispatcher.open_port(self._slot, name, group or name, owner, options)
 
     def set_timer(self, when: float | None, callback: Callable[[], None], key: object) -> None:
-        """One timer a key; None cancels."""
+        """Set the timer of a key; None cancels it."""
         self._timers.pop(key, None)
         if when is not None:
             self._timers[key] = (when, callback)
 
     def report(self, event: EngineEvent) -> None:
-        """Keep it in ``events``."""
+        """Append the event to ``events``."""
         self.events.append(event)
 
     def watch(
@@ -185,29 +185,29 @@ class SimulatedHost:
         readable: Callable[[], None] | None = None,
         writable: Callable[[], None] | None = None,
     ) -> None:
-        """Watch a wire, watch it otherwise, or forget it."""
+        """Watch a wire, change what is watched, or stop watching it."""
         if readable or writable:
             self._watched[fd] = (readable, writable)
         else:
             self._watched.pop(fd, None)
 
     def release(self) -> None:
-        """Let go of every watch and timer, as a thread does when the life of an engine ends."""
+        """Drop all watches and timers, as a thread does when an engine ends."""
         self._watched.clear()
         self._timers.clear()
 
     # ------------------------------------------------------------------ time
 
     def after(self, seconds: float, callback: Callable[[], Any]) -> None:
-        """Call when the clock has moved so far."""
+        """Call ``callback`` when the clock has moved by so many seconds."""
         # The counter keeps the order of callbacks that are due at the same time, and keeps heapq from
         # comparing callbacks.
         heapq.heappush(self._due, (self._clock + seconds, next(self._order), callback))
 
     def run(self, until: float | None = None) -> None:
-        """Turn until nothing is left to do now.
+        """Do turns until nothing is left to do now.
 
-        With ``until``, move the clock on to there, deadline by deadline.
+        With ``until``, then move the clock to that time, from deadline to deadline.
         """
         for _ in range(_ROUNDS):
             if self._turn():
@@ -218,7 +218,7 @@ class SimulatedHost:
             # A deadline may lie in the past: a timer may be set to a time that has gone by.
             self._clock = max(self._clock, following)
         else:
-            raise AssertionError("the engines never come to rest")
+            raise AssertionError(f"the engines go on working for {_ROUNDS:,} turns without an end")
         if until is not None:
             self._clock = max(self._clock, until)
 

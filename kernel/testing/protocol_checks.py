@@ -6,8 +6,8 @@ A protocol's test hands over how to make a pair of ends, and what they can carry
     def test_my_protocol_keeps_the_contract(check):
         check(ProtocolSubject(make=lambda: (MyProtocol("client"), MyProtocol("server"))))
 
-Each check is a function of its own, makes its ends anew, and says in an ``AssertionError`` what was broken.
-Time is plain numbers and chance has a seed, so a failure repeats itself.
+Each check is a function, makes new ends, and says in an ``AssertionError`` which rule was broken.  Times are
+plain numbers and random numbers have a seed, so a failure can be repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kernel.contracts.protocol import ConnectionFacts, StreamProtocol, Told, Upg
 
 Pair = tuple[StreamProtocol, StreamProtocol]
 _TIMEOUT = 1000
-"""Rounds of bytes or deadlines after which ends that do not come to an end are at fault."""
+"""Rounds of bytes or deadlines.  Ends that need more than this never end."""
 
 
 def sample_batches() -> tuple[Batch, ...]:
@@ -45,7 +45,7 @@ class ProtocolSubject(msgspec.Struct, kw_only=True):
     """What is checked."""
 
     make: Callable[[], Pair]
-    """Makes a client and a server that have not met yet."""
+    """Makes a client and a server that have exchanged nothing yet."""
     batches: Sequence[Batch] = msgspec.field(default_factory=sample_batches)
     """What a client can send to a server."""
     keys: bool = True
@@ -53,7 +53,7 @@ class ProtocolSubject(msgspec.Struct, kw_only=True):
     seed: int = 20_04
 
     def connected(self) -> Pair:
-        """Return a pair that has not met yet; ends that are ``Told`` of their connection know of it."""
+        """Return a pair that has exchanged nothing yet; ``Told`` ends were told of their connection."""
         ends = self.make()
         for end in ends:
             if isinstance(end, Told):
@@ -102,11 +102,11 @@ def carry(client: StreamProtocol, server: StreamProtocol, now: float) -> list[Ba
             received += server.receive_data(there, now)
         if back:
             client.receive_data(back, now)
-    raise AssertionError("the two ends never fall silent")
+    raise AssertionError("the two ends go on sending bytes to each other without end")
 
 
 def _start_tls(client: StreamProtocol, server: StreamProtocol, now: float) -> bool:
-    """Play the host of ends that want TLS in the middle; return whether they did.  Both have to want it."""
+    """Do what a host does for ends that want TLS now; return whether they did.  Both have to want it."""
     # Only when both ends have nothing more to send: all plain bytes come before TLS.
     ends = [end for end in (client, server) if isinstance(end, UpgradesToTls) and end.wants_tls()]
     if len(ends) < 2:
@@ -139,14 +139,14 @@ def whole(subject: ProtocolSubject) -> None:
 
 
 def byte_by_byte(subject: ProtocolSubject) -> None:
-    """The same in pieces of one byte."""
+    """What is sent one byte at a time arrives, too."""
     few = msgspec.structs.replace(subject, batches=[batch.slice(0, 5) for batch in subject.batches[:5]])
     data, expected = few.sent()
     assert _receive(few, [data[at : at + 1] for at in range(len(data))]) == expected
 
 
 def random_chunks(subject: ProtocolSubject) -> None:
-    """The same in pieces of any size."""
+    """What is sent in pieces of any size arrives, too."""
     chance = random.Random(subject.seed)
     data, expected = subject.sent()
     for attempt in range(25):
@@ -169,7 +169,7 @@ def sizes_are_counted(subject: ProtocolSubject) -> None:
 
 
 def what_is_fetched_is_forgotten(subject: ProtocolSubject) -> None:
-    """``data_to_send`` gives every byte once."""
+    """``data_to_send`` returns each byte only once."""
     client, _ = subject.opened()
     client.send_batches(subject.batches, 0.0)
     assert written(client)
@@ -177,7 +177,7 @@ def what_is_fetched_is_forgotten(subject: ProtocolSubject) -> None:
 
 
 def handshake_byte_by_byte(subject: ProtocolSubject) -> None:
-    """Ends that meet byte by byte open like others."""
+    """A handshake of which each byte comes alone succeeds."""
     client, server = subject.connected()
     for end in (client, server):
         end.handle_timeout(0.0)
@@ -189,11 +189,11 @@ def handshake_byte_by_byte(subject: ProtocolSubject) -> None:
                 other.receive_data(bytes([byte]), 0.0)
         if not moved and not _start_tls(client, server, 0.0):
             break
-    assert client.ready_to_send(), "no handshake byte by byte"
+    assert client.ready_to_send(), "the handshake does not end if bytes come one by one"
 
 
 def hostile_bytes(subject: ProtocolSubject) -> None:
-    """Random bytes raise ``RemoteProtocolError`` or nothing; nothing else, before and after the handshake."""
+    """Random bytes raise ``RemoteProtocolError`` or nothing, before and after the handshake."""
     chance = random.Random(subject.seed)
     for attempt in range(300):
         data = chance.randbytes(chance.randrange(1, 300))
@@ -241,7 +241,7 @@ def truncated_messages(subject: ProtocolSubject) -> None:
 
 
 def deadlines_move_on(subject: ProtocolSubject) -> None:
-    """Doing what is due at a deadline moves it, or ends the conversation: never a busy loop."""
+    """``handle_timeout`` moves the deadline or ends the conversation: a host never loops without a pause."""
     for end in (*subject.opened(), *subject.connected()):
         now = 0.0
         end.handle_timeout(now)
@@ -258,13 +258,15 @@ def deadlines_move_on(subject: ProtocolSubject) -> None:
             end.data_to_send()
             following = end.next_deadline()
             # An equal deadline would make the host call again at once, for ever.
-            assert following is None or following > now, f"due at {now} again after having been done"
+            assert following is None or following > now, (
+                f"handle_timeout({now}) was called, and the next deadline is not later"
+            )
         else:
-            raise AssertionError("a silent peer is never given up")
+            raise AssertionError("the conversation with a silent peer never ends")
 
 
 def idle_ends_stay_open(subject: ProtocolSubject) -> None:
-    """Two ends that have nothing to say keep each other alive."""
+    """Two ends without messages keep the conversation open."""
     client, server = subject.opened()
     now = 0.0
     for _ in range(50):
@@ -283,15 +285,15 @@ def idle_ends_stay_open(subject: ProtocolSubject) -> None:
 
 
 def closing_is_understood(subject: ProtocolSubject) -> None:
-    """What was sent before ``close`` arrives, and both ends know that it is over."""
+    """What was sent before ``close`` arrives, and both ends are closed then."""
     client, server = subject.opened()
     client.send_batches(subject.batches[:1], 0.0)
     client.close("done", 0.0)
     received = carry(client, server, 0.0)
     assert subject.plain(received) == subject.plain(subject.batches[:1])
-    assert client.closed(), "whoever closes is not closed"
+    assert client.closed(), "the end that was closed does not say so (``closed``)"
     server.receive_eof(0.0)
-    assert server.closed(), "the other end does not know that it is over"
+    assert server.closed(), "the other end does not say that it is closed"
 
 
 def sending_when_closed_is_refused(subject: ProtocolSubject) -> None:
@@ -304,7 +306,7 @@ def sending_when_closed_is_refused(subject: ProtocolSubject) -> None:
         client.send_batches(subject.batches[:1], 0.0)
     except ProtocolError:
         return
-    raise AssertionError("messages were taken after the end")
+    raise AssertionError("send_batches took messages after the end and did not raise")
 
 
 def ends_are_independent(subject: ProtocolSubject) -> None:
