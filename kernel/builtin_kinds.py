@@ -54,17 +54,22 @@ def register_routers() -> Iterable[RouterKind]:
         RouterKind(name="fan-out", summary="every destination gets every message", create=_fan_out),
         RouterKind(
             name="round-robin",
-            summary="each message to the next destination that can take it",
+            summary="each message goes to the next destination that can take it",
             create=_round_robin,
             one_of_many=True,
         ),
         RouterKind(
             name="by-key",
-            summary="to destinations that have subscribed to its key",
+            summary="each message goes to the destinations that have subscribed to its key",
             create=_by_key,
             by_content=True,
         ),
-        RouterKind(name="reply", summary="back to where it came from", create=_reply, by_content=True),
+        RouterKind(
+            name="reply",
+            summary="an answer goes to the connection that its question came from",
+            create=_reply,
+            by_content=True,
+        ),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What can be set for the AMQP front end, and for the engine kind ``amqp``: a broker with one listener."""
+"""Options of the AMQP front end, and of the engine kind ``amqp``: a broker with one listener."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ class AmqpListenerOptions(ListenerOptions, frozen=True, kw_only=True, forbid_unk
     """An AMQP 0-9-1 listener of a broker."""
 
     frame_max: int = 131072
-    """The largest frame; at least 4096."""
+    """Bytes of the largest frame; at least 4096."""
     channel_max: int = 2047
-    """How many channels a connection may open."""
+    """Channels that a connection may open."""
     heartbeat: int = 60
-    """Seconds: what is proposed to clients; 0: none."""
+    """Seconds, as proposed to clients.  0: no heartbeats."""
 
 
 class AmqpOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An AMQP 0-9-1 server with its broker.
 
-    The fields of its one listener stand here again, since a Struct has one base class.
+    The fields of its one listener are repeated here, since a Struct can have only one base class with fields.
     """
 
     address: str = "127.0.0.1:5672"
     """Where to listen: ``host:port`` (port 0 takes a free one), ``amqp+tls://host:port``,
     ``amqp+unix:///path``, or WebSocket: ``amqp+ws://host:port/path``, ``amqp+wss://host:port/path``."""
     tls: TlsOptions = TlsOptions()
-    """For ``amqp+tls`` and ``amqp+wss``.  Where client certificates are required, the name in one may log in
-    (SASL EXTERNAL)."""
+    """For ``amqp+tls`` and ``amqp+wss``.  If client certificates are required, the name in a certificate
+    may log in (SASL EXTERNAL)."""
     web: WebOptions = WebOptions()
     """For ``amqp+ws`` and ``amqp+wss``."""
     anonymous: str = ""
-    """The user that clients are who log in without a name (SASL ANONYMOUS); empty: that is not offered."""
+    """The user of clients that log in without a name (SASL ANONYMOUS).  Empty: such clients are refused."""
     frame_max: int = 131072
-    """The largest frame; at least 4096."""
+    """Bytes of the largest frame; at least 4096."""
     channel_max: int = 2047
-    """How many channels a connection may open."""
+    """Channels that a connection may open."""
     heartbeat: int = 60
-    """Seconds: what is proposed to clients; 0: none."""
+    """Seconds, as proposed to clients.  0: no heartbeats."""
     handshake_seconds: float = 10.0
-    """How long a client may take to log in."""
+    """Seconds that a client may take to log in."""
     max_connections: int = 10_000
-    """More are hung up on at once."""
+    """Connections at the same time.  Further ones are closed at once."""
     connections_per_second: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """How many may come; more are hung up on at once.  0: any number."""
+    """Connections that are accepted per second.  Further ones are closed at once.  0: any number."""
     publish_rate: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Messages a second that each connection may publish: it is read no faster.  0: any number."""
+    """Messages per second that each connection may publish; it is not read faster.  0: any number."""
     max_body_bytes: int = 134_217_728
-    """The largest message that is taken."""
+    """Bytes of the largest message that is accepted."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -34,7 +34,7 @@ def register_engines() -> list[EngineKind]:
     return [
         EngineKind(
             name="broker",
-            summary="a broker that serves several protocols: exchanges, queues, bindings, one listener each",
+            summary="a broker with exchanges, queues and bindings, and a listener for each of several protocols",
             options=ManyListenersOptions,
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),

@@ -21,7 +21,7 @@ def register_engines() -> list[EngineKind]:
     return [
         EngineKind(
             name="federation",
-            summary="AMQP federation link: a broker of this kernel gets what it wants of one elsewhere",
+            summary="AMQP federation link: a broker of this kernel receives messages from another broker",
             options=FederationOptions,
             create=_create,
         )

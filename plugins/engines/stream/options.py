@@ -26,6 +26,7 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     With a transport of another kind, as in ``backend+sctp://127.0.0.1:5000``, the engine is of that kind,
     with its options."""
     mode: Literal["dial", "listen"] = "dial"
+    """``dial``: the engine connects to the address; ``listen``: it accepts connections there."""
     protocol: dict[str, Any] = {}
     """Options of the protocol that the address names."""
     tls: TlsOptions = TlsOptions()

@@ -1,4 +1,4 @@
-"""What can be set for a broker, whatever protocols it serves."""
+"""Options of a broker, and those that every listener has, whatever its protocol."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ Hashing: TypeAlias = Literal["sha256", "sha512", "md5"]
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may log in, and to do what.  The patterns are regular expressions searched in a resource's name."""
+    """A user, with permissions.  The patterns are regular expressions, searched in a resource's name."""
 
     password: str = ""
-    """In plain text; take it from the environment: ``${NAME}``.  Empty: no password lets this user in."""
+    """In plain text.  ``${NAME}`` takes it from the environment.  Empty: the user cannot log in by
+    password."""
     password_hash: str = ""
-    """Instead of it: as RabbitMQ's definitions have it, base64 of four octets of salt and the digest of
-    both."""
+    """Instead of ``password``, as in RabbitMQ's definitions: base64 of four octets of salt and the digest of
+    salt and password."""
     hashing: Hashing = "sha256"
-    """What made ``password_hash``."""
+    """The hash function of ``password_hash``."""
     vhosts: tuple[str, ...] = ()
     """The virtual hosts that the user may open; empty: all."""
     configure: str = ""
-    """Queues and exchanges that may be declared and deleted."""
+    """Queues and exchanges that the user may declare and delete."""
     write: str = ""
-    """Exchanges that may be published to, queues that may be bound."""
+    """Exchanges to which the user may publish, and queues that the user may bind."""
     read: str = ""
-    """Queues that may be read and purged, exchanges that may be bound to."""
+    """Queues that the user may consume and purge, and exchanges to which the user may bind."""
     from_anywhere: bool = True
-    """Whether the user may come from another machine."""
+    """Whether the user may connect from another machine."""
     max_connections: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How many connections the user may have open at a time; 0: any number."""
+    """Connections that the user may have at the same time; 0: any number."""
 
     def __post_init__(self) -> None:
         if self.password and self.password_hash:
@@ -61,17 +62,17 @@ class ExchangeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     name: str
     """Its name."""
     type: str = "direct"
-    """``direct``, ``fanout``, ``topic`` or ``headers``."""
+    """``direct``, ``fanout``, ``topic``, ``headers``, or a type that a plugin registers."""
     durable: bool = True
-    """Whether it outlives a restart."""
+    """Whether it survives a restart."""
     auto_delete: bool = False
-    """Whether it goes with its last binding."""
+    """Whether it is deleted with its last binding."""
     internal: bool = False
-    """Whether only other exchanges may lead to it."""
+    """Whether messages can only come from other exchanges, not from publishers."""
     arguments: dict[str, Any] = {}
     """``alternate-exchange`` and others."""
     vhost: str = "/"
-    """Where to declare it."""
+    """The virtual host in which it is declared."""
 
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,50 +81,51 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: str
     """Its name."""
     durable: bool = True
-    """Whether it outlives a restart."""
+    """Whether it survives a restart."""
     auto_delete: bool = False
-    """Whether it goes with its last consumer."""
+    """Whether it is deleted after its last consumer."""
     arguments: dict[str, Any] = {}
     """``x-message-ttl``, ``x-max-length`` and others."""
     vhost: str = "/"
-    """Where to declare it."""
+    """The virtual host in which it is declared."""
 
 
 class BindingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A binding to make at the start."""
 
     exchange: str
-    """The exchange that it leads away from."""
+    """The source exchange."""
     queue: str = ""
-    """The queue that it leads to, or:"""
+    """The destination, if it is a queue."""
     to_exchange: str = ""
-    """The exchange that it leads to."""
+    """The destination, if it is an exchange."""
     key: str = ""
     """The binding key or pattern."""
     arguments: dict[str, Any] = {}
-    """What a headers exchange is to match."""
+    """The headers that a headers exchange has to match, and other arguments."""
     vhost: str = "/"
-    """Where to make it."""
+    """The virtual host in which it is made."""
 
 
-GUEST = User(password="guest", from_anywhere=False)  # the one that everybody knows
+# As in RabbitMQ.  Everybody knows the password, so the user may connect from this machine only.
+GUEST = User(password="guest", from_anywhere=False)
 
 
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all front ends of a broker share."""
+    """Options that do not depend on a protocol."""
 
     users: dict[str, User] = msgspec.field(default_factory=lambda: {"guest": GUEST})
-    """Who may log in, by name.  By default guest/guest, and only from this machine; a table of your own
-    replaces it."""
+    """The users, by name.  The default is the user ``guest`` with the password ``guest``, from this machine
+    only.  A table of your own replaces it."""
     cluster_name: str = ""
-    """The broker's name among others, told to clients; brokers that are federated need one each.  Keep it for
-    ever."""
+    """The name of this broker, which clients get.  Each federated broker needs a name of its own.  Never
+    change it: queues on other brokers are named after it."""
     vhosts: tuple[str, ...] = ("/",)
     """The virtual hosts."""
     vhost: str = "/"
-    """Where messages go that come over routes."""
+    """The virtual host to which messages from routes are published."""
     default_exchange: str = ""
-    """Where messages from routes are published that name no exchange, or none that is there."""
+    """The exchange for messages from routes that name no exchange, or one that does not exist."""
     exchanges: tuple[ExchangeOptions, ...] = ()
     """Exchanges to declare at the start."""
     queues: tuple[QueueOptions, ...] = ()
@@ -131,28 +133,30 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     bindings: tuple[BindingOptions, ...] = ()
     """Bindings to make at the start."""
     definitions: str = ""
-    """A file with definitions as ``rabbitmqctl export_definitions`` writes them, to import at each start;
-    empty: none."""
+    """A file with definitions as ``rabbitmqctl export_definitions`` writes it, which is imported at each
+    start.  Empty: none."""
     data_dir: str = ""
-    """A folder for what is durable: queues, exchanges, bindings and their persistent messages outlive the
-    process, and long queues do not fill the memory.  Of this broker alone.  Empty: all is in memory."""
+    """The folder for durable queues, exchanges and bindings, and for persistent messages.  They survive a
+    restart.  Bodies of long queues are on disk only.  No other broker may use the folder.  Empty:
+    everything is in memory."""
     fsync: bool = True
-    """Whether a publisher's confirm waits until the disk has the message (a group at a time), not only the
-    operating system."""
+    """Whether a publisher's confirm waits until the message is synced to the disk, in groups.  False:
+    until the operating system has it."""
     queue_bytes: Annotated[int, msgspec.Meta(ge=0)] = 67_108_864
-    """Bodies that a queue holds in memory, where there is a ``data_dir``; what is more waits on the disk."""
+    """Bytes of bodies that a queue has in memory.  Further bodies are on disk only.  Needs ``data_dir``."""
     all_queues_bytes: int | str = "20%"
-    """Bytes, or a share of this machine's memory, that all queues together may take where there is a
-    ``data_dir``, before the longest of them wait on the disk; 0: any amount."""
+    """Memory of all queues together, in bytes or as a share of this machine's memory.  Beyond it, bodies
+    of the longest queues are on disk only.  Needs ``data_dir``.  0: no limit."""
     memory_limit: int | str = "40%"
-    """Bytes, or a share of this machine's memory, that the process may have before publishers have to wait;
-    0: any amount."""
+    """Memory of the process, in bytes or as a share of this machine's memory, beyond which publishers have to
+    wait.  0: no limit."""
     queued_limit: int | str = 0
-    """The same for what the queues hold; 0: any amount."""
+    """The same for the memory of all queues.  0: no limit."""
     disk_free_limit: int = 50_000_000
-    """Bytes that have to stay free on the disk of ``disk_watched``, or publishers have to wait."""
+    """Publishers have to wait while the disk of ``disk_watched`` has fewer free bytes than this."""
     disk_watched: str = ""
-    """A folder; empty: ``data_dir``, and if there is none, no disk is watched."""
+    """A folder on the disk that is watched.  Empty: ``data_dir``; if that is empty too, no disk is
+    watched."""
 
     def __post_init__(self) -> None:
         from plugins.engines.broker.host.resources import octets
@@ -165,27 +169,27 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each listener of a broker has, whatever its protocol.  A front end adds its own to these."""
+    """Options of each listener of a broker, whatever its protocol.  A front end adds its own to these."""
 
     address: str
     """Where to listen: ``host:port`` (port 0 takes a free one), ``tcp://host:port``, ``tls://host:port``,
     ``unix:///path``, or WebSocket: ``ws://host:port/path``, ``wss://host:port/path``."""
     tls: TlsOptions = TlsOptions()
-    """For ``tls`` and ``wss``.  Where client certificates are required, the name in one may log in."""
+    """For ``tls`` and ``wss``.  If client certificates are required, the name in a certificate may log in."""
     web: WebOptions = WebOptions()
     """For ``ws`` and ``wss``."""
     anonymous: str = ""
-    """The user that clients are who log in without a name; empty: nobody may."""
+    """The user of clients that log in without a name.  Empty: such clients are refused."""
     handshake_seconds: float = 10.0
     """Seconds that a client may take to log in."""
     max_connections: int = 10_000
-    """Connections that the listener has at once; more are closed at once."""
+    """Connections that the listener has at the same time.  Further ones are closed at once."""
     connections_per_second: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Connections that are accepted a second; more are closed at once.  0: any number."""
+    """Connections that are accepted per second.  Further ones are closed at once.  0: any number."""
     publish_rate: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Messages a second that each connection may publish: it is read no faster.  0: any number."""
+    """Messages per second that each connection may publish; it is not read faster.  0: any number."""
     max_body_bytes: int = 134_217_728
-    """The largest message that is taken."""
+    """Bytes of the largest message that is accepted."""
 
     def __post_init__(self) -> None:
         scheme, separator, _ = self.address.partition("://")
@@ -200,19 +204,19 @@ class ManyListenersOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unkn
     """A broker that serves any number of protocols."""
 
     listeners: tuple[dict[str, Any], ...] = ()
-    """Each has a ``protocol``, which is a front end, and the options of that.  None: only applications in
-    this process can use the broker."""
+    """Each table has ``protocol``, the name of a front end, and the options of this front end.  Without a
+    listener only applications in this process can use the broker."""
 
 
 class BrokerClientOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An application's own access to a broker of the same kernel, without a socket."""
 
     broker: str
-    """The engine."""
+    """The name of the broker's engine."""
     vhost: str = "/"
     """The virtual host."""
     user: str = ""
-    """Whose permissions count; no password is asked for.  Empty: everything is allowed."""
+    """The user whose permissions are checked, without a password.  Empty: everything is allowed."""
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     """Seconds that a call may wait for the broker's thread."""
 
