@@ -109,12 +109,13 @@ def open_direct(
 def _make_protocol(
     make_protocol: Callable[[str, dict[str, Any], Side], Any], kind: str, options: dict[str, Any], side: Side
 ) -> Any:
-    # Heartbeats are off: between two calls of the application nobody would send them, and the peer would end an
-    # idle connection.
+    # Heartbeats are off: between two calls of the application nobody would send them, and the peer would end
+    # an idle connection.
     try:
         return make_protocol(kind, {"heartbeat": 0, **options}, side)
     except msgspec.ValidationError:
-        # A protocol without heartbeats has no such option.  Any other mistake is reported by this second call.
+        # A protocol without heartbeats has no such option.  Any other mistake is reported by this second
+        # call.
         return make_protocol(kind, options, side)
 
 

@@ -18,8 +18,8 @@ class DirectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     mode: Literal["dial", "listen"] = "dial"
     """``listen`` waits for one peer."""
     protocol: dict[str, Any] = {}
-    """Options of the protocol.  The option ``heartbeat``, if the protocol has it, is 0 by default: nobody would
-    send heartbeats between two calls."""
+    """Options of the protocol.  The option ``heartbeat``, if the protocol has it, is 0 by default: nobody
+    would send heartbeats between two calls."""
     tls: TlsOptions = TlsOptions()
     """For ``tls`` and ``wss`` addresses, and for protocols in which TLS begins later."""
     web: WebOptions = WebOptions()

@@ -67,6 +67,8 @@ def _send(options: WriteOptions, chunks: Iterator[Iterator[Batch]]) -> None:
 
     with Kernel(plan) as kernel, kernel.open("rows") as channel:
         kernel.events.append(note_refused)
+        # The time limit is for each batch and for the end, not for the whole: a large epoch may take longer,
+        # as long as the other kernel takes messages.
         try:
             for batches in chunks:
                 channel.send_batches(batches, timeout=options.timeout)
@@ -99,6 +101,8 @@ def _batches(folder: Path, producer: str, epoch: int, files: Sequence[str]) -> I
 
 def batches_of(prepared: Any, token: str, first: int) -> Iterator[Batch]:
     """Yield the messages of a prepared batch, each with its token: ``TOKEN/ROW``."""
+    # Fields are converted once for each different envelope.  But every message needs an envelope object of
+    # its own in the end, as each has another token, so that messages of this sink are never batched.
     column = prepared.column("envelope")
     envelopes = [Envelope(**fields_of(row)) for row in column.dictionary.to_pylist()]
     bodies = prepared.column("body").to_pylist()
@@ -107,5 +111,6 @@ def batches_of(prepared: Any, token: str, first: int) -> Iterator[Batch]:
 
 
 def _with_token(envelope: Envelope, token: str) -> Envelope:
+    # Copies of both dictionaries: other rows have the same envelope.
     headers = {**envelope.properties.get("headers", {}), TOKEN: token}
     return msgspec.structs.replace(envelope, properties={**envelope.properties, "headers": headers})

@@ -33,6 +33,8 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         Raises ``SparkOptionError``, which names the invalid option.
         """
         known = {name.lower(): name for name in cls.__struct_encode_fields__}
+        # Spark passes options of its own as well.  An unknown option is an error: with a misspelled
+        # ``startingOffset`` the whole journal would be read, without a word.
         texts = {}
         for name, text in given.items():
             if name.lower() in _SPARKS_OWN:
@@ -43,6 +45,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                     f"{', '.join(known.values())}"
                 )
             texts[known[name.lower()]] = text
+        # All values are texts; ``strict=False`` converts them to numbers and booleans.
         try:
             return msgspec.convert(texts, cls, strict=False)
         except msgspec.ValidationError as error:

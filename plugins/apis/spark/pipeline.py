@@ -144,6 +144,7 @@ def options_of(kind: JobKind, texts: Mapping[str, str]) -> Any:
 
 def _parsed(text: str, wanted: Any) -> Any:
     """Return the text; for an option that is neither text nor a number, the value of its JSON."""
+    # Numbers stay texts: ``msgspec.convert`` makes them of texts, with an error that names the option.
     return text if wanted in (str, int, float, bool) else json.loads(text)
 
 

@@ -103,6 +103,8 @@ def _append(writer: JournalWriter, producer: str, epoch: Epoch) -> None:
 
 def _remaining(journal: Path, producer: str, epoch: Epoch) -> Iterator[Any]:
     """Yield the staged batches of an epoch, without those that were recorded as appended."""
+    # ``appended`` is always the end of a batch, since a batch is a commit of the journal and a commit is
+    # appended whole or not at all.
     row = 0
     for name in epoch.files:
         for batch in staged(journal, producer, name):
@@ -113,6 +115,7 @@ def _remaining(journal: Path, producer: str, epoch: Epoch) -> Iterator[Any]:
 
 def _appended_rows(journal: Path, producer: str, epoch: Epoch) -> int:
     """Return the number of rows that were appended after an epoch was recorded."""
+    # Batches are appended in order, so the first one that is missing ends the search.
     offset = epoch.start
     for batch in _remaining(journal, producer, epoch):
         if not _is_appended(journal, offset, epoch.ts, batch):
@@ -150,6 +153,8 @@ def _is_appended(journal: Path, offset: int, ts: int, batch: Any) -> bool:
 
 @contextmanager
 def _writer(journal: Path) -> Iterator[JournalWriter]:
+    # Tried again and again: another query's commit is over soon.  A kernel's engine keeps the lock as long as
+    # it runs, which is what the error at the end is about.
     deadline = time.monotonic() + TIMEOUT
     while True:
         try:

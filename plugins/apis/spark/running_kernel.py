@@ -24,6 +24,7 @@ def journal_of(control: str, engine: str = "") -> Path:
         engines = ask(path, "status")["status"]["engines"]
     except KernelError as error:
         raise SparkOptionError(f"the option kernel is {control!r}: {error}") from error
+    # A journal's engine has its directory among its counters; engines of other kinds have no such counter.
     journals = {row["name"]: _directory(row) for row in engines if _directory(row)}
     if engine:
         journals = {name: found for name, found in journals.items() if name == engine}

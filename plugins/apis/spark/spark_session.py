@@ -69,6 +69,7 @@ def session(
 
     builder: Any = SparkSession.builder
     builder = builder.appName(name).master(master)
+    # With an active session its JVM is used, whatever Java that is: do not look for one.
     running = SparkSession.getActiveSession() is not None
     home = None if running else java_home(environ)
     for key, value in {**settings(master, home, environ), **(configuration or {})}.items():
@@ -83,6 +84,7 @@ def register(spark: Any) -> None:
     """Register the format ``kernel`` with an existing session."""
     from plugins.apis.spark.source import KernelDataSource, PushdownDataSource
 
+    # Spark refuses a reader with ``pushFilters`` in a session without filter pushdown.
     pushed = spark.conf.get(_PUSHDOWN, "false") == "true"
     spark.dataSource.register(PushdownDataSource if pushed else KernelDataSource)
 
@@ -98,6 +100,8 @@ def settings(
     """
     if not master.startswith("local"):
         return dict(_ANYWHERE)
+    # ``local``, ``local[2]``, ``local[*]`` or ``local[2,3]`` (threads, and failures of a task).  Spark
+    # divides shuffled rows into 200 partitions by default, far too many tasks for a few processors.
     threads = master.removeprefix("local").strip("[]").split(",")[0]
     count = int(threads) if threads.isdigit() else (os.cpu_count() or 1) if threads == "*" else 1
     return {
@@ -141,6 +145,7 @@ def _environment(master: str, home: Path | None, environ: Mapping[str, str]) -> 
     }
     if master.startswith("local"):
         wanted["SPARK_LOCAL_IP"] = environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    # The launcher and the JVM are child processes and inherit the environment.
     before = {key: os.environ.get(key) for key in wanted}
     os.environ.update(wanted)
     try:

@@ -60,6 +60,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         producer = task.getLocalProperty("sql.streaming.queryId") or ""
         epoch = int(task.getLocalProperty("streaming.sql.batchId") or 0)
         written = Staged(producer, stage(self.folder, producer, epoch, task.partitionId(), iterator))
+        # After the work, not before: only then all modules are loaded.
         freeze_loaded("write")
         return written
 
@@ -85,6 +86,8 @@ class BatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, publish: Publish, options: WriteOptions) -> None:
+        # Made once, in the driver, and pickled for the tasks: all have to stage in the same folder, under the
+        # same name.
         given = options.path or options.staging
         self.is_temporary = not given
         temporary = Path(tempfile.gettempdir()) / f"kernel-staged-{uuid.uuid4().hex}"

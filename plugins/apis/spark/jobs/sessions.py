@@ -84,6 +84,8 @@ def _longest(found: DataFrame, shown: int) -> Table:
 
 def _open_at(times: Sequence[tuple[int, int]], starts: Sequence[int], width: int) -> list[float | None]:
     """Count the sessions open in each bucket: begun before its end, less those that were over before it."""
+    # Two sorted lists and a binary search for each bucket, and not each session in each bucket: there may be
+    # many thousands of sessions.
     begun = sorted(first for first, _ in times)
     over = sorted(last for _, last in times)
     return [bisect_left(begun, start + width) - bisect_left(over, start) for start in starts]

@@ -172,6 +172,7 @@ def _latency_map(feed: DataFrame, whole: Span, width: float) -> HeatMap | None:
     if not found:
         return None
     starts = buckets(whole, width)
+    # From high to low, as rows of a heat map are from top to bottom.
     steps = range(max(step for _, step in found), min(step for _, step in found) - 1, -1)
     duration = whole.last - whole.first
     return HeatMap(
