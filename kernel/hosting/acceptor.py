@@ -59,6 +59,7 @@ class Acceptor:
         self._listener.close()
 
     def _on_accept(self, connected: socket.socket, peer: str) -> None:
+        # Handshakes count too: otherwise a peer could open any number of connections and never finish one.
         if not self._admits(self._under_way):
             self.refused += 1
             connected.close()

@@ -22,11 +22,13 @@ class Address(msgspec.Struct, frozen=True):
     def host(self) -> str:
         """The host of a ``host:port`` place; empty for every interface."""
         host = self.authority.rpartition(":")[0]
+        # The brackets of an IPv6 address (RFC 3986, section 3.2.2) are not part of the host.
         return host[1:-1] if host.startswith("[") else host
 
     @property
     def port(self) -> int:
         """The port of a ``host:port`` place."""
+        # From the right: an IPv6 address has colons of its own.
         return int(self.authority.rpartition(":")[2])
 
     @property
@@ -48,8 +50,8 @@ def parse_address(
 ) -> Address:
     """Read an address; ``ValueError`` says what is wrong with it and how it should look.
 
-    ``only`` is the protocol where there is but one: then ``host:port`` alone is one over the first of the
-    transports.
+    ``only``: the one protocol that is possible here.  Then ``host:port`` alone is an address, with the first
+    of the transports.
     """
     if only is not None and "://" not in text:
         text = f"{only}+{transports[0]}://{text}"
@@ -67,6 +69,7 @@ def parse_address(
     address = Address(protocol, transport, place)
     if transport in ("tcp", "tls", *WEB_TRANSPORTS):
         host, colon, port = address.authority.rpartition(":")
+        # ``isdigit`` alone is also true of digits of other scripts, which ``int`` would take.
         if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
             raise ValueError(f"{text!r}: {place!r} is no host:port")
         if ":" in host and not (host.startswith("[") and host.endswith("]")):

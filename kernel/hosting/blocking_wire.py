@@ -42,6 +42,8 @@ class BlockingWire:
         try:
             return self.recv_now(most)
         except BlockingIOError:
+            # Once and not in a loop: a peer that sends pings only, or a record byte by byte, must not keep
+            # the caller from its deadlines.
             self._readable.poll(self.milliseconds)
         return self.recv_now(most)
 
@@ -49,6 +51,8 @@ class BlockingWire:
         """Write everything."""
         buffers: deque[Buffer] = deque((data,))
         while not self._wire.send(buffers):
+            # Without limit, as ``sendall`` of a blocking socket: a peer that does not read makes the sender
+            # wait.
             self._writable.poll()
 
     def poll(self, milliseconds: float) -> bool:

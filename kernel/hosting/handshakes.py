@@ -42,6 +42,7 @@ class Handshakes:
         self._waits = waits or InTrio()
         self._context: ssl.SSLContext | None = None
         self._web = None
+        # Now and not at the first connection, so that a wrong certificate fails the engine and is reported.
         if address.transport in ("tls", "wss"):
             self._context = self._make_context()
         if address.transport in ("ws", "wss"):

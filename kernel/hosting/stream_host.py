@@ -202,11 +202,13 @@ class StreamHost(ConnectionOwner):
     def start(self) -> None:
         """Begin the conversation."""
         told: Told | None = _offered(self._protocol, Told)
+        # Before anything else: the protocol may greet with what it learns here.
         if told is not None:
             told.on_connection(self._facts())
         # The first call of the conversation: it tells the protocol the time.
         self._protocol.handle_timeout(self._host.now())
         self._connection.start()
+        # A client may have something to send before anything was received.
         self._after()
 
     def close(self, reason: str) -> None:

@@ -85,6 +85,7 @@ class InThread:
         self._wait(descriptor, select.POLLOUT)
 
     def _wait(self, descriptor: int, event: int) -> None:
+        # An error of the socket also ends the wait.  The read or write that follows raises it.
         poll = select.poll()
         poll.register(descriptor, event)
         # ``poll`` returns at the deadline of the whole handshake, however many waits it consists of.
@@ -101,5 +102,6 @@ def finish(coroutine: Coroutine[Any, Any, T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+    # It has suspended, so it waits for a loop that this thread does not have.
     coroutine.close()
     raise RuntimeError(f"{coroutine!r} waits for something else than InThread, so a thread cannot run it")

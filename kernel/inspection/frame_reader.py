@@ -76,6 +76,8 @@ class FrameReader:
             if self._got < self._size:
                 return
             yield self._complete()
+        # A frame whose size was not known.  Its beginning goes in front of the new bytes, and is measured
+        # again.
         elif self._head:
             data = bytes(self._head + data)
             self._head.clear()
@@ -102,12 +104,15 @@ class FrameReader:
                 self.in_step = False
                 raise
             if not size:
+                # Too few bytes to know the size.
                 self._head += data[at:]
                 return
             if at + size > end:
                 self._size, self._got = size, end - at
                 self._head += data[at : at + MAX_KEPT]
                 return
+            # A large frame that is complete is cut as one that is not, so that dissectors see the same of
+            # both.
             yield Frame(data[at : at + min(size, MAX_KEPT)], size, size <= MAX_KEPT)
             at += size
 

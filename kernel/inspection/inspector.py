@@ -72,6 +72,7 @@ class Inspector:
     def segment(self, segment: Segment) -> Iterator[Shown]:
         """Process a TCP segment."""
         self._time = segment.time
+        # Before anything is kept for it.
         if not self._recognition.ports_wanted(segment.source[1], segment.destination[1]):
             return
         # Both directions are one conversation.
@@ -184,6 +185,7 @@ class Inspector:
         if conversation.kind is None:
             return
         self._number(conversation)
+        # Only the row is left out: its lines were shown.
         if sum(map(len, self._rows.values())) >= ROWS:
             self.left_out += 1
         else:

@@ -56,6 +56,7 @@ def printable(text: str) -> str:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
     """Return columns and their rows: few sessions are columns, many are rows."""
+    # ``dict.fromkeys`` keeps the order in which the figures were given.
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if _says(name, rows)]
     if len(rows) > SIDE_BY_SIDE:
         return names, [{name: _cell(row.get(name)) for name in names} for row in rows]

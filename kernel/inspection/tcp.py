@@ -75,6 +75,7 @@ class _Half:
     def take(self, number: int, data: bytes, cut: int) -> Iterator[Chunk]:
         """Process a segment's bytes, and how many more it had."""
         if self._next is None:
+            # Nothing of this sender was captured before.
             self._next = number
             yield Chunk(self.sender, lost=None)
         # Positive: there is a gap.  Negative: its first bytes were seen before.
@@ -89,6 +90,8 @@ class _Half:
 
     def acknowledged(self, number: int) -> Iterator[Chunk]:
         """Record an acknowledgement: bytes before ``number`` that were not seen will not be seen any more."""
+        # The receiver has everything before ``number``.  So the gap in front of the bytes that wait was
+        # filled for it, and not for us.
         while self._waiting and _difference(number, self._first_waiting()) >= 0:
             yield from self._jump()
 
@@ -127,6 +130,7 @@ class _Half:
     def _drain(self) -> Iterator[Chunk]:
         while self._waiting and self._next is not None:
             first = self._first_waiting()
+            # Positive: its first bytes have come in another segment.
             behind = _difference(self._next, first)
             if behind < 0:
                 return
@@ -167,6 +171,7 @@ class TcpConversation:
 
     def starts_new_connection(self, segment: Segment) -> bool:
         """Whether this SYN begins another connection between the same ports."""
+        # A retransmitted SYN has the same number; a new connection has a new one (RFC 9293, section 3.4.1).
         begun = segment.syn and segment.acknowledged is None
         return begun and (self._syn is None or self._syn[1] != segment.number)
 

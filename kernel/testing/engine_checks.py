@@ -60,6 +60,7 @@ class _Events:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
+        # Events come from the threads of the kernel, and the check waits in its own.
         self._changed = threading.Condition()
 
     def __call__(self, event: EngineEvent) -> None:
@@ -89,6 +90,7 @@ class _Feed(msgspec.Struct):
         while missing:
             bodies = [bytes(body) for body in self.sink.receive_many(timeout=TIMEOUT)]
             got += bodies
+            # At least once: after a reconnection the same body may come again.
             missing.difference_update(bodies)
         return got
 
@@ -160,6 +162,7 @@ def reconnects_and_loses_nothing(subject: EngineSubject) -> None:
         total += 700
         feed.receiving.remove_engine("net")
         feed.events.wait("disconnected", cut + 1)
+        # There is no connection now, so these messages have to wait for the next one.
         feed.source.send_many(_bodies(total, total + 300), timeout=TIMEOUT)
         total += 300
         feed.receiving.add_engine(subject.listen(address))
@@ -240,6 +243,7 @@ def lets_go_in_every_phase(subject: EngineSubject) -> None:
         pass
     stop_and_start(feed.sending, subject.dial(address))
     stop_and_start(feed.receiving, subject.listen(address))
+    # The engine works after all this: messages that it had not confirmed come again.
     assert set(feed.receive_some()) == {b"x" * 10_000}
     for kernel in (feed.sending, feed.receiving):
         kernel.wait_running(TIMEOUT)

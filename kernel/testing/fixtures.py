@@ -44,6 +44,7 @@ class KernelFactory(Protocol):
 @contextmanager
 def factory() -> Iterator[KernelFactory]:
     """Make kernels that are closed at the end; ``AssertionError`` if a thread or a descriptor is left."""
+    # Before the first kernel, so that nothing of a kernel counts as having been there.
     leaks = Leaks()
     kernels: list[Kernel] = []
 
@@ -56,6 +57,7 @@ def factory() -> Iterator[KernelFactory]:
         kernel = Kernel(plan_of(*parts), registry)
         if on_event is not None:
             kernel.events.append(on_event)
+        # Before the start: a kernel that fails to start is closed, too.
         kernels.append(kernel)
         kernel.start()
         if wait:

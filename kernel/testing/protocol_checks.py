@@ -140,6 +140,7 @@ def whole(subject: ProtocolSubject) -> None:
 
 def byte_by_byte(subject: ProtocolSubject) -> None:
     """What is sent one byte at a time arrives, too."""
+    # Without the large bodies of ``sample_batches``: one call for each byte takes its time.
     few = msgspec.structs.replace(subject, batches=[batch.slice(0, 5) for batch in subject.batches[:5]])
     data, expected = few.sent()
     assert _receive(few, [data[at : at + 1] for at in range(len(data))]) == expected
@@ -228,6 +229,7 @@ def _feed(subject: ProtocolSubject, data: bytes, *, opened: bool, chunk: int) ->
 
 def truncated_messages(subject: ProtocolSubject) -> None:
     """A stream that ends anywhere raises ``RemoteProtocolError`` or gives a beginning of what was sent."""
+    # A few messages: each byte of them is a place to cut, and each cut has a handshake of its own.
     few = msgspec.structs.replace(subject, batches=[batch.slice(0, 3) for batch in subject.batches[:3]])
     data, expected = few.sent()
     for at in range(len(data)):
@@ -242,6 +244,7 @@ def truncated_messages(subject: ProtocolSubject) -> None:
 
 def deadlines_move_on(subject: ProtocolSubject) -> None:
     """``handle_timeout`` moves the deadline or ends the conversation: a host never loops without a pause."""
+    # Before the handshake there are deadlines, too: those that limit it.
     for end in (*subject.opened(), *subject.connected()):
         now = 0.0
         end.handle_timeout(now)
@@ -291,6 +294,7 @@ def closing_is_understood(subject: ProtocolSubject) -> None:
     client.close("done", 0.0)
     received = carry(client, server, 0.0)
     assert subject.plain(received) == subject.plain(subject.batches[:1])
+    # ``close`` is enough for the side that closes; the other one may have to see the end of the stream.
     assert client.closed(), "the end that was closed does not say so (``closed``)"
     server.receive_eof(0.0)
     assert server.closed(), "the other end does not say that it is closed"
