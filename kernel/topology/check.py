@@ -14,6 +14,7 @@ may rely on what is checked here.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -29,6 +30,7 @@ from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, Th
 from kernel.topology.toml_lines import Path
 
 _SECTIONS = ("threads", "engines", "routes")
+_ENGINE = re.compile(r"engine '([^']+)'")
 
 
 class _RouteTable(msgspec.Struct, kw_only=True):
@@ -68,14 +70,24 @@ def make_plan(file: TopologyFile, registry: PluginRegistry) -> Plan:
     plan = Checker(file, registry).plan()
     # Reading the file has made complaints of its own, about variables.  ``plan`` has added the others.
     if not file.complaints:
-        file.complaints += [f"{file.name}: {text}" for text in registry.check_plan(plan)]
+        file.complaints += [_with_line(file, text) for text in registry.check_plan(plan)]
     if file.complaints:
         raise PlanError(sorted(file.complaints, key=_line_of))
     return plan
 
 
+def _with_line(file: TopologyFile, complaint: str) -> str:
+    # A plugin knows no lines.  If its complaint begins with the name of an engine, that engine's table is meant.
+    named = _ENGINE.match(complaint)
+    return (
+        f"{file.name}:{file.line(('engines', named[1]))}: {complaint}"
+        if named
+        else f"{file.name}: {complaint}"
+    )
+
+
 def _line_of(complaint: str) -> int:
-    # ``NAME:LINE: text``.  A complaint of a plugin is ``NAME: text`` and comes first.
+    # ``NAME:LINE: text``, or ``NAME: text`` without a line, which comes first.
     number = complaint.split(":", 2)[1]
     return int(number) if number.isdigit() else 0
 

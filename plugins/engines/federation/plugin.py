@@ -43,14 +43,14 @@ def check_plan(plan: Plan) -> list[str]:
 def _complaints(name: str, broker: Any, routes: Any) -> Iterator[str]:
     # The link uses the broker's topology observers and a route.  What its clients speak does not matter.
     if broker is None or broker.kind not in ("amqp", "broker"):
-        yield "its broker must be an engine of kind amqp or broker in the same file"
+        yield "the option broker must name an engine of kind amqp or broker in the same file"
         return
     if not broker.options.get("cluster_name"):
-        yield f"its broker {broker.name!r} needs a cluster_name of its own"
+        yield f"its broker {broker.name!r} needs a cluster_name of its own; set this option"
     if not any(route.source == name and broker.name in route.targets for route in routes):
         yield f'it needs a route: from = "{name}", to = "{broker.name}", confirm = true'
     if any(name in route.targets for route in routes):
-        yield "messages go from its upstream to its broker: no route can lead to it"
+        yield "a route leads to it, but its messages come from the upstream; remove that route"
 
 
 def _create(setup: EngineSetup) -> Engine:

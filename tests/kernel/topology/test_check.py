@@ -346,10 +346,13 @@ def test_plugins_may_complain_about_a_plan_that_is_otherwise_good(monkeypatch: p
     registry = PluginRegistry.load()
 
     def check_plan(plan: Plan) -> list[str]:
-        return [f"{len(plan.engines)} engines are too many"]
+        return ["engine 'app': one more is too many", f"{len(plan.engines)} engines are too many"]
 
     monkeypatch.setattr(registry, "check_plan", check_plan)
-    assert complaints(BOTH, registry) == ["f: 2 engines are too many"]
+    assert complaints(BOTH, registry) == [
+        "f: 2 engines are too many",
+        "f:4: engine 'app': one more is too many",
+    ]
     assert complaints(BOTH + ROUTE.replace("app", "x"), registry)[0].startswith("f:7:")  # not asked
 
 
