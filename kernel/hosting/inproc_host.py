@@ -48,7 +48,7 @@ class InprocEnd:
         self._base_out: int | None = None
 
     def plug(self, incoming: Pipe, outgoing: Pipe, port: Port) -> None:
-        """Begin a connection.  Called in the thread of this end."""
+        """Begin a connection.  Called in the thread of this end.  ``subscribe_at_peer`` has to follow."""
         self.port, self._incoming, self._outgoing = port, incoming, outgoing
         self._base_in = -port.sent()
         self._base_out = None
@@ -58,14 +58,22 @@ class InprocEnd:
         outgoing.on_confirmed = self._on_peer_confirmed
         self._patterns.begin(port)
         outgoing.on_asked = partial(self._patterns.ask, port)
-        # A new connection begins without subscriptions, and the port has kept what its readers want.
-        for pattern in port.asked:
-            incoming.ask_writer("subscribe", pattern)
         self._waiting_for_room = False
         # What the last connection left unconfirmed goes out before anything newer.
         self._write(port.rewind())
         self._on_incoming()
         self.on_output()
+
+    def subscribe_at_peer(self) -> None:
+        """Ask the other end for what the readers of this end want.
+
+        A new connection begins without subscriptions, and the port has kept what its readers want.  Called
+        after the other end was told of the connection: what is asked of a pipe whose writer has not plugged it
+        in is lost.
+        """
+        if self.port is not None and self._incoming is not None:
+            for pattern in self.port.asked:
+                self._incoming.ask_writer("subscribe", pattern)
 
     def unplug(self) -> None:
         """End the connection.  The other end takes what is in the pipe and then sees the end."""

@@ -140,6 +140,30 @@ def test_a_subscription_goes_through_an_engine_inside_the_process(kernel_factory
         feed.send(b"anybody?", key="k", timeout=TIMEOUT)
 
 
+def test_a_subscription_made_before_the_connection_inside_the_process_arrives(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory(
+        EnginePlan(name="there", kind="stream", options={"address": "backend+inproc://x"}),
+        route("feed", "here", router="by-key"),
+        route("there", "reader", router="by-key"),
+    )
+    feed, reader = kernel.open("feed"), kernel.open("reader")
+    reader.subscribe("k")
+    reader.wait_subscribed(timeout=TIMEOUT)
+    kernel.add_engine(
+        EnginePlan(name="here", kind="stream", options={"address": "backend+inproc://x", "mode": "listen"})
+    )
+    for _ in range(1_000):
+        feed.send(b"hello", key="k", timeout=TIMEOUT)
+        try:
+            assert reader.receive(timeout=0.02) == b"hello"
+        except TimedOut:
+            continue
+        return
+    raise AssertionError("the listener does not know of the subscription")
+
+
 def test_a_channel_waits_until_its_subscription_is_in_effect(kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory(listener(), route("net", "reader", router="by-key"), route("app", "net"))
     sender = kernel_factory(

@@ -83,6 +83,7 @@ class InprocEngine:
         end.on_end = on_end  # type: ignore[method-assign]
         # After ``on_end`` is set: the dialler may have ended already, and plugging then ends this side.
         end.plug(incoming, outgoing, port)
+        end.subscribe_at_peer()
         self._tell("connected", peer)
 
     async def _dial_for_ever(self) -> None:
@@ -115,6 +116,8 @@ class InprocEngine:
         # This side is ready before the other side is told: it may write at once.
         end.plug(to_here, to_there, port)
         there.post(lambda: accept(to_there, to_here, self._name))
+        # After that post, in the same mailbox: the other side has to have plugged its end in.
+        end.subscribe_at_peer()
         self._tell("connected", self._place)
 
     def _tell(self, what: str, peer: str) -> None:
