@@ -120,7 +120,8 @@ class Subscribing(Interface):
     The host passes on what the readers of the peer's messages have subscribed to, so that the peer sends
     nothing else. It subscribes to each pattern once, however many readers want it, and unsubscribes when the
     last reader does.  Each conversation begins without subscriptions.  The methods are called while
-    ``ready_to_send`` is true.
+    ``ready_to_send`` is true.  What readers change while it is false is made up for when the host finds it
+    true again.
     """
 
     def subscribe(self, pattern: str) -> None:

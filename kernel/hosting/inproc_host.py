@@ -68,8 +68,8 @@ class InprocEnd:
         """Ask the other end for what the readers of this end want.
 
         A new connection begins without subscriptions, and the port has kept what its readers want.  Called
-        after the other end was told of the connection: what is asked of a pipe whose writer has not plugged it
-        in is lost.
+        after the other end was told of the connection: what is asked of a pipe whose writer has not plugged
+        it in is lost.
         """
         if self.port is not None and self._incoming is not None:
             for pattern in self.port.asked:

@@ -130,6 +130,8 @@ class StreamHost(ConnectionOwner):
     _body_size = 128
     # Whether messages may wait in the pipes because the protocol is not ready for them, or has no credit.
     _withheld = False
+    # Whether readers have changed their subscriptions while the protocol was not ready.
+    _patterns_late = False
 
     def __init__(
         self,
@@ -165,6 +167,8 @@ class StreamHost(ConnectionOwner):
         self._subscribing: Subscribing | None = None
         if forward_subscriptions:
             self._subscribing = _offered(protocol, Subscribing)
+        # What this conversation has subscribed to at the peer.
+        self._subscribed_to: set[str] = set()
         self._named: Named | None = _offered(protocol, Named)
         self._observable: Observable | None = _offered(protocol, Observable)
         self._authenticating: Authenticating | None = _offered(protocol, Authenticating)
@@ -391,6 +395,8 @@ class StreamHost(ConnectionOwner):
         port = self._port
         if protocol.subscriptions and port is not None:
             self._take_subscriptions(port)
+        if self._patterns_late and port is not None and self._subscribing and protocol.ready_to_send():
+            self._subscribe_at_peer(port, self._subscribing)
         self._take_confirmations()
         self._flush()
         if self._withheld and not self._connection.writing:
@@ -422,8 +428,7 @@ class StreamHost(ConnectionOwner):
         self._base_in = -port.sent()
         self._patterns.begin(port)
         if self._subscribing is not None:
-            for pattern in port.asked:
-                self._subscribing.subscribe(pattern)
+            self._subscribe_at_peer(port, self._subscribing)
         # Before the first ``take``: what an earlier conversation left unconfirmed goes out before newer
         # messages.
         again = port.rewind()
@@ -497,16 +502,35 @@ class StreamHost(ConnectionOwner):
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
         """Subscribe at the peer with the first reader of a pattern, and unsubscribe with the last."""
         port, protocol = self._port, self._subscribing
-        if port is None or protocol is None or self.ended or not self._protocol.ready_to_send():
-            return  # ``_open`` subscribes to all patterns at the beginning of a conversation
-        count = port.asked.get(pattern, 0)
-        if verb == "subscribe" and count == 1:
-            protocol.subscribe(pattern)
-        elif verb == "unsubscribe" and not count:
-            protocol.unsubscribe(pattern)
-        else:
+        # ``_open`` subscribes to all patterns at the beginning of a conversation.
+        if port is None or protocol is None or self.ended:
             return
+        # Not ready in the middle of a conversation: ``_after`` makes up for it.
+        if not self._protocol.ready_to_send():
+            self._patterns_late = True
+            return
+        wanted = pattern in port.asked
+        if wanted == (pattern in self._subscribed_to):
+            return
+        self._ask_peer(protocol, pattern, wanted=wanted)
         self._flush()
+
+    def _subscribe_at_peer(self, port: Port, protocol: Subscribing) -> None:
+        """Subscribe to all that readers want now, and unsubscribe from what no reader wants any more."""
+        self._patterns_late = False
+        for pattern in self._subscribed_to.difference(port.asked):
+            self._ask_peer(protocol, pattern, wanted=False)
+        for pattern in port.asked:
+            if pattern not in self._subscribed_to:
+                self._ask_peer(protocol, pattern, wanted=True)
+
+    def _ask_peer(self, protocol: Subscribing, pattern: str, *, wanted: bool) -> None:
+        if wanted:
+            self._subscribed_to.add(pattern)
+            protocol.subscribe(pattern)
+        else:
+            self._subscribed_to.discard(pattern)
+            protocol.unsubscribe(pattern)
 
     def _deliver_early(self) -> None:
         """Pass on what came before the port was opened, even if the conversation is over by now."""

@@ -313,6 +313,47 @@ def test_a_protocol_that_is_not_ready_any_more_is_given_no_messages_until_it_is(
     assert sum(protocol.batches) == 3
 
 
+class Subscriber(Asked):
+    """It can subscribe at its peer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def subscribe(self, pattern: str) -> None:
+        assert self.ready
+        self.asked.append(f"+{pattern}")
+
+    def unsubscribe(self, pattern: str) -> None:
+        assert self.ready
+        self.asked.append(f"-{pattern}")
+
+
+def test_subscriptions_that_change_while_a_protocol_is_not_ready_are_made_up_for() -> None:
+    protocol = Subscriber()
+    rig, app, peer = hosted(protocol)
+    spec = RouteSpec(name="r", source="net c", targets=("app c",), make_router=ByKey, by_content=True)
+    rig.host.dispatcher.add_route(spec)
+    app.port.subscribe("early")
+    app.port.subscribe("kept")
+    rig.host.run()
+    assert protocol.asked == ["+early", "+kept"]
+    protocol.ready = False
+    app.port.unsubscribe("early")
+    app.port.subscribe("late")
+    app.port.subscribe("brief")
+    app.port.unsubscribe("brief")
+    rig.host.run()
+    assert protocol.asked == ["+early", "+kept"]
+    protocol.ready = True
+    peer.send(deque([b"+"]))
+    rig.host.run()
+    assert protocol.asked == ["+early", "+kept", "-early", "+late"]
+    app.port.unsubscribe("late")
+    rig.host.run()
+    assert protocol.asked[4:] == ["-late"]
+
+
 def test_no_more_messages_are_sent_than_the_peer_has_given_credit_for() -> None:
     protocol = Credited()
     rig, app, peer = hosted(protocol)
