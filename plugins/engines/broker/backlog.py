@@ -160,6 +160,7 @@ class Backlog:
 
     def take_all(self) -> list[Item]:
         """Remove and return all items."""
+        # Pages are not read: the caller drops or detaches them as they are.
         items = [item for level in self.levels for item in level]
         for level in self.levels:
             level.clear()
@@ -197,12 +198,14 @@ class Backlog:
 
 def _share(batch: Batch, most_bytes: int) -> int:
     """Return how many messages of the batch's average size have so many octets; at least one."""
+    # A batch of empty bodies takes no room, whatever their number.
     return max(1, most_bytes * len(batch.bodies) // batch.size) if batch.size else len(batch.bodies)
 
 
 def _front_of(level: deque[Any], most: int) -> Span:
     """Remove up to ``most`` messages of a level's first item, which is a span."""
     span: Span = level[0]
+    # ``split`` returns the front as another span.  The rest is still the object in the deque.
     if len(span) > most:
         return span.split(most)
     level.popleft()

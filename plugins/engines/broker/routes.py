@@ -138,6 +138,7 @@ class Routes:
         route = self._by_envelope.get(envelope)
         if route is not None:
             return route
+        # Some protocols decode the properties at the first access.  So this is done for new envelopes only.
         headers = headers_of(envelope)
         queues, sinks = self._from(envelope.exchange, envelope.key, headers, envelope.properties)
         without_bcc = None
@@ -161,6 +162,7 @@ class Routes:
         return route
 
     def _from(self, name: str, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> _Found:
+        # The default exchange: one look-up, which a cache could not make faster.
         if not name:
             queue = self._queues.get(key)
             return _NOTHING if queue is None else ((queue,), ())

@@ -210,5 +210,7 @@ def _headers(envelope: Envelope) -> Mapping[str, Any]:
 
 
 def _changed(envelope: Envelope, exchange: str, key: str, headers: Mapping[str, Any]) -> Envelope:
+    # The changed headers are encoded once for this envelope, and not for each message that leaves the broker
+    # here.
     properties = ContentProperties.of({**envelope.properties, "headers": headers})
     return msgspec.structs.replace(envelope, exchange=exchange, key=key, properties=properties)

@@ -48,6 +48,7 @@ def has_been(place: Place, steps: Iterable[Mapping[str, Any]]) -> bool:
 
 def may_come(headers: Mapping[str, Any], here: Place, max_hops: int) -> bool:
     """Whether a message may pass the link: it has not been here before, and has not passed too many links."""
+    # The steps are those before this link, so at most ``max_hops - 1`` of them leave one for it.
     steps = steps_of(headers, RECEIVED_FROM)
     return len(steps) < max_hops and not has_been(here, steps)
 

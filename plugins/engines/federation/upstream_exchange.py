@@ -100,6 +100,7 @@ class UpstreamExchange:
         ]
 
     def _declare(self, state: ExchangeState) -> Request:
+        # A passive declaration only asks whether it exists, whatever its properties (exchange.declare).
         what = f"declaring exchange {self.name!r}"
         return what, exchange.Declare(
             exchange=self.name,

@@ -98,6 +98,7 @@ class LocalSession(Publisher):
 
     bytes_in = 0
     bytes_out = 0
+    # There is no socket that could be behind.  What the application has not collected is in the window.
     unwritten = 0
 
     def __init__(self, engine: BrokerEngine, name: str, vhost: str, user: str, shared: Shared) -> None:
@@ -274,6 +275,7 @@ class LocalSession(Publisher):
             return
         arrived = self._shared.arrived
         for consumer, first_tag, span in deliveries:
+            # The batch of the publisher itself, or a slice: no body is copied.
             batch = span.as_batch()
             self._untaken += counted_size(batch)
             self.bytes_out += batch.size
