@@ -262,7 +262,7 @@ class EngineThread:
         state = life.state
         try:
             with trio.move_on_after(seconds):
-                # An engine that has failed meanwhile is not waited for: what it had to write is lost with it.
+                # An engine that has failed meanwhile is not waited for: it has no socket or file to write to.
                 while state.state == "running" and (  # noqa: ASYNC110 - no event tells when a pipe is empty
                     self._has_input(state.name) or _pending(state)
                 ):
