@@ -87,7 +87,7 @@ class Kernel:
         self._state = "new"
         self._guests: Any = None
         self._lock = threading.Lock()
-        """Makes the first of several calls of ``close`` the one that closes."""
+        """Held while the state and the list of APIs are changed, which any thread may do."""
 
     @property
     def plan(self) -> Plan:
@@ -158,9 +158,11 @@ class Kernel:
             if self._state in ("closing", "closed"):
                 return
             self._state = "closing"
+            # An API that is opened after this finds the state, and ``open`` tells it.
+            apis = self._apis
         self.registry.kernel_stopping(self, reason)
         # The APIs first, so that no more messages come from the application while the threads write out.
-        for api in self._apis:
+        for api in apis:
             api.kernel_closed(reason)
         for thread in self._threads():
             if linger > 0:
@@ -340,9 +342,14 @@ class Kernel:
             make_protocol=self.registry.protocol_maker(),
         )
         opened = kind.create(setup)
-        # Those that the application has closed meanwhile are forgotten here, or a system that opens many
-        # would grow without bound.
-        self._apis = [*(kept for kept in self._apis if not kept.closed), opened]
+        # Under the lock, because other threads open APIs at the same time: one that is not in the list would
+        # never hear that the kernel closes.  Those that the application has closed meanwhile are forgotten
+        # here, or a system that opens many would grow without bound.
+        with self._lock:
+            self._apis = [*(kept for kept in self._apis if not kept.closed), opened]
+            closing = self._state != "running"
+        if closing:
+            opened.kernel_closed("the kernel was closed")
         if wanted is not None and not isinstance(opened, wanted):
             opened.dispose()
             raise KernelError(

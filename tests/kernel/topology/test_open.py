@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from kernel import Channel, EnginePlan, KernelError, RoutePlan, TrioChannel
 from kernel.contracts.errors import UnknownName
+from kernel.contracts.kinds import ApiKind
+from kernel.plugins import Installed, Origin, PluginRegistry
 from kernel.testing.fixtures import KernelFactory
 
 ROOT = Path(__file__).parents[3]
@@ -48,6 +53,50 @@ def test_a_class_says_what_is_expected(kernel_factory: KernelFactory) -> None:
     ):
         kernel.open("task", Channel)
     assert isinstance(kernel.open("task", TrioChannel), TrioChannel)
+
+
+class Told:
+    """An API; the first thread that asks whether it is closed waits for another thread to open one meanwhile."""
+
+    asked = threading.Event()
+    other = threading.Event()
+
+    def __init__(self, setup: Any) -> None:
+        self.told: list[str] = []
+
+    @property
+    def closed(self) -> bool:
+        if not self.asked.is_set():
+            self.asked.set()
+            self.other.wait(0.2)
+        return False
+
+    def kernel_closed(self, reason: str) -> None:
+        self.told.append(reason)
+
+    def dispose(self) -> None: ...
+
+
+class NoOptions(msgspec.Struct):
+    pass
+
+
+def test_each_api_hears_once_that_the_kernel_closes_also_if_threads_open_at_the_same_time(
+    kernel_factory: KernelFactory,
+) -> None:
+    registry = PluginRegistry.load()
+    kind = ApiKind(name="told", summary="for a test", options=NoOptions, create=Told, routed=False)
+    registry.apis["told"] = Installed(kind, Origin("told", "test", "1"))
+    kernel = kernel_factory(registry=registry)
+    opened: list[Told] = [kernel.open("first", "told")]
+    thread = threading.Thread(target=lambda: opened.append(kernel.open("second", "told")))
+    thread.start()
+    assert Told.asked.wait(60)
+    opened.append(kernel.open("third", "told"))
+    Told.other.set()
+    thread.join()
+    kernel.close(reason="enough")
+    assert [api.told for api in opened] == [["enough"]] * 3
 
 
 RIGHT = """
