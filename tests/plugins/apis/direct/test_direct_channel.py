@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from kernel.contracts.errors import ConnectionLost, LocalProtocolError, TimedOut
 from kernel.hosting.tls_options import TlsOptions
@@ -231,6 +233,32 @@ def test_a_thread_that_waits_over_tls_is_woken_by_the_end_of_the_kernel(
     with pytest.raises(ConnectionLost):
         line.receive()
     closing.join()
+
+
+def test_a_web_socket_of_another_library_is_read_written_pinged_and_closed_in_order() -> None:
+    where: queue.SimpleQueue[str] = queue.SimpleQueue()
+    got: list[bytes] = []
+
+    def talk() -> None:
+        url = where.get(timeout=60).removeprefix("backend+")
+        with connect(url, proxy=None, open_timeout=60) as peer:
+            peer.send(b"\x05he")
+            pong = peer.ping()
+            peer.send(b"llo")
+            assert pong.wait(60)
+            got.append(peer.recv(60))  # type: ignore[arg-type]  # all of it is binary
+            with pytest.raises(ConnectionClosed):
+                peer.recv(60)
+            assert peer.close_code == 1000
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    options = DirectOptions(address="backend+ws://127.0.0.1:0/feed", mode="listen", timeout=60)
+    with open_direct(PluginRegistry.load().protocol_maker(), "line", options, where.put) as line:
+        assert line.receive() == b"hello"
+        line.send(b"answer")
+    talking.join(60)
+    assert got == [b"\x06answer"]
 
 
 # ---------------------------------------------------------------------- what it cannot do
