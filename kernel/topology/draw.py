@@ -62,6 +62,7 @@ def route_label(route: RoutePlan) -> str:
 
 def mermaid(plan: Plan, apis: Collection[str] = ()) -> str:
     """Return a Mermaid flow chart."""
+    # Names of engines may have any characters, and identifiers of Mermaid may not: they are numbered.
     numbers = {engine.name: f"e{number}" for number, engine in enumerate(plan.engines)}
     lines = ["flowchart LR"]
     for number, box in enumerate(boxes(plan, apis)):

@@ -175,6 +175,7 @@ def _compare(
     for item in old:
         meaning = _meaning(item)
         index = next((i for i, (_, other) in enumerate(unmatched) if other == meaning), None)
+        # If it is uprooted its twin stays in ``unmatched``, and so is removed and added again.
         if index is None or uprooted(item):
             removed.append(item)
         else:

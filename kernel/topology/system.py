@@ -324,13 +324,15 @@ class Kernel:
         # Three sorts of names: an API of the plan, an engine (refused), and a name that only a route has.
         planned = self.plan.engine(name)
         if planned is None and name in self._parts.homes:
-            raise UnknownName(f"{name!r} is an engine: applications open APIs")
+            raise UnknownName(f"{name!r} is an engine, and applications can only open APIs")
         if planned is not None and planned.kind not in self.registry.apis:
-            raise UnknownName(f"{name!r} is an engine of kind {planned.kind!r}: applications open APIs")
+            raise UnknownName(
+                f"{name!r} is an engine of kind {planned.kind!r}, and applications can only open APIs"
+            )
         wanted = api if isinstance(api, type) else None
         kind_name = api if isinstance(api, str) else planned.kind if planned else "native"
         kind: ApiKind = self.registry.kind("apis", kind_name)
-        # Some kinds need no route, as a client of a broker: any name will do for them.
+        # Kinds whose messages take no routes, such as a client of a broker, may be opened by any name.
         if planned is None and kind.routed:
             self._refuse_unknown(name)
         merged = {**(planned.options if planned else {}), **options}

@@ -67,7 +67,7 @@ def test_an_engine_made_by_code_is_hosted_as_others_are(kernel_factory: KernelFa
         kernel.host("upper", lambda setup: Upper(setup, []))
     with pytest.raises(KernelError, match="already"):
         kernel.add_engine(EnginePlan(name="upper", kind="native"))
-    with pytest.raises(UnknownName, match="applications open APIs"):
+    with pytest.raises(UnknownName, match="applications can only open APIs"):
         kernel.open("upper")
     with pytest.raises(UnknownName, match="thread"):
         kernel.host("other", lambda setup: Upper(setup, []), thread="nowhere")

@@ -185,7 +185,7 @@ def test_names_that_do_not_exist_are_named(kernel_factory: KernelFactory) -> Non
         kernel.remove_engine("nett")
     with pytest.raises(UnknownName, match="a -> b"):
         kernel.remove_route(route("a", "b"))
-    with pytest.raises(UnknownName, match="applications open"):
+    with pytest.raises(UnknownName, match="applications can only open"):
         kernel.open("net")
 
 
