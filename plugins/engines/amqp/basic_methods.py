@@ -1,4 +1,4 @@
-"""What the methods of class basic do, but for publish, ack, nack and reject: those come as events of batches."""
+"""The methods of class basic, except publish, ack, nack and reject, which come as events of batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from plugins.protocols.amqp091.methods import basic
 
 def qos(channel: Channel, method: basic.Qos, now: float) -> None:
     """Set how many a consumer, or with ``global`` the channel, may hold unacknowledged."""
+    # As RabbitMQ.  The field would limit the bytes that are unacknowledged.
     if method.prefetch_size:
         raise NotImplementedHere(f"prefetch_size!=0 ({method.prefetch_size})")
+    # RabbitMQ's meaning, not the specification's: with ``global`` the limit is shared by the channel, and
+    # without it is for each consumer that begins later.
     if method.global_:
         channel.receiver.prefetch = method.prefetch_count
         channel.receiver.wake()
@@ -55,6 +58,7 @@ def get(channel: Channel, method: basic.Get, now: float) -> None:
     channel.login.require("read", "queue", name, channel.vhost.name)
     queue = channel.vhost.find_queue(name, channel.session)
     connection = channel.session.connection
+    # Again for each message that AMQP cannot carry, until one can be sent or the queue is empty.
     while (taken := channel.receiver.take_one(queue, now, auto_ack=method.no_ack)) is not None:
         tag, span = taken
         channel.send_deliveries()  # they have lower tags, so they are sent first
@@ -81,6 +85,7 @@ def recover_async(channel: Channel, method: basic.RecoverAsync, now: float) -> N
 
 
 def _recover(channel: Channel, *, requeue: bool) -> None:
+    # It would deliver to the same consumer again.  RabbitMQ refuses it too.
     if not requeue:
         raise NotImplementedHere("requeue=false")
     channel.send_deliveries()  # deliveries that are requeued must be sent before the answer

@@ -44,6 +44,7 @@ class Channel(Publisher):
     def __init__(self, session: Session, number: int) -> None:
         assert session.vhost is not None, "channels come after connection.open"
         assert session.login is not None, "channels come after the login"
+        # Each channel is a publisher of its own, since confirmations are numbered by channel.
         super().__init__(session.vhost, session.login, session.feed)
         self.session = session
         self.number = number
@@ -78,10 +79,12 @@ class Channel(Publisher):
 
     def on_published(self, event: Published, now: float) -> None:
         """Messages came."""
+        # RabbitMQ has dropped the flag in 3.0, and refuses it with 540.
         if event.immediate:
             raise NotImplementedHere("immediate=true")
         batch = event.batch
         envelope = batch.envelope
+        # By identity: the same object means that nothing was changed, and no batch has to be made.
         admitted = self.admit(envelope)
         if admitted is not envelope:
             batch = batch.under(admitted)
@@ -100,6 +103,7 @@ class Channel(Publisher):
         properties = envelope.properties
         if not properties:
             return envelope
+        # A consumer may rely on it: RabbitMQ's "validated user id".
         user_id = properties.get("user_id")
         if user_id is not None and user_id != self.login.name:
             raise PreconditionFailed(
@@ -107,9 +111,11 @@ class Channel(Publisher):
             )
         if (mode := properties.get("delivery_mode", 1)) not in (1, 2):
             raise PreconditionFailed(f"invalid message: {{delivery_mode_unknown,{mode}}}")
+        # The property is text, of which the envelope has the number.  It has none if the text is no number.
         if envelope.expiration is None and "expiration" in properties:
             raise PreconditionFailed(_invalid_expiration(properties["expiration"]))
         if envelope.expiration is not None and envelope.expiration > LONGEST_TIME:
+            # With Erlang's terms, as RabbitMQ's message has them.
             text = f"invalid expiration '{envelope.expiration}': {{value_too_big,{envelope.expiration}}}"
             raise PreconditionFailed(text)
         if envelope.reply_to == REPLY_TO:
@@ -153,6 +159,7 @@ class Channel(Publisher):
         if self.reply_queue is not None:
             raise PreconditionFailed("reply consumer already set")
         queue = self.vhost.make_queue(invent_name(REPLY_TO + ".", self.vhost.broker.random), now)
+        # Before the consumer starts: requests that come now carry the address of this queue.
         self._reply_to(queue)
         self.start_consumer(tag, queue, arguments, auto_ack=True, exclusive=True, now=now)
 
@@ -191,6 +198,7 @@ class Channel(Publisher):
         consumer = self.receiver.consumers.get(tag)
         if consumer is None:
             return
+        # They come before basic.cancel-ok: what was delivered stays delivered, and is unacknowledged.
         self.send_deliveries()
         self.vhost.unsubscribe(consumer, now)
         if consumer.queue is self.reply_queue:
@@ -202,11 +210,14 @@ class Channel(Publisher):
         batches: list[tuple[str, int, bool, Batch]] = []
         deliveries = self.receiver.take_deliveries()
         for consumer, first_tag, span in deliveries:
+            # A span is mostly a whole batch, which then need not be copied.
             batch = span.batch
             if span.stop - span.start != len(batch.bodies):
                 batch = span.as_batch()
             count += len(batch.bodies)
             batches.append((consumer.tag, first_tag, span.redelivered, batch))
+        # All at once: with 50 keys and sizes mixed, the encoder takes 0.6 us a message, and 1.15 us batch by
+        # batch.
         not_carried = self.session.connection.send_many_deliveries(self.number, batches)
         self.session.client.messages_out += count
         if not_carried:
@@ -214,6 +225,8 @@ class Channel(Publisher):
             for first_tag, why in not_carried:
                 consumer, span = by_tag[first_tag]
                 self.session.client.messages_out -= len(span)
+                # Given up at the end of the turn: this may be called in the middle of an operation on the
+                # queue, while it is deleted for example.
                 self.undeliverable.append((consumer, first_tag, span, why))
 
     def give_up_undeliverable(self, now: float) -> None:
@@ -237,8 +250,11 @@ class Channel(Publisher):
 
     def end(self, now: float) -> None:
         """The channel is closed: end the consumers, and requeue what is unacknowledged."""
+        # Before ``recover``: what it returns would be delivered to these consumers again.
         for consumer in list(self.receiver.consumers.values()):
             self.vhost.unsubscribe(consumer, now)
+        # Not sent any more.  Those to be acknowledged are in ``unacked`` as well, and go back to their queues
+        # below.
         self.receiver.take_deliveries()
         if self.transaction is not None:
             self.transaction.roll_back()

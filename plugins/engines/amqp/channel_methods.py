@@ -27,6 +27,7 @@ def confirm_select(here: Channel, method: confirm.Select, now: float) -> None:
     """Begin to confirm publishes."""
     if here.transaction is not None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
+    # A second confirm.select is allowed, and must not begin the numbers anew.
     if here.confirms is None:
         here.confirms = Confirms()
     if not method.nowait:

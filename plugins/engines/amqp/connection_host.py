@@ -1,9 +1,9 @@
 """Connection host: connects one client's socket, its protocol conversation and its session.
 
-All that a turn brings for the client is written at its end in one go.  The socket, the turns and the reasons to pause are
-``StreamClient``'s, as in every front end.  What is AMQP's is here: the conversation reads the bytes and collects the
-output, the session does what the client asks for, and the conversation's deadlines are heartbeats, the time to log in and
-the time to answer connection.close.
+All that a turn brings for the client is written at its end in one go.  The socket, the turns and the reasons
+to pause are ``StreamClient``'s, as in every front end.  What is AMQP's is here: the conversation reads the
+bytes and collects the output, the session does what the client asks for, and the conversation's deadlines are
+heartbeats, the time to log in and the time to answer connection.close.
 """
 
 from __future__ import annotations
@@ -99,12 +99,13 @@ class ConnectionHost(StreamClient):
             # An error in this server ends this connection, and no other one.
             conversation.close(541, f"INTERNAL_ERROR - {error}")
             self.session.end(now)
-        # A connection that is closed in good order waits for a client that is slow to read: the few seconds of
-        # ``ClosingWire`` are for the output of the last turn only.
+        # A connection that is closed in good order waits for a client that is slow to read: the few seconds
+        # of ``ClosingWire`` are for the output of the last turn only.
         if conversation.closed() and not self.writing:
             self.closing = self.closing or "closed"
-        # A deadline that only moves away need not be told.  It does so with every read once the connection is open.
-        # Before that, and after it, each state has a deadline of its own, which may be earlier than the last one.
+        # A deadline that only moves away need not be told.  It does so with every read once the connection is
+        # open.  Before that, and after it, each state has a deadline of its own, which may be earlier than
+        # the last one.
         is_open = conversation.state is ConnectionState.OPEN
         if not (is_open and self._armed_when_open):
             self._armed_when_open = is_open
@@ -118,7 +119,8 @@ class ConnectionHost(StreamClient):
         """Send a heartbeat, or close the connection of a silent client."""
         self.session.handle(self._conversation.handle_timeout(now), now)
         if self._conversation.closed():
-            # Silent for too long.  ``flush`` would wait until the socket has taken all, which it may never do.
+            # Silent for too long.  ``flush`` would wait until the socket has taken all, which it may never
+            # do.
             self.closing = self.closing or "closed"
 
     def on_deadline(self, now: float) -> None:

@@ -28,6 +28,8 @@ def _require_declaration(channel: Channel, method: exchange.Declare) -> None:
     """Rights to a new exchange, and to its alternate: what it is given goes there."""
     login, vhost = channel.login, channel.vhost
     login.require("configure", "exchange", method.exchange, vhost.name)
+    # For a new one only, as in RabbitMQ: who declares an exchange again need not have the rights of its
+    # creator.
     alternate = method.arguments.get("alternate-exchange")
     if isinstance(alternate, str) and method.exchange not in vhost.exchanges:
         login.require("read", "exchange", method.exchange, vhost.name)
@@ -54,6 +56,7 @@ def bind(channel: Channel, method: exchange.Bind, now: float) -> None:
 def unbind(channel: Channel, method: exchange.Unbind, now: float) -> None:
     """Remove a binding between exchanges."""
     _require_both(channel, method.source, method.destination)
+    # A binding that is not there is removed without an error, as in RabbitMQ; so is one of what is not there.
     destination = channel.vhost.exchanges.get(method.destination)
     if destination is not None:
         channel.vhost.unbind(method.source, destination, method.routing_key, method.arguments)

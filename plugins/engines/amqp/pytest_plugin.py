@@ -1,7 +1,7 @@
-"""Fixtures of the AMQP server for everybody's tests, there once the distribution is installed (entry point ``pytest11``).
+"""Fixtures of the AMQP server for tests of other projects (entry point ``pytest11``).
 
-``amqp_broker`` is an AMQP 0-9-1 broker in the test's own process, on a free port, new for each test.  What it is
-made of is loaded when a test asks for it, because pytest loads this module in every project.
+``amqp_broker`` is an AMQP 0-9-1 broker in the test's own process, on a free port, new for each test.  What it
+is made of is loaded when a test asks for it, because pytest loads this module in every project.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
         )
     channel.last_queue = found.name
     if not method.nowait:
+        # Consumers take first what they have room for, and messages that are due expire, so that the count is
+        # right.
         found.process(now)
         channel.reply(
             queue.DeclareOk(
@@ -61,9 +63,11 @@ def unbind(channel: Channel, method: queue.Unbind, now: float) -> None:
     """Remove a binding of a queue."""
     name, key = _name_and_key(channel, method.queue, method.routing_key)
     _require_both(channel, method.exchange, name)
+    # No error if it is gone: as for a binding that is not there.
     if name in channel.vhost.queues:
         found = channel.vhost.find_queue(name, channel.session)
         channel.vhost.unbind(method.exchange, found, key, method.arguments)
+    # queue.unbind is the one method here that has no ``nowait``.
     channel.reply(queue.UnbindOk())
 
 
@@ -90,7 +94,7 @@ def delete(channel: Channel, method: queue.Delete, now: float) -> None:
 def _name_and_key(channel: Channel, name: str, key: str) -> tuple[str, str]:
     """Return the queue meant.
 
-    With neither name nor key the queue's name is the key, too (the specification).
+    With neither name nor key the queue's name is the key, too (the specification, routing-key of queue.bind).
     """
     if not name and not key:
         key = channel.queue_name("")

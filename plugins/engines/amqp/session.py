@@ -1,8 +1,24 @@
 """Session: one client's connection, from the protocol's events to the broker's calls and back.
 
-It owns no socket: the connection host gives it the events of what was read, and writes what it leaves in the conversation.  Events that were decoded
-together with a fault come after it in the list; they are for a channel or connection that is closed,
-and are dropped here.
+It owns no socket: the connection host gives it the events of what was read, and writes what it leaves in the
+conversation.  Events that were decoded together with a fault come after it in the list; they are for a
+channel or connection that is closed, and are dropped here.
+
+States
+    A session has no state variable.  ``login`` is None before start-ok, ``vhost`` is None before
+    connection.open, and ``ended`` is set once, for whatever reason.  The conversation checks the order of the
+    methods (``states.py``), so that a handler may rely on it: no channel is opened before ``vhost`` is there.
+
+Refusals
+    A ``BrokerError`` says on which level AMQP refuses it.  *channel*: the channel is closed, its consumers
+    end, what is unacknowledged goes back to its queues, and the connection goes on.  *connection*: everything
+    ends.  What the client has sent before the fault was done, and stays so.
+
+Order of output
+    The conversation collects output in the order of the calls.  Answers are sent at once, deliveries and
+    confirmations at the end of the turn.  Where that would change their order, deliveries are sent earlier:
+    before basic.cancel-ok, basic.get-ok and basic.recover-ok a client must have seen what was delivered
+    before.
 """
 
 from __future__ import annotations
@@ -107,6 +123,8 @@ class Session:
 
     def handle(self, events: list[Event], now: float) -> None:
         """Do what the client asked for."""
+        # A table and not a match statement: one lookup for each event, of which a busy publisher has
+        # thousands.
         handlers = _HANDLERS
         for event in events:
             handlers[type(event)](self, event, now)
@@ -128,6 +146,7 @@ class Session:
         if self.login is not None:
             self.connection.accept_login()
         else:
+            # RabbitMQ's words.  The reason is not told: it would say which users there are.
             self.connection.refuse_login(
                 f"Login was refused using authentication mechanism {event.mechanism}. "
                 "For details see the broker logfile."
@@ -139,7 +158,7 @@ class Session:
             vhost = self.broker.vhost(event.virtual_host)
             self.login.enter(vhost.name)
         except BrokerError as refusal:
-            self.connection.close(refusal.code, refusal.text, 10, 40)
+            self.connection.close(refusal.code, refusal.text, 10, 40)  # connection.open
             return
         self.vhost = vhost
         self.connection.accept_open()
@@ -155,10 +174,14 @@ class Session:
         for channel in self.channels.values():
             channel.end(now)
         self.channels.clear()
+        # Deliveries of this turn are not sent any more.  ``channel.end`` has returned those to be
+        # acknowledged.
         self._delivering.clear()
         self._confirm_scheduler = ConfirmScheduler()
+        # Only after connection.open: ``enter`` has counted the connection then.
         if self.vhost is not None and self.login is not None:
             self.login.leave()
+            # Exclusive queues go with their connection.
             self.vhost.release(self, now)
 
     # Channels
@@ -181,6 +204,7 @@ class Session:
             self._on_connection_method(event, now)
             return
         channel = self.channels.get(event.channel)
+        # Closed by a fault earlier in this list of events.
         if channel is None:
             return
         store = self.broker.store
@@ -190,12 +214,17 @@ class Session:
             if handler is None:
                 raise CommandInvalid(f"{method.name} is not for clients to send")
             handler(channel, method, now)
+            # The answer to a durable declaration, or to a commit, is a promise: it is written when the disk
+            # has what it says.  A declaration of what is there already changes nothing, and waits for
+            # nothing.
             if store.definition_version != version or type(method) is tx.Commit:
                 self.client.write_after(store.demand())
         except BrokerError as refusal:
             self._refuse(channel, refusal, method.class_id, method.method_id, now)
 
     def _on_connection_method(self, event: MethodReceived, now: float) -> None:
+        # connection.update-secret is an extension of RabbitMQ: the client's secret, a token for example, was
+        # renewed.
         method = event.method
         if not isinstance(method, connection_methods.UpdateSecret) or self.login is None:
             return
@@ -211,6 +240,7 @@ class Session:
         channel = self.channels.get(event.channel)
         if channel is None:
             return
+        # Also if the broker refuses it below: the engine only asks whether this client may have to wait.
         client = self.client
         client.published = True
         client.messages_in += len(event.batch.bodies)
@@ -219,6 +249,8 @@ class Session:
         except BrokerError as refusal:
             self._refuse(channel, refusal, 60, 40, now)
             return
+        # What can be confirmed is looked at once, at the end of the turn: one basic.ack for all of its
+        # publishes.
         if channel.confirms is not None:
             self._confirm_scheduler.add(channel)
 
@@ -242,6 +274,7 @@ class Session:
         self, channel: Channel, refusal: BrokerError, class_id: int, method_id: int, now: float
     ) -> None:
         if refusal.level == "channel":
+            # Confirmations of earlier publishes go before channel.close; none can be sent after it.
             self._finish_channel(channel)
             self._forget_channel(channel.number, now)
             self.connection.close_channel(channel.number, refusal.code, refusal.text, class_id, method_id)
@@ -253,6 +286,7 @@ class Session:
 
     def has_deliveries(self, channel: Channel) -> None:
         """Messages were delivered to a channel."""
+        # The client stays busy until the end of the turn, so that the first channel is enough.
         if not self._delivering:
             self.client.is_busy()
         self._delivering.append(channel)
@@ -272,12 +306,14 @@ class Session:
         """The broker has ended a consumer: send basic.cancel, if the client has the capability."""
         if self.ended or not self.understands("consumer_cancel_notify"):
             return
+        # After basic.cancel the client may not expect deliveries for this tag any more.
         channel.send_deliveries()
         self.connection.send_method(channel.number, basic.Cancel(consumer_tag=tag, nowait=True))
         self.client.is_busy()
 
     def finish(self, now: float) -> None:
         """Encode what this turn brought for the client."""
+        # Taken out first: what is delivered from here on is for the next turn.
         delivering, self._delivering = self._delivering, []
         for channel in delivering:
             channel.send_deliveries()
@@ -287,6 +323,7 @@ class Session:
             store = self.broker.store
             for channel in self._confirm_scheduler.take_ready(self.feed.confirmed, store.safe):
                 self._finish_channel(channel)
+            # Routes call ``BrokerEngine.on_confirmed`` by themselves; the store has to be asked each time.
             if self._confirm_scheduler.needs_store:
                 store.when_safe(self.client.is_busy)
 

@@ -1,4 +1,8 @@
-"""``kernel definitions export`` and ``import``: what a running broker has, in RabbitMQ's JSON form."""
+"""``kernel definitions export`` and ``import``: the definitions of a running broker, in RabbitMQ's JSON form.
+
+The import is done by the broker (``host/importing.py``).  The export is put together here, from the tables that
+``kernel queues`` and its sisters show.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +49,13 @@ def command() -> None:
 def export(control: str | None, engine: str | None, users: bool) -> None:
     """Print the definitions; `rabbitmqctl import_definitions` takes them.
 
-    What goes with a connection is not among them.
+    What ends with a connection is left out.
     """
     import json
 
     path = control or find_running()
+    # Three questions to a running system, and in this order: a binding that is asked for last may lead to
+    # what has come since, and ``as_definitions`` leaves it out.
     shown = {what: _rows(path, what, engine) for what in ("exchanges", "queues", "bindings")}
     definitions = as_definitions(**shown)
     if users:
@@ -65,17 +71,18 @@ def export(control: str | None, engine: str | None, users: bool) -> None:
 @_control
 @_engine
 def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
-    """Make what FILE defines: `rabbitmqctl export_definitions` writes such files; "-" reads standard input.
+    """Create what FILE defines: `rabbitmqctl export_definitions` writes such files; "-" reads standard input.
 
-    What is there already stays as it is.  What cannot be made is named with its place in the file, and the
-    exit status is 1; the rest is made all the same.
+    What exists already stays as it is.  What cannot be created is named with its place in the file, and the
+    exit status is 1; the rest is created all the same.
     """
     import json
 
     path = control or find_running()
     try:
         definitions = json.load(file)
-        json.dumps(definitions, ensure_ascii=False).encode()  # half a pair of surrogates is JSON, and no text
+        # JSON may escape half a pair of surrogates, which is no text: it could not be sent on.
+        json.dumps(definitions, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise KernelError(f"{file.name} is no JSON: {error}") from None
     name = engine or _only_broker(path)
@@ -87,7 +94,8 @@ def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
 
 
 def _only_broker(path: str) -> str:
-    name: str = _rows(path, "exchanges", None)[0]["engine"]  # every broker has exchanges
+    # Every broker has exchanges, those that begin with ``amq.`` at least.
+    name: str = _rows(path, "exchanges", None)[0]["engine"]
     return name
 
 
@@ -113,6 +121,7 @@ def as_definitions(exchanges: list[Row], queues: list[Row], bindings: list[Row])
         "exchanges": [
             {key: row[key] for key in _EXCHANGE}
             for row in exchanges
+            # The default exchange and those of the specification: every broker has them by itself.
             if row["name"] and not row["name"].startswith("amq.")
         ],
         "queues": [{key: row[key] for key in _QUEUE} for row in queues if not row["exclusive"]],
@@ -135,7 +144,9 @@ def _ends(binding: Row) -> set[tuple[str, str, str]]:
 def _rows(path: str, what: str, engine: str | None) -> list[Row]:
     answer = ask(path, what)
     if answer["failed"]:
-        raise KernelError("; ".join(answer["failed"]))  # half of the definitions would be worse than none
+        # An engine did not answer.  Half of the definitions in a file that looks whole would be worse than
+        # none.
+        raise KernelError("; ".join(answer["failed"]))
     rows: list[Row] = [row for row in answer["rows"] if engine in (None, row["engine"])]
     engines = sorted({row["engine"] for row in answer["rows"]})
     if engine is not None and engine not in engines and what == "exchanges":

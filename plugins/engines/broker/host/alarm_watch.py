@@ -1,4 +1,8 @@
-"""Alarm watch: checks the alarms at the end of turns, and on a timer while one is raised; reports changes."""
+"""Alarm watch: checks the alarms at the end of turns, and on a timer while one is raised; reports changes.
+
+Without an alarm, turns are enough: nothing is published outside of them.  With one, publishers are not read,
+so there may be no turn in which the alarm could be found lifted.  That is what the timer is for.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,9 @@ def make_alarms(options: BrokerOptions, held: Callable[[], int]) -> Alarms:
         alarms.append(QueuedAlarm(limit, held))
     if (options.disk_watched or options.data_dir) and options.disk_free_limit:
         folder = Path(options.disk_watched or options.data_dir)
-        free_bytes(folder)  # a missing folder is an error at the start
+        # Read once, so that a missing folder is an error at the start, and not an alarm that can never be
+        # read.
+        free_bytes(folder)
         alarms.append(DiskAlarm(options.disk_free_limit, lambda: free_bytes(folder)))
     return Alarms(alarms)
 
@@ -52,6 +58,7 @@ class AlarmWatch:
     def check(self, now: float) -> None:
         """Check the alarms, report changes, and set the timer."""
         alarms = self.alarms
+        # A figure that cannot be read keeps its alarm as it is, and is reported once, not at each check.
         unread = set(alarms.unread)
         changed = alarms.check(now)
         for name in alarms.unread.keys() - unread:

@@ -2,6 +2,10 @@
 
 A channel is examined when it has published, and when the first mark that it waits for is reached.  So a turn
 with ten thousand waiting channels costs as much as with one.
+
+A channel that has to wait is in exactly one heap, ordered by mark, and in ``_asleep``.  It waits for the
+routes first and for the store afterwards: when the first mark is reached it is examined, and goes to sleep
+for the next one.  An entry of a heap without its channel in ``_asleep`` is old, and is skipped.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ class ConfirmScheduler(Generic[_Channel]):
         self._for_store: list[tuple[int, int, _Channel]] = []
         self._asleep: set[_Channel] = set()
         self._pushed = 0
+        """Breaks ties in the heaps: channels cannot be compared."""
 
     def __bool__(self) -> bool:
         return bool(self._published or self._for_routes or self._for_store)
@@ -56,6 +61,7 @@ class ConfirmScheduler(Generic[_Channel]):
         for heap, reached in ((self._for_routes, confirmed), (self._for_store, safe)):
             while heap and heap[0][0] <= reached:
                 channel = heappop(heap)[2]
+                # Not asleep: it was forgotten since.
                 if channel in self._asleep:
                     self._asleep.remove(channel)
                     ready[channel] = None
@@ -63,6 +69,7 @@ class ConfirmScheduler(Generic[_Channel]):
 
     def wait(self, channel: _Channel, confirmed: int) -> None:
         """Examine the channel again when the mark is reached that its next confirmation waits for."""
+        # One that sleeps already waits for the first of its messages, so a later one changes nothing.
         if channel.confirms is None or channel in self._asleep:
             return
         routes, store = channel.confirms.waits_for(confirmed)

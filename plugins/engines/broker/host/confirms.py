@@ -3,6 +3,20 @@
 A transient message can be confirmed at once, a persistent one when the store is safe up to it.  A message
 that also left over a confirming route waits until the route has confirmed it.  Confirmations are in the order
 of the messages, so that one basic.ack with ``multiple`` is enough for many.
+
+Three sequences, each in the order of the messages, say what is known of those after ``told``:
+
+``_waiting``
+    Batches that left over routes, with the route position (``mark``) of the last message.  Routes confirm
+    message by message, so the first entry may be confirmed in part.
+``_unsafe``
+    Where the mark of the store changes: from this message on, the store has to reach that mark.
+``_refused``
+    Ranges that a full queue refused (``x-overflow = reject-publish``).  They get a nack, at their turn.
+
+A message is ready when neither routes nor store are behind it.  ``outcomes`` goes up to the first that is
+not, and never past it, although later ones may be ready: a nack or ack out of order could not use
+``multiple``.
 """
 
 from __future__ import annotations
@@ -59,7 +73,9 @@ class Confirms:
         outcomes: list[Outcome] = []
         while self._refused and self._refused[0][0] <= ready:
             first, last = self._refused.popleft()
-            if last > ready:  # the routes have confirmed a part of its batch
+            if last > ready:
+                # The routes have confirmed a part of its batch.  The range is cut there, so that nothing
+                # before the cut is acknowledged by mistake.
                 self._refused.appendleft((ready + 1, last))
                 last = ready
             self._tell(first - 1, outcomes, accepted=True)
@@ -76,7 +92,10 @@ class Confirms:
         following = self.told + 1
         if self._waiting:
             mark, last, count = self._waiting[0]
+            # Only if the next message is of this batch: one before it may wait for the store alone, and must
+            # not sleep until the routes have confirmed a later one.
             if last - count < following:
+                # The position of the next message of the batch that the routes have not confirmed.
                 routes = max(confirmed, mark - count) + 1
         if self._unsafe and self._unsafe[0][1] <= following:
             store = self._unsafe[0][0]
@@ -92,6 +111,9 @@ class Confirms:
         if not waiting:
             return self.published
         mark, last, count = waiting[0]
+        # The routes have ``mark - confirmed`` messages to confirm up to the batch's last.  That may be more
+        # than the batch has, because the port numbers the messages of all publishers.  Messages before the
+        # batch are ready.
         return max(ready, last - min(mark - confirmed, count))
 
     def _safe(self, safe: int) -> int:

@@ -1,6 +1,7 @@
-"""The form of RabbitMQ's definitions (``rabbitmqctl export_definitions``): JSON, one list for each sort of thing.
+"""The form of RabbitMQ's definitions (``rabbitmqctl export_definitions``): JSON, a list for each sort of thing.
 
-Keys that are not here (metadata, versions) say nothing that this server would go by.
+Keys that are not here (metadata, versions) are ignored: unlike options, these structs take unknown fields,
+since a newer RabbitMQ may export more.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Definitions(msgspec.Struct, frozen=True):
 
 
 NOT_SUPPORTED = ("policies", "parameters", "global_parameters", "topic_permissions")
-"""What is read, and said not to be there."""
+"""Sorts that are read, and reported as not supported."""
 
 
 def read_definitions(document: object) -> Definitions:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def declare_all(options: BrokerOptions, broker: Broker, now: float) -> None:
-    """Declare what the options list; a mistake in them raises the broker's refusal."""
+    """Declare what the options list.  Raises ``BrokerError`` for a mistake in them."""
     for exchange in options.exchanges:
         declare_exchange(broker, exchange)
     for queue in options.queues:

@@ -1,4 +1,4 @@
-"""Durability: the directory that an engine's broker keeps its things in, if it has one."""
+"""Durability: opens the data directory of a broker, if its options name one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_store(
     clock_ahead: float,
     on_done: Callable[[], None],
 ) -> OpenStore | None:
-    """Open the directory; None: everything is in memory alone.
+    """Open the data directory.  Return None if there is none; then everything is in memory only.
 
     ``on_done`` is called in the engine's thread whenever more is safe.
     """

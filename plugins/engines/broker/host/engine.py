@@ -1,8 +1,29 @@
 """Engine: a broker and its front ends.  It keeps the broker, ends its turns, and has one port to the routes.
 
-A turn is what one readable socket, one timer or one batch from the routes brings.  At its end the
-broker settles, the routes get what was published, and each client that something is for is
-written to once.
+Turns
+    A turn is what one readable socket, one timer or one batch from the routes brings.  Whoever begins it
+    calls operations of the broker and marks clients as busy; nothing is written meanwhile.  ``finish_turn``
+    ends it: queues deliver, the routes get what was published, each busy client is written to once, and the
+    store begins to write.  So a read that brings a thousand messages costs one write for each consumer, and
+    one group on the disk.
+
+    Turns never nest.  What the end of a turn makes necessary is put off with ``finish_soon``: nested, each
+    end would deliver the next window's worth to a client that takes everything, nobody else would have a
+    turn, and the stack would grow until the interpreter gives up.
+
+Who waits for what
+    Publishers wait (``hold_back``) while a route that blocks is full (``feed.going``) or the disk is behind
+    (``_disk_is_behind``), and (``block``) while an alarm is raised.  Consumers never wait for these: they are
+    what makes room.  The batches of the routes wait as publishers do: ``on_output`` leaves them in their
+    pipes.
+
+    The two reasons of ``hold_back`` are lifted by different events, the port's ``on_writable`` and the
+    store's ``_on_stored``.  Either may come last, so both call ``_go_on``, which looks at both reasons.
+
+Threads
+    All of it runs in the thread that hosts the engine.  The store's writer thread calls nothing here: its
+    results are posted to this thread (``_on_stored``).  ``statistics`` may be called from any thread, and
+    therefore copies what it iterates over.
 """
 
 from __future__ import annotations
@@ -72,8 +93,8 @@ class BrokerEngine:
         self.shared: dict[str, Any] = {}
         """What several front ends of this broker share, by a key that begins with the name of their protocol.
 
-        The sessions of a protocol are an example: a client may come back over another listener.  A broker that
-        is started again has a new engine, and so an empty dictionary.
+        The sessions of a protocol are an example: a client may come back over another listener.  A broker
+        that is started again has a new engine, and so an empty dictionary.
         """
         self.running = False
         """From ``start`` to ``stop``: no client may begin outside of it."""
@@ -85,7 +106,7 @@ class BrokerEngine:
         self._flushing = False
         """Whether the store is being told to write, which it may do at once."""
         self._disk_is_behind = False
-        """Whether publishers wait because too much does for the disk."""
+        """Whether publishers wait because too many bytes wait for the disk."""
         self._ended = {"messages_in": 0, "messages_out": 0, "bytes_in": 0, "bytes_out": 0}
 
     def __repr__(self) -> str:
@@ -115,6 +136,8 @@ class BrokerEngine:
         now = host.now()
         seed = SystemRandom().getrandbits(128)
         clock = time.time()
+        # The host's clock begins anew with the process.  Times on disk are those of the wall clock, so the
+        # store gets the difference.
         self.kept = open_store(self.options, self.name, host, self._codecs, clock - now, self._on_stored)
         store = None if self.kept is None else self.kept.store
         self.broker = Broker(
@@ -129,6 +152,8 @@ class BrokerEngine:
         if self.kept is not None:
             self.kept.restore(self.broker, now)
             self._restore_users(self.kept.directory, now)
+        # After the restore, so that a queue of the options that exists already keeps its messages.  One that
+        # differs from what was stored is refused, and the engine does not start.
         declare_all(self.options, self.broker, now)
         if self.options.definitions:
             # Few brokers import definitions, so the code for it is not imported at the start of each.
@@ -147,7 +172,7 @@ class BrokerEngine:
         self.alarm_watch = AlarmWatch(alarms, self.name, host, self._on_alarms_lifted)
 
     def _restore_users(self, directory: Path, now: float) -> None:
-        """Import the users, permissions and virtual hosts that were imported into a broker of this directory."""
+        """Import again the users, permissions and virtual hosts that were imported into this directory's broker."""
         if not os.path.lexists(directory / USERS_FILE):
             return
         from plugins.engines.broker.host.importing import Importer
@@ -158,7 +183,7 @@ class BrokerEngine:
             self.host.report(event)
 
     def stop(self) -> None:
-        """Hang up on everybody."""
+        """Stop listening, close all clients, close the store."""
         if self.running:
             self.running = False
             if self._running_broker is not None:
@@ -167,10 +192,12 @@ class BrokerEngine:
                 front_end.stop()
             self._observers.close(self.feed.vhost)
             self.alarm_watch.stop()
+        # A copy: each client removes itself in ``has_ended``.
         for client in list(self.clients):
             client.hang_up("the broker is shut down")
         if self._timer is not None:
             self._timer.cancel()
+        # After the clients: what they give back is noted in the log as delivered before.
         if self.kept is not None:
             self.kept.close(self.broker)
             self.kept = None
@@ -219,6 +246,7 @@ class BrokerEngine:
 
         now = self.host.now()
         imported = Importer(self.broker, self.users, now).run(read_definitions(argument))
+        # An import is a turn: what it declared has to be written to the disk.
         self.finish_turn(now)
         complaints = list(imported.complaints)
         if self.kept is not None:
@@ -248,9 +276,10 @@ class BrokerEngine:
         self.host.report(EngineEvent(engine=self.name, what="connected", peer=client.peer))
 
     def has_ended(self, client: Client, reason: str) -> None:
-        """A client is over; it says so itself, once."""
+        """A client has ended.  Every client calls this once."""
         on_ended = self.clients.pop(client, None)
         self._busy.pop(client, None)
+        # Counters of past connections have to stay in the sums, which may only grow.
         _add(self._ended, client)
         if on_ended is not None:
             on_ended()
@@ -267,15 +296,19 @@ class BrokerEngine:
         self._busy[client] = None
 
     def finish_turn(self, now: float) -> None:
-        """Settle the broker, feed the routes, write to the clients."""
+        """End the turn: process the queues, send to the routes, write to the clients, have the store write."""
         self.broker.process_queues(now)
         self._observers.notify()
         self.feed.flush()
         if self.alarm_watch.turn(now):
             self.broker.share_memory()
         low = self.alarm_watch.alarms.reason
+        # Taken out first: a client that becomes busy while others are told is for the next turn.  A client
+        # may also end in here, because a write fails; ``finish`` does nothing for one that has ended.
         busy, self._busy = self._busy, {}
         for client in busy:
+            # Only those who publish make a broker full.  A client that only consumes is read on: its
+            # acknowledgements free memory.
             if client.published:
                 self._disk_is_behind = self._disk_is_behind or self.broker.store.full
                 if not self.feed.going or self._disk_is_behind:
@@ -283,7 +316,9 @@ class BrokerEngine:
                 if low:
                     client.block(low)
             client.finish(now)
-        # Last: the writer would fight for the interpreter's lock while clients are told.
+        # Last, since it wakes the writer's thread, which would compete for the interpreter's lock while
+        # clients are written to: 690 instead of 450 us of processor time for a persistent message with its
+        # confirm.
         self._flushing = True
         self.broker.store.flush()
         self._flushing = False
@@ -293,7 +328,7 @@ class BrokerEngine:
             self._timer.arm(self.broker.next_deadline())
 
     def finish_soon(self) -> None:
-        """A client can take more, or has been lost: after the others had their turn."""
+        """End another turn soon, after what is ready now: a client can take more, or was lost."""
         if not self._soon and self.running:
             self._soon = True
             self.host.soon(self._on_soon)
@@ -303,17 +338,21 @@ class BrokerEngine:
         self.finish_turn(self.host.now())
 
     def _on_stored(self) -> None:
-        """More is safe: tell those who wait for it, and read those again who had to wait for the disk."""
+        """The disk has more: confirm it to those who wait, and read again from clients that waited for the disk."""
         if self._disk_is_behind:
             self._go_on()
-        if not self._flushing:  # otherwise the turn is not over yet, and looks itself whether there is more
+        # A small group is written where it is flushed, by this thread and within ``finish_turn``.  That turn
+        # is not over, and looks itself whether clients have become busy.
+        if not self._flushing:
             self.finish_turn(self.host.now())
 
     def _go_on(self) -> None:
-        """The disk has caught up, or the routes have room: read again whom nothing else is in the way of."""
+        """The disk has caught up, or the routes have room: read again, unless the other reason holds."""
         was_behind, self._disk_is_behind = self._disk_is_behind, self.broker.store.full
         if self._disk_is_behind:
             return
+        # The routes were not read while the disk was behind, and their port does not ring a second time for
+        # batches that wait already.
         if was_behind:
             self.host.soon(self.on_output)
         if self.feed.going:
@@ -321,7 +360,7 @@ class BrokerEngine:
                 client.go_on()
 
     def _held(self) -> int:
-        """Octets of memory that messages take: those that wait, and those that are outstanding."""
+        """Return how many octets of memory messages take: ready ones, and unacknowledged ones."""
         return bytes_in_queues(self.broker) + sum([client.unacked_bytes for client in self.clients])
 
     def _on_alarms_lifted(self) -> None:
@@ -342,6 +381,7 @@ class BrokerEngine:
         """The routes have something for the broker."""
         now = self.host.now()
         self._disk_is_behind = self._disk_is_behind or self.broker.store.full
+        # Batches that are not taken stay in their pipes, whose water marks make the senders wait.
         waits = self._disk_is_behind or self.alarm_watch.alarms.raised
         if not waits and self.feed.receive(now):
             self.host.soon(self.on_output)
@@ -353,8 +393,9 @@ class BrokerEngine:
         self._go_on()
 
     def on_confirmed(self, position: int) -> None:
-        """The routes have confirmed: so can we."""
+        """The routes have confirmed everything up to ``position``: confirm it to the publishers."""
         self.feed.confirmed = position
+        # Which client waits for which position is known to the clients alone; most wait for none.
         for client in self.clients:
             if client.confirming:
                 self._busy[client] = None

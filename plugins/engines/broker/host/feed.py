@@ -1,7 +1,14 @@
-"""Feed: the engine's port to the dispatcher, as the channels see it.
+"""Feed: the engine's port to the dispatcher, as publishers see it.
 
-What clients publish is offered to the routes once, if there are any; what comes over routes is
-published into the broker, and not offered again (a bridge in both directions would go round for ever).
+Out: what clients publish is offered to the routes once, if there are any, and sent at the end of the turn.
+In: what comes over routes is published into the broker, and not offered to the routes again.  A bridge in
+both directions would otherwise pass each message back and forth for ever.
+
+Confirmations are by position in both directions.  Out: a publish waits for a mark, the port's position after
+its last message, and ``confirmed`` is how far the routes have come.  In: the port says with each ``take`` at
+which position it stands, and that position is confirmed when the store has what the queues took.  Positions
+are absolute, so one that comes late, for a route that has gone, names what nobody waits for any more, and the
+port ignores it.
 """
 
 from __future__ import annotations
@@ -41,12 +48,16 @@ class Feed:
         self._port: Port | None = None
         self._waiting: list[Batch] = []
         self._waiting_count = 0
+        """Messages in ``_waiting``: the port counts what it has sent, and this is not sent yet."""
         self._unsafe: deque[tuple[int, int]] = deque()
         """What the store has to reach, and the port's position that waits for it."""
         self._refusing = False
+        # One envelope is remembered, because batches of a route come in sequences under the same one.
         self._last: Envelope | None = None
         self._last_as: Envelope | None = None
+        """What ``_last`` is published as; None: it is refused."""
         self._last_at = 0
+        """The number of changes of exchanges after which it was decided."""
 
     def open(self, port: Port) -> None:
         """Use this port."""
@@ -62,6 +73,7 @@ class Feed:
         self._waiting.append(batch)
         self._waiting_count += len(batch.bodies)
         self.messages_out += len(batch.bodies)
+        # The position that the last message of this batch will have.
         return port.sent() + self._waiting_count if port.confirms else 0
 
     def takes(self, envelope: Envelope) -> bool:
@@ -83,6 +95,7 @@ class Feed:
         for batch in taken.batches:
             self._publish(batch, now)
         self.messages_in += taken.count
+        # None: nobody waits for a confirmation of these messages.
         if taken.position is not None:
             self._take_responsibility(taken.position)
         return port.has_input()
@@ -113,11 +126,14 @@ class Feed:
         if self._last_as is None:
             self.messages_refused += len(batch.bodies)
             return
-        if batch.multipart:  # messages in queues have one part
+        # Queues, the store and the front ends know messages of one part only.
+        if batch.multipart:
             batch = batch_of([b"".join(parts) for parts in batch.bodies])
         try:
             accepted = self.vhost.publish(batch.under(self._last_as), now)
-        except BrokerError as refusal:  # what was only for routes before may be for the store now
+        except BrokerError as refusal:
+            # Admitted when it reached no durable queue.  A binding may have been added since, and the store
+            # cannot write the envelope.
             self._last_as = None
             self.messages_refused += len(batch.bodies)
             self._on_refused(refusal.text)
@@ -128,20 +144,21 @@ class Feed:
     def _count_refused(self, envelope: Envelope, refused: int) -> None:
         """Full queues have refused so many messages of a batch.
 
-        A route cannot be told, so that others are, once until one is taken.
+        A route cannot be told, so the operator is: once, until a queue takes a message again.
         """
         self.messages_refused += refused
         if refused and not self._refusing:
             self._on_refused(
-                f"a full queue with x-overflow = reject-publish refuses messages to exchange {envelope.exchange!r} with key"
-                f" {envelope.key!r}, which is nothing that a route can be told: with reject-publish-dlx they are laid aside"
+                f"a full queue with x-overflow = reject-publish refuses messages to exchange"
+                f" {envelope.exchange!r} with key {envelope.key!r}.  They are lost, because a route cannot be told."
+                f"  Use reject-publish-dlx to have them dead-lettered"
             )
         self._refusing = refused > 0
 
     def _admit(self, envelope: Envelope) -> Envelope | None:
         """Return the envelope to publish under, or None if it cannot be routed or stored.
 
-        Whether a consumer's protocol can carry it, is found out for each consumer when a queue hands it out.
+        Whether a consumer's protocol can carry it is found out for each consumer at the delivery.
         """
         exchanges = self.vhost.exchanges
         exchange = envelope.exchange
@@ -153,8 +170,12 @@ class Feed:
         if exchange != envelope.exchange:
             envelope = msgspec.structs.replace(envelope, exchange=exchange)
         try:
-            self.vhost.routes.find(envelope)  # it is remembered there
-        except Exception as error:  # an application may have put anything into it, a key of octets, say
+            # The answer is cached there, so the publish that follows finds it with one lookup.
+            self.vhost.routes.find(envelope)
+        except Exception as error:
+            # Envelopes of the routes are made by applications, which are not checked as clients are: the key
+            # may be octets, or a header of a type that no matcher knows.  One such message must not end the
+            # broker.
             self._on_refused(f"messages with key {envelope.key!r:.80}: {error}")
             return None
         return envelope

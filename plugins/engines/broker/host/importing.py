@@ -1,7 +1,7 @@
 """Importing: makes of definitions what a broker has.
 
-What is there already and the same is left as it is.  What cannot be made is complained of, with its place in
-the JSON text, and the rest is made all the same.
+What exists already with the same properties stays as it is.  What cannot be created is reported with its place
+in the JSON text, and the rest is created all the same.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from plugins.engines.broker.host.users import Account, Permissions, Users
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """What came of it."""
+    """The result of an import."""
 
     counts: dict[str, int]
-    """How many of each sort there are now as the definitions say."""
+    """How many of each sort are now as the definitions say."""
     complaints: list[str]
-    """What could not be made, each with its place: ``$.queues[3]: ...``."""
+    """What could not be created, each with its place: ``$.queues[3]: ...``."""
     ignored: list[str]
-    """What this server does not have, likewise."""
+    """What this server does not support, likewise."""
     made: Definitions
-    """The users, virtual hosts and permissions of which nothing is complained of."""
+    """The users, virtual hosts and permissions that were imported without a complaint."""
 
 
 class Importer:
@@ -58,7 +58,8 @@ class Importer:
         self._made: dict[str, list[Any]] = {}
 
     def run(self, definitions: Definitions) -> Imported:
-        """Make everything, in the order in which things need each other."""
+        """Create everything, in the order in which things need each other."""
+        # Permissions name users and virtual hosts, bindings name exchanges and queues.
         steps: tuple[tuple[str, Sequence[Any], Callable[[Any], None]], ...] = (
             ("users", definitions.users, self._user),
             ("vhosts", definitions.vhosts, self._vhost),
@@ -73,8 +74,9 @@ class Importer:
             for what in NOT_SUPPORTED
             for index in range(len(getattr(definitions, what)))
         ]
+        # Publishers cache what they were allowed to publish until this number changes (``Publisher.admit``).
         for vhost in self._broker.vhosts.values():
-            vhost.routes.forget()  # channels remember what they were allowed to publish until routes change
+            vhost.routes.forget()
         made = Definitions(**{what: self._made[what] for what in ("users", "vhosts", "permissions")})
         return Imported(counts, self._complaints, ignored, made)
 
@@ -101,15 +103,17 @@ class Importer:
         tags = user.tags.split(",") if isinstance(user.tags, str) else user.tags
         account = self._users.accounts.get(user.name)
         if account is None:
-            # As in RabbitMQ, the one whose password everybody knows does not come from elsewhere.
+            # As in RabbitMQ, the user whose password everybody knows may only come from this machine.
             from_anywhere = user.name != "guest" or GUEST.from_anywhere
             account = self._users.accounts[user.name] = Account(password, from_anywhere=from_anywhere)
         elif account.everywhere is not None:
-            # From here on it is as in the definitions: what it may do is said for each virtual host.
+            # A user of the topology file may have one set of permissions for all virtual hosts.  Definitions
+            # have a set for each, so it is spread over those that exist, and virtual hosts that come later
+            # are closed to it.
             account.permissions = dict.fromkeys(self._broker.vhosts, account.everywhere) | account.permissions
             account.everywhere = None
         account.password = password
-        account.max_connections = limit if limit >= 0 else None
+        account.max_connections = limit if limit >= 0 else None  # negative is RabbitMQ's "no limit"
         account.tags = tuple(tag for tag in tags if tag)
 
     def _vhost(self, vhost: VhostDefinition) -> None:
@@ -136,7 +140,8 @@ class Importer:
 
     def _binding(self, binding: BindingDefinition) -> None:
         if not binding.source:
-            return  # the default exchange leads to every queue by itself
+            # RabbitMQ exports the bindings of the default exchange, which are there with each queue.
+            return
         vhost = self._broker.vhost(binding.vhost)
         destination: Destination
         if binding.destination_type == "queue":
@@ -151,7 +156,7 @@ class Importer:
 def import_file(path: str, broker: Broker, users: Users, now: float) -> list[str]:
     """Import the file that the options name; return what was ignored.
 
-    ``KernelError`` has all complaints: a broker with half of its queues is none.
+    ``KernelError`` has all complaints: a broker does not start with half of its queues.
     """
     try:
         with open(path, "rb") as file:

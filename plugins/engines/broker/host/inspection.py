@@ -67,7 +67,9 @@ def _exchanges(broker: Broker) -> Iterator[Row]:
 
 def _bindings(broker: Broker) -> Iterator[Row]:
     for vhost in broker.vhosts.values():
-        for name in vhost.queues:  # rabbitmqctl, too, shows how the default exchange leads to each queue
+        # The default exchange has no bindings here, since its key is the queue's name.  rabbitmqctl shows
+        # them.
+        for name in vhost.queues:
             yield _binding(vhost.name, "", name, "queue", name, {})
         for exchange in vhost.exchanges.values():
             for binding in exchange.bindings.values():

@@ -1,4 +1,4 @@
-"""Listening: where the clients of a stream protocol come in, with TLS and WebSocket, and how many of them may."""
+"""Listening: accepts the clients of a stream protocol, with TLS and WebSocket, and limits their number."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Accepted(NamedTuple):
 
 
 class StreamFrontEnd:
-    """A front end over TCP, TLS, a Unix socket or WebSocket: a listener, and what makes a client of each connection.
+    """A front end over TCP, TLS, a Unix socket or WebSocket: it listens, and makes a client of each connection.
 
     ``begin`` returns a client that reads and writes by itself from then on; it is called in the broker's
     thread.
@@ -48,10 +48,14 @@ class StreamFrontEnd:
     ) -> None:
         """``protocol``: the part of an address before ``+``.
 
-        ``subprotocols``: the protocol's names in WebSocket's handshake, the best first (RFC 6455, section 1.9).
+        ``subprotocols``: the protocol's names in WebSocket's handshake, the best first (RFC 6455, section
+        1.9).
         """
+        # Here and not at the first login, so that the mistake ends the start of the engine.
         if options.anonymous and options.anonymous not in engine.options.users:
-            raise ValueError(f"anonymous = {options.anonymous!r} is none of the users")
+            raise ValueError(
+                f"anonymous = {options.anonymous!r} is none of the users: {', '.join(engine.options.users) or 'none'}"
+            )
         self.clients = 0
         """Connections that are open."""
         self._engine = engine
@@ -71,6 +75,7 @@ class StreamFrontEnd:
 
     def start(self) -> str:
         """Listen; return the address with the port that the system chose."""
+        # The engine has its host, and with it a clock, only from its start on.
         host, rate = self._engine.host, self._options.connections_per_second
         self._rate = Bucket(rate, host.now()) if rate else None
         self._acceptor = Acceptor(
@@ -84,7 +89,7 @@ class StreamFrontEnd:
         return self._acceptor.address
 
     def stop(self) -> None:
-        """Accept nobody any more."""
+        """Stop listening."""
         if self._acceptor is not None:
             self._acceptor.close()
 
@@ -109,6 +114,7 @@ class StreamFrontEnd:
         self.clients -= 1
 
     def _admits(self, under_way: int) -> bool:
+        # Handshakes count, or as many as come in one turn would all be let in.
         if self.clients + under_way >= self._options.max_connections:
             return False
         return self._rate is None or self._rate.take_one(self._engine.host.now())
@@ -117,6 +123,7 @@ class StreamFrontEnd:
         connected = wire.connected
         assert connected is not None
         loopback, certified = is_on_this_machine(connected), None
+        # The wire itself may be a WebSocket over TLS, so the socket decides.
         if isinstance(connected, ssl.SSLSocket):
             certified = certified_name(connected)
         self.begin(Accepted(wire, peer, loopback=loopback, certified=certified))

@@ -14,6 +14,7 @@ def is_on_this_machine(connected: socket.socket) -> bool:
     if connected.family == socket.AF_UNIX:
         return True
     try:
+        # For WebSocket behind a proxy this is the proxy: headers that name the client could be forged.
         return is_loopback(connected.getpeername()[0])
     except OSError:  # hung up already
         return False

@@ -14,10 +14,11 @@ import msgspec
 from plugins.engines.broker.host.options import Hashing
 
 _SALT = 4
+"""Octets of salt in RabbitMQ's form."""
 
 
 class Password(msgspec.Struct, frozen=True):
-    """A password that is known by its digest.  Without one, nobody has it."""
+    """A password that is known by its digest.  Without a digest, no password is right."""
 
     digest: bytes = b""
     salt: bytes = b""
@@ -34,11 +35,13 @@ class Password(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_plain(cls, text: str, salt: bytes) -> Password:
-        """Salt and digest a password; the empty one is nobody's, as in RabbitMQ."""
+        """Salt and digest a password.  The empty password lets nobody in, as in RabbitMQ."""
         return cls(_digest("sha256", salt, text.encode()), salt) if text else cls()
 
     def is_given_by(self, given: str) -> bool:
-        """Whether a client knows it.  Takes as long for one as for the other."""
+        """Whether ``given`` is the password.  A wrong one takes as long as the right one."""
+        # Computed also where there is no password.  Octets of a client that are no UTF-8 are hashed as they
+        # came.
         digest = _digest(self.hashing, self.salt, given.encode("utf-8", "surrogateescape"))
         return bool(self.digest) and hmac.compare_digest(digest, self.digest)
 
@@ -48,4 +51,6 @@ class Password(msgspec.Struct, frozen=True):
 
 
 def _digest(hashing: Hashing, salt: bytes, password: bytes) -> bytes:
+    # One round, as RabbitMQ does it: the form is for moving users between brokers.  ``usedforsecurity=False``
+    # lets a system that forbids MD5 (FIPS) read the hashes that an old RabbitMQ has exported.
     return hashlib.new(hashing, salt + password, usedforsecurity=False).digest()

@@ -1,6 +1,7 @@
 """Publisher: one stream of messages from a client into the broker, checked, routed and counted for confirmation.
 
-An AMQP channel is one; so is a STOMP or MQTT connection, a tube of beanstalkd, an application in this process.
+An AMQP channel is one; so is a STOMP or MQTT connection, a tube of beanstalkd, an application in this
+process.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Publisher:
 
         Asked for each batch; ``check`` is for each envelope.
         """
+        # Only exchanges and permissions decide, and a change of permissions counts as one of exchanges (an
+        # import forgets all routes).  Bindings may change as often as they like.
         changes = self.vhost.routes.exchange_changes
         if self._admitted_at != changes:
             self._admitted.clear()
@@ -74,12 +77,18 @@ class Publisher:
         feed = self.feed
         accepted = self.vhost.publish(batch, now, route)
         if accepted is None:
+            # No queue wants it.  A publisher with confirms gets an ack all the same, after basic.return if it
+            # was mandatory: that is what RabbitMQ's documentation of confirms says.
             accepted = len(batch.bodies)
             # A message that a route of the topology lets pass has somewhere to go (decision 9).
             if mandatory and not feed.takes(batch.envelope):
                 self.on_unroutable(batch)
+        # After the queues: an envelope that the store cannot write raises there, before a route has the
+        # message.
         mark = feed.offer(batch) if feed.wanted else 0
         if self.confirms is not None:
+            # The store's mark covers everything that was given to it so far.  A persistent message that no
+            # durable queue took waits for what others have given to the store.
             unsafe = self.vhost.store.mark if batch.envelope.persistent else 0
             self.confirms.add(len(batch.bodies), accepted, mark, unsafe)
 

@@ -13,6 +13,7 @@ class Bucket:
 
     def __init__(self, rate: float, now: float) -> None:
         self._rate = rate
+        # At least one, or a bucket for less than one event a second would never have enough for one.
         self._level = max(rate, 1.0)
         self._since = now
 

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 
+# Version 2 of control groups and version 1.  A container sees its own group at the root.
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -27,10 +28,11 @@ def octets(limit: int | str, whole: int) -> int:
 
 
 def machine_memory() -> int:
-    """Return the octets of memory that this process may use: the machine's, or what its control group allows."""
+    """Return how many octets of memory this process may use: the machine's, or its control group's."""
     memory = os.sysconf("SC_PHYS_PAGES") * _PAGE
     for path in _CGROUP_LIMITS:
-        with contextlib.suppress(OSError, ValueError), open(path) as file:  # "max": no limit
+        # No limit is the word "max" in version 2, and in version 1 a number above all memory.
+        with contextlib.suppress(OSError, ValueError), open(path) as file:
             memory = min(memory, int(file.read()))
     return memory
 
@@ -42,14 +44,17 @@ def resident_memory() -> int:
     """
     try:
         with open("/proc/self/statm") as file:
+            # The second field is the resident pages (proc(5)).
             return int(file.read().split()[1]) * _PAGE
     except FileNotFoundError:  # macOS, which counts in octets
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def give_memory_back() -> None:
-    """Have the C library return to the system what was freed: it keeps it where something in between is still used."""
-    import ctypes  # costs milliseconds, and is used by a broker that is full
+    """Have the C library return to the system what was freed."""
+    # glibc returns only the top of its heap by itself.  Freed bodies below one that is still used stay
+    # resident, and the memory alarm would stay raised although the queues are empty.
+    import ctypes  # takes milliseconds to import, and only a broker that is full uses it
 
-    with contextlib.suppress(OSError, AttributeError):  # not every C library has this
+    with contextlib.suppress(OSError, AttributeError):  # musl has no malloc_trim
         ctypes.CDLL(None).malloc_trim(0)

@@ -26,11 +26,13 @@ class RunningBroker:
 
     def set(self, engine: BrokerEngine) -> None:
         """The engine has started."""
+        # Before the event: another thread may go on as soon as it is set.
         self._engine = engine
         self._running.set()
 
     def clear(self, engine: BrokerEngine) -> None:
         """The engine stops.  If its successor has been set already, nothing changes."""
+        # An engine that is replaced may have moved to another thread, and then the new one can start first.
         if self._engine is engine:
             self._running.clear()
             self._engine = None
@@ -38,6 +40,7 @@ class RunningBroker:
     def wait(self, timeout: float) -> BrokerEngine | None:
         """Return the engine, waiting up to ``timeout`` seconds until it runs; None: it does not run."""
         self._running.wait(timeout)
+        # May be None although the event was set: the engine has stopped in between.
         return self._engine
 
 

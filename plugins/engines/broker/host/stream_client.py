@@ -1,24 +1,26 @@
-"""Stream client: what a client over a stream socket does whatever its protocol, for front ends to derive from.
+"""Stream client: what every client over a stream socket does, whatever its protocol.  Front ends derive from it.
 
-The client is passive and has no thread or task.  Its connection reads and calls ``received``; that calls operations of
-the broker.  At the end of the turn the broker calls ``finish``: ``flush`` encodes what the broker has for the
-client, and everything is written in one go.
+The client is passive and has no thread or task.  Its connection reads and calls ``received``; that calls
+operations of the broker.  At the end of the turn the broker calls ``finish``: ``flush`` encodes what the
+broker has for the client, and everything is written in one go.
 
 Who limits what
-    Three things grow if a client does not read, and each has a limit of its own.  Deliveries are limited by the window:
-    queues stop when it is used up, and it is refilled by what the socket has taken.  Answers are not: a client that
-    asks gets an answer.  So beyond ``UNWRITTEN_BYTES`` the connection stops reading, and no more questions come
-    (``Pause.ANSWERS_UNREAD``).  Input is not queued at all: ``received`` has to take what was read.
+    Three things grow if a client does not read, and each has a limit of its own.  Deliveries are limited by
+    the window: queues stop when it is used up, and it is refilled by what the socket has taken.  Answers are
+    not: a client that asks gets an answer.  So beyond ``UNWRITTEN_BYTES`` the connection stops reading, and
+    no more questions come (``Pause.ANSWERS_UNREAD``).  Input is not queued at all: ``received`` has to take
+    what was read.
 
 Who may pause it
-    The broker pauses publishers only, and only after a turn in which they published: ``hold_back`` while routes or the
-    disk are behind, ``block`` while an alarm is raised.  The rate limit pauses it from here.  Each reason is a bit of
-    its own in ``Connection.paused``, so that they may come and go in any order.
+    The broker pauses publishers only, and only after a turn in which they published: ``hold_back`` while
+    routes or the disk are behind, ``block`` while an alarm is raised.  The rate limit pauses it from here.
+    Each reason is a bit of its own in ``Connection.paused``, so that they may come and go in any order.
 
 Durable answers
-    An answer that says that something durable was declared must not be seen before the disk has it.  The client then
-    calls ``write_after(store.demand())``.  From then on nothing is written until the store has reached that mark, not
-    even answers that have nothing to do with it, because answers have to stay in order.
+    An answer that says that something durable was declared must not be seen before the disk has it.  The
+    client then calls ``write_after(store.demand())``.  From then on nothing is written until the store has
+    reached that mark, not even answers that have nothing to do with it, because answers have to stay in
+    order.
 """
 
 from __future__ import annotations
@@ -67,10 +69,10 @@ class StreamClient(ConnectionOwner):
         self.messages_in = self.messages_out = 0
         self.closing = ""
         """Why the connection is to be closed at the end of the turn; empty: it stays."""
-        # These two are attributes and not methods because they are called once a batch: a partial of the engine's
-        # method, and the timer's own method, save a call each.
+        # These two are attributes and not methods because they are called once a batch: a partial of the
+        # engine's method, and the timer's own method, save a call each.
         self.is_busy: Callable[[], None] = partial(engine.is_busy, self)
-        """Say that ``flush`` has to be called at the end of this turn.  Also a callback for ``store.when_safe``."""
+        """Have ``flush`` called at the end of this turn.  Also a callback for ``store.when_safe``."""
         self._connection = Connection(engine.host, accepted.wire, self, answers_limit=UNWRITTEN_BYTES)
         self.arm: Callable[[float | None], None] = self._connection.arm
         """Say that ``next_deadline`` has become earlier.  One that has become later need not be told."""
@@ -86,8 +88,8 @@ class StreamClient(ConnectionOwner):
         """How many messages have been counted against the rate."""
         self._rate_timer = LazyTimer(engine.host, self._on_rate)
         if publish_rate:
-            # The rate is looked at once a turn, after the messages of the whole read are published.  Small reads
-            # keep a client from overdrawing it by a large one.
+            # The rate is looked at once a turn, after the messages of the whole read are published.  Small
+            # reads keep a client from overdrawing it by a large one.
             self._connection.largest_read = SMALLEST_READ
 
     # To be overridden
@@ -105,10 +107,10 @@ class StreamClient(ConnectionOwner):
         raise NotImplementedError
 
     def on_due(self, now: float) -> None:
-        """The time of ``next_deadline`` has come: send a keep-alive, or ``close`` because the client is silent."""
+        """``next_deadline`` has passed: send a keep-alive, or ``close`` because the client is silent."""
 
     def closing_message(self, reason: str) -> Sequence[Buffer]:
-        """Return what the protocol tells a client when the broker closes the connection; nothing by default."""
+        """Return what the protocol tells a client when the broker closes it; nothing by default."""
         return ()
 
     @property
@@ -183,7 +185,7 @@ class StreamClient(ConnectionOwner):
         return self._write_after > self.engine.broker.store.safe
 
     def write_now(self, data: Buffer) -> None:
-        """Write although ``write_after`` forbids it: for what the peer may see at any time, such as a keep-alive.
+        """Write although ``write_after`` forbids it: a keep-alive, which says nothing about the store.
 
         May end the connection.
         """
@@ -223,8 +225,8 @@ class StreamClient(ConnectionOwner):
         if self._rate is not None and self.messages_in > self._rated:
             self._keep_rate(self._rate, now)
         if self._write_after and self._must_wait():
-            # The window is not refilled either.  The deliveries of this turn wait as well, and more of them would
-            # add up for as long as the disk needs.
+            # The window is not refilled either.  The deliveries of this turn wait as well, and more of them
+            # would add up for as long as the disk needs.
             return
         output = self.take_output()
         if self.closing:
@@ -235,7 +237,8 @@ class StreamClient(ConnectionOwner):
             if connection.ended:
                 return
         unwritten = connection.unwritten if connection.writing else 0
-        # Last: a queue that waited for the window may now deliver, which makes this client busy for the next turn.
+        # Last: a queue that waited for the window may now deliver, which makes this client busy for the next
+        # turn.
         self.window.refill(WINDOW_BYTES - unwritten, now)
 
     def _must_wait(self) -> bool:
@@ -313,5 +316,6 @@ class StreamClient(ConnectionOwner):
         self._rate_timer.cancel()
         self.ended(self.host.now())
         self.engine.has_ended(self, reason)
-        # Not ``finish_turn``: a write that fails in ``finish`` ends the connection in the middle of a turn's end.
+        # Not ``finish_turn``: a write that fails in ``finish`` ends the connection in the middle of a turn's
+        # end.
         self.engine.finish_soon()

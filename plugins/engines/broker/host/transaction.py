@@ -2,6 +2,9 @@
 
 Everything is checked and routed when it comes, as RabbitMQ does it, so that a refusal closes the channel at
 once and a commit cannot fail half-way: an exchange that is deleted in between has led to its queues already.
+
+The specification promises atomicity for a single queue only.  Here a commit is one turn, so no client sees
+half of it.  AMQP's commit-ok is written after the store has all of it (``Session``).
 """
 
 from __future__ import annotations
@@ -71,6 +74,8 @@ class Transaction:
         Refuse an unknown one.
         """
         taken, refusal = receiver.take_unacked(first, last, multiple=multiple)
+        # Before the refusal is raised: it closes the channel, whose ``end`` rolls back and restores what was
+        # taken.
         self._acknowledgements.append(Acknowledgement(receiver, taken, accepted, requeue))
         if refusal is not None:
             raise refusal
@@ -81,6 +86,8 @@ class Transaction:
         acknowledgements, self._acknowledgements = self._acknowledgements, []
         queues = channel.vhost.queues
         for batch, mandatory, route in publications:
+            # The route was found when the message came.  Queues that were deleted since are left out; one
+            # that was declared again under the same name gets the message.
             there = tuple([queues[queue.name] for queue in route.queues if queue.name in queues])
             channel.publish(
                 batch, now, mandatory=mandatory, route=Route(there, route.without_bcc, route.sinks)

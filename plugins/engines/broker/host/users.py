@@ -26,7 +26,7 @@ class Permissions(NamedTuple):
 
 
 class Account:
-    """What is known of one user.  Who has logged in goes on with what changes here."""
+    """What is known of one user.  Changes count at once for connections that are logged in."""
 
     def __init__(
         self,
@@ -56,8 +56,10 @@ class Account:
         if user.password_hash:
             password = Password.from_hash(user.password_hash, user.hashing)
         else:
+            # Hashed although the topology file has it in plain text, so that ``kernel definitions export
+            # --users`` shows a hash of every user.
             password = Password.from_plain(user.password, os.urandom(4))
-        # In the options, no pattern is no restriction.
+        # In the options, no pattern is no restriction.  In definitions, as in RabbitMQ, it is the opposite.
         allowed = Permissions(user.configure or ".*", user.write or ".*", user.read or ".*")
         account = cls(password, from_anywhere=user.from_anywhere, everywhere=None if user.vhosts else allowed)
         account.permissions = dict.fromkeys(user.vhosts, allowed)
@@ -98,7 +100,9 @@ class Login:
     def require(self, operation: Operation, kind: str, name: str, vhost: str) -> None:
         """Refuse an operation on a queue or exchange that is not for this user."""
         allowed = self.account.allowed_in(vhost)
+        # So RabbitMQ names the default exchange where permissions are concerned.
         name = name or "amq.default"
+        # ``re`` caches what it has compiled, and publishers ask once for each envelope only.
         pattern = "" if allowed is None else getattr(allowed, operation)
         if pattern != ".*" and not (pattern and re.search(pattern, name)):
             raise AccessRefused(
@@ -107,7 +111,7 @@ class Login:
 
 
 class Users:
-    """All who may log in.  What proves who a client is, a password apart, is its front end's affair."""
+    """All who may log in.  Passwords are checked here, and other proofs of identity by the front ends."""
 
     def __init__(self, users: Mapping[str, User]) -> None:
         self.accounts = {name: Account.from_options(user) for name, user in users.items()}
@@ -139,7 +143,7 @@ class Users:
         """
         account = self.accounts.get(login.name)
         if account is None or not account.password.is_given_by(password):
-            raise NotAllowed("New secret was refused by one of the backends")
+            raise NotAllowed("New secret was refused by one of the backends")  # RabbitMQ's words
         login.leave()
         login.account = account
         account.connections += 1

@@ -1,7 +1,8 @@
-"""Users file: the users, permissions and virtual hosts that were imported into a running broker with a data directory.
+"""Users file: the users, permissions and virtual hosts that were imported into a broker with a data directory.
 
-The store's log has exchanges, queues and bindings only.  This file stands beside it, in the form of RabbitMQ's
-definitions, and is imported at the next start.  Of two definitions of the same thing, the one imported last counts.
+The store's log has exchanges, queues and bindings only.  This file stands beside it, in the form of
+RabbitMQ's definitions, and is imported at the next start.  Of two definitions of the same thing, the one
+imported last counts.
 """
 
 from __future__ import annotations
