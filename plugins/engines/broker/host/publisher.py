@@ -1,7 +1,6 @@
-"""Publisher: one stream of messages from a client into the broker, checked, routed and counted for confirmation.
+"""Publisher: one stream of messages from a client into the broker; checks, routes and counts them.
 
-An AMQP channel is one; so is a STOMP or MQTT connection, a tube of beanstalkd, an application in this
-process.
+Examples: an AMQP channel, a STOMP or MQTT connection, a beanstalkd connection, an application in this process.
 """
 
 from __future__ import annotations
