@@ -8,6 +8,10 @@ lets one task wait for a descriptor, so one of them (the watcher) waits for the 
 in a parking lot for the watcher.  Whatever changes wakes all of them, and each tries its call again.  A task
 that goes away while it is the watcher wakes the others as well: one of them becomes the watcher.
 
+Confirmations are cumulative and belong to the channel, not to a task.  With ``auto_confirm`` a task that asks
+for more confirms also what other tasks have received and still process.  Tasks that share the work of a
+confirming route therefore need a channel each, or ``auto_confirm = false``.
+
 Every call is a cancellation point.  Only every 64th call that need not wait is a scheduling point too: that
 costs a tenth of one at each call, and still lets other tasks run.
 """
