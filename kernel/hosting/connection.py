@@ -42,7 +42,7 @@ Reasons to pause
 
 Read sizes
     A large buffer for a small message costs an mmap and a munmap; a small buffer at a high data rate costs
-    system calls.  So the size grows while reads come back full and falls when little comes
+    system calls.  So the size grows while reads come back full, and falls after two short reads in a row
     (``read_size.py``).  It is also kept so small that the owner needs about five milliseconds for one read,
     for the sake of other engines.
 
@@ -139,6 +139,7 @@ class Connection:
         "_owner",
         "_read_size",
         "_receive_into",
+        "_short_read",
         "_timer",
         "arm",
         "bytes_in",
@@ -177,6 +178,8 @@ class Connection:
         self._answers = 0
         self._answers_limit = answers_limit
         self._read_size = FIRST_READ_SIZE
+        # Whether the last read was a short one.
+        self._short_read = False
         # Only a plain wire has it.  TLS and WebSocket keep bytes of their own, for which no descriptor
         # becomes readable, and their payload has to be copied out of records or frames in any case.
         self._receive_into: Callable[[memoryview], int | None] | None = getattr(wire, "receive_into", None)
@@ -263,10 +266,15 @@ class Connection:
         self.bytes_in += got
         self._owner.on_data(data, now)
         # Short reads are not timed, which saves a look at the clock for each small message.
-        if got < SMALLEST_READ:
+        if got >= SMALLEST_READ:
+            self._read_size = fair_read_size(self._read_size, got, asked, self._host.now() - now)
+            self._short_read = False
+        elif self._short_read:
             self._read_size = FIRST_READ_SIZE
         else:
-            self._read_size = fair_read_size(self._read_size, got, asked, self._host.now() - now)
+            # The first short read may be the end of a burst that was a little longer than the size asked for.
+            # With the larger size the next such burst is one read, and one turn of the owner, not two.
+            self._short_read = True
         # TLS and WebSocket may deliver their last bytes and the end in one read; the descriptor does not
         # become readable a second time for the end.  ``on_data`` may have ended the connection.
         if self.wire.at_end and not self.ended:

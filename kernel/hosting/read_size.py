@@ -18,21 +18,15 @@ TURN_SECONDS = 0.005
 meanwhile."""
 
 
-def next_read_size(size: int, got: int, asked: int) -> int:
-    """Return the new read size: it was ``size``, and a read of ``asked`` bytes has returned ``got``."""
-    if got == asked:
-        # A full read: there is more.  Two such reads lead from the first size to the largest.
-        return min(4 * size, READ_SIZE)
-    return FIRST_READ_SIZE if got < FIRST_READ_SIZE // 4 else size
-
-
 def fair_read_size(size: int, got: int, asked: int, seconds: float) -> int:
-    """Return the new read size, but no more than the owner can process in ``TURN_SECONDS``.
+    """Return the new read size: it was ``size``, and a read of ``asked`` bytes has returned ``got``.
 
-    The owner needed ``seconds`` for ``got`` bytes.  256 KiB of equal AMQP messages take a millisecond; 256
-    KiB of methods, or of messages with a different key each, take a fifth of a second.
+    It is no more than the owner can process in ``TURN_SECONDS``: it needed ``seconds`` for ``got`` bytes.
+    256 KiB of equal AMQP messages take a millisecond; 256 KiB of methods, or of messages with a different key
+    each, take a fifth of a second.
     """
-    following = next_read_size(size, got, asked)
+    # A full read: there is more.  Two such reads lead from the first size to the largest.
+    following = min(4 * size, READ_SIZE) if got == asked else size
     # A clock that is too coarse for this read.
     if seconds <= 0:
         return following
