@@ -273,4 +273,7 @@ def want_buffer(bound: socket.socket, option: int, size: int) -> str | None:
     if got >= size:
         return None
     name = "rmem_max" if receiving else "wmem_max"
-    return f"the system gave a socket buffer of {got} bytes, not {size}: bursts may be lost; sysctl -w net.core.{name}={size}"
+    return (
+        f"the system gave a socket buffer of {got} bytes, not {size}: bursts may be lost; "
+        f"sysctl -w net.core.{name}={size}"
+    )

@@ -1,8 +1,7 @@
 """Checks for engines that are an end: a sink takes messages out of the kernel, a source brings them in.
 
-A file, a database, a web hook, a sensor: nothing of the kernel's is on the other side.  An engine's test says
-how to plan
-the engine, and how to see or to make what is on the other side::
+The other side of such an engine is not a kernel, but a file, a database, a web hook or a sensor.  The
+test of an engine says how to plan the engine, and how to read or to make what is on the other side::
 
     @pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
     def test_my_sink_keeps_the_contract(check, kernel_factory, tmp_path):

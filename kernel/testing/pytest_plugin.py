@@ -1,4 +1,4 @@
-"""Fixtures for everybody's tests, there as soon as the distribution is installed (entry point ``pytest11``).
+"""Fixtures for the tests of any project in which this distribution is installed (entry point ``pytest11``).
 
 ``kernel_factory`` makes kernels that are closed after the test.  What it is made of is loaded when a test
 asks for it, because pytest loads this module in every project.  Plugins that have fixtures bring an entry
