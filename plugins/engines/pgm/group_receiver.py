@@ -111,6 +111,8 @@ class GroupReceiver:
         self._wires: list[DatagramWire] = []
         try:
             self._wires.append(self._sockets.group())
+            # NAKs leave from a socket of their own, bound to an address of the interface; the group's is
+            # bound to the group.
             self._wires.append(self._sockets.unicast(0))
         except OSError:
             self._close_wires()
@@ -154,6 +156,7 @@ class GroupReceiver:
         self._wires = []
 
     def _watch(self) -> None:
+        # Only the group's socket is watched. Nobody sends to the other one, from which NAKs leave.
         readable = self._on_readable if self._reading else None
         self._host.poller.watch(self._wires[0].fileno(), readable=readable, writable=None)
 
@@ -161,6 +164,7 @@ class GroupReceiver:
         receiver = self.receiver
         now = self._host.now()
         for datagrams, address in self._wires[0].receive(READS_PER_TURN):
+            # The host without the port: OpenPGM sends data and repairs of one source from two UDP ports.
             receiver.receive(datagrams, now, address[0])
         self._after(now)
 
@@ -173,13 +177,17 @@ class GroupReceiver:
 
     def _after(self, now: float) -> None:
         receiver = self.receiver
+        # NAKs leave before the data is delivered: their round trip runs while destinations work.
         for host, packet in receiver.packets_to_send(now):
             to = self._sockets.address_of(ipaddress.ip_address(host) if host is not None else None)
             self._wires[1].send([packet], to)
         self._deliver(receiver.take())
-        if not self._wires:  # delivering may have closed this receiver
+        # Delivering may have closed this receiver: ``one-to-many`` leaves the group when its connection
+        # fails, and when everything that was multicast has arrived.
+        if not self._wires:
             return
         due = self._losses.next_deadline()
+        # Events after the data: a reported loss is behind the messages in front of it.
         if receiver.events or (due is not None and due <= now):
             self._report_events(now)
             due = self._losses.next_deadline()
@@ -194,6 +202,7 @@ class GroupReceiver:
             if event.what is What.LOST:
                 self._losses.add(event)
                 continue
+            # What is still to be reported of the source's losses comes before its end.
             if event.what is What.GONE:
                 self._losses.forget(event.tsi)
                 self._gone(event.tsi)

@@ -54,6 +54,9 @@ class GroupSource:
         identifier = bytes.fromhex(options.gsi) or os.urandom(6)
         self.source = Source(
             options.source,
+            # The source port, which is part of the TSI (RFC 3208, 3.1), is random: after a restart with the
+            # same GSI this is a new session to receivers, and they do not mix its numbers with those of the
+            # old one.
             identifier + os.urandom(2),
             location.port,
             interface.address.packed,
@@ -63,6 +66,8 @@ class GroupSource:
 
     def _open(self, sockets: Sockets, port: int) -> None:
         try:
+            # The unicast socket sends everything and receives NAKs at the address that the SPMs announce. The
+            # group's socket is there for SPMRs, and for NAKs that receivers multicast.
             self._wires.append(sockets.unicast(port))
             self._wires.append(sockets.group(upstream_only=True))
         except OSError:
@@ -112,6 +117,7 @@ class GroupSource:
             return
         source = self.source
         if not self._writing:
+            # New messages are taken only when those before are sent, so that the pipes feel the rate at once.
             if not source.queued:
                 self._refill()
             packets = source.packets_to_send(self._host.now())
@@ -128,6 +134,7 @@ class GroupSource:
             wire.close()
 
     def _write(self, done: bool) -> None:
+        # The poller is told of changes only.
         if done == self._writing:
             self._writing = not done
             wire = self._wires[0]
@@ -157,6 +164,8 @@ class GroupSource:
         source = self.source
         now = self._host.now()
         for datagrams, _ in wire.receive(READS_PER_TURN):
+            # All NAKs that have arrived are read before anything is answered, so that requests for the same
+            # packet are combined.
             for datagram in datagrams:
                 source.receive(datagram, now)
         self.work()

@@ -74,6 +74,8 @@ class PgmReceiver:
         self._messages += sum(len(batch.bodies) for batch in batches)
         assert self._port is not None
         assert self._group is not None
+        # False: a pipe is full. What was passed is in the pipes all the same; only reading stops, and the
+        # socket's buffer fills in our place.
         if not self._port.send(batches):
             self._group.pause()
 

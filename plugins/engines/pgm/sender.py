@@ -76,6 +76,8 @@ class PgmSender:
         port, group = self._port, self._group
         assert port is not None
         assert group is not None
+        # Pipes count messages, the rate counts bytes: the size of the last batch's messages converts one to
+        # the other.
         taken = port.take(BATCH_BYTES // self._body_size or 1)
         if not taken.batches:
             return
@@ -83,6 +85,8 @@ class PgmSender:
         self._body_size = sum(batch.size for batch in batches) // taken.count + 1
         self._sent += taken.count
         self._quiet = False
+        # Confirmed in ``_all_sent``, when the operating system has the packets. Receivers confirm nothing to
+        # a PGM source.
         self._unsent = taken.position
         refused = self._encoder.refused
         group.send(self._encoder.encode(batches))
@@ -99,6 +103,8 @@ class PgmSender:
             self._quiet = True
             self._quiet_at = self._host.now()
             port.confirm_through(self._unsent)
+        # In the next turn of the thread and not at once: NAKs and other engines have their turn in between,
+        # and the stack does not grow.
         if port.has_input() and not group.busy:
             self._host.soon(group.work)
 
@@ -106,6 +112,7 @@ class PgmSender:
 
     def on_output(self) -> None:
         """Called when the port's pipes have input."""
+        # A busy group calls ``_take`` itself when it has sent everything.
         if self._group is not None and not self._group.busy:
             self._group.work()
 

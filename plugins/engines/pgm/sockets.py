@@ -27,7 +27,8 @@ _MREQN = Struct("=4s4si")
 _INDEX = Struct("=I")
 _BPF = Struct("=HBBI")
 _LOAD_BYTE, _LOAD_INDIRECT, _IP_HEADER_TO_X, _AT_LEAST, _RETURN = 0x30, 0x50, 0xB1, 0x35, 0x06
-_FIRST_UPSTREAM = 8  # NAK. From this type on, all but NCF go to a source
+_FIRST_UPSTREAM = 8
+"""NAK. Of the types from this one on, all but NCF go to a source (RFC 3208, 8)."""
 
 
 class Sockets:
@@ -55,13 +56,19 @@ class Sockets:
         """
         sock = self._open()
         try:
+            # Several receivers on one machine share the port; the system gives each a copy of a packet to the
+            # group.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if upstream_only:
                 _attach(
                     sock, _upstream_filter(self._raw and self._family == socket.AF_INET, udp=not self._raw)
                 )
             else:
+                # Only a receiver's socket gets a large buffer. Through the filter of a source's socket come
+                # requests only.
                 self._buffer(sock, socket.SO_RCVBUF, self._options.receive_buffer)
+            # Bound to the group's address and not to "any": the system would otherwise deliver packets for
+            # other groups that any process on this machine has joined.
             self._bind(sock, self._location.group, 0 if self._raw else self._location.port)
             self._join(sock)
         except OSError as error:
@@ -131,12 +138,17 @@ class Sockets:
 
 def _upstream_filter(ip_header: bool, *, udp: bool) -> bytes:
     """Return a BPF filter for packets of type 8 or higher, so that a source does not read its own data."""
+    # The type is the fifth byte of the PGM header. On a UDP socket a filter sees the packet from the UDP
+    # header on, on a raw IPv4 socket from the IP header on, on a raw IPv6 socket from the payload on.
     kind = (UDP_HEADER if udp else 0) + 4
     load = (
+        # An IPv4 header may have options, so its length is read from the packet.
         [(_IP_HEADER_TO_X, 0, 0, 0), (_LOAD_INDIRECT, 0, 0, kind)]
         if ip_header
         else [(_LOAD_BYTE, 0, 0, kind)]
     )
+    # A jump has two offsets, for true and for false. The value returned is how many bytes of the packet to
+    # keep; 0 drops it.
     rest = [(_AT_LEAST, 0, 1, _FIRST_UPSTREAM), (_RETURN, 0, 0, 0xFFFF), (_RETURN, 0, 0, 0)]
     return b"".join(_BPF.pack(*step) for step in load + rest)
 
@@ -150,6 +162,7 @@ def _attach(sock: socket.socket, steps: bytes) -> None:
 
     Where that fails (not Linux) the socket receives more than it needs, which is harmless.
     """
+    # The system copies the program during the call, so that nothing needs to keep it alive.
     program = _Program(len(steps) // _BPF.size, steps)
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(program))

@@ -45,6 +45,7 @@ class Zmtp1Encoder:
 
     def encode(self, batches: Sequence[Batch]) -> list[bytes]:
         """Return the data of packets. The last may be short: the next call begins a new packet."""
+        # One small message, as at low rates, needs no accumulation of sizes and no search for offsets.
         if (
             len(batches) == 1
             and len(batches[0].bodies) == 1
@@ -57,6 +58,7 @@ class Zmtp1Encoder:
         frames: list[bytes] = []
         sizes: list[int] = []
         for batch in batches:
+            # All bodies have one size, and so one header: a single join, without a loop in Python.
             if batch.width and not self._keys:
                 head = header(batch.width)
                 frames.append(head.join((b"", *batch.bodies)))
@@ -84,6 +86,8 @@ class Zmtp1Encoder:
         chunk_size = self._chunk_size
         tsdus: list[bytes] = []
         for at in range(0, len(stream), chunk_size):
+            # The first message that begins in this packet. A receiver that has lost the packet before begins
+            # to decode there.
             number = bisect_left(starts, at)
             offset = starts[number] - at if number < len(starts) else NO_MESSAGE
             if offset >= chunk_size:
@@ -112,7 +116,7 @@ class Zmtp1Decoder:
         self._rest: bytes | None = None
         """The incomplete frame; None while the start of a frame is not known."""
         self._parts: list[bytes] = []
-        self._skip = False  # the parts of a message whose first parts were lost
+        self._skip = False
         self._envelopes: dict[bytes, Envelope] = {}
 
     def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
@@ -122,9 +126,12 @@ class Zmtp1Decoder:
         for unit in units:
             if unit is None or len(unit) < _OFFSET:
                 self.malformed += unit is not None
+                # The messages in front of the loss are decoded before the incomplete one is dropped.
                 self._decode(b"".join(fragments), batches)
                 self._resynchronize()
                 fragments = []
+            # Not synchronized: at the beginning, or after a loss. A packet in the middle of a large message
+            # (0xFFFF) does not help; the offset is then beyond the packet.
             elif self._rest is None:
                 begin = _OFFSET + int.from_bytes(unit[:_OFFSET], "big")
                 if begin <= len(unit):
@@ -147,6 +154,8 @@ class Zmtp1Decoder:
             size, head = _read_header(data, at)
             if size < 0:
                 break
+            # The length includes the flags byte, so that 0 is impossible. After either fault the stream's
+            # position is unknown, and only the next packet with an offset helps.
             if size == 0 or size - 1 > self._max_message:
                 self.malformed += 1
                 self._resynchronize()
@@ -158,13 +167,17 @@ class Zmtp1Decoder:
                 self._part(data[at + head : at + head + size], bool(data[at + head - 1] & _MORE), batches)
                 at += head + size
                 continue
+            # Several frames of one size and flags are the usual case, and are split in one call.
             bodies = _equal_frames(data, at, head, size)
             at += len(bodies) * (head + size)
             batches.append(Batch(bodies, len(bodies) * size, width=size))
+        # ``data`` itself if nothing was decoded, which saves a copy of a large message that is incomplete.
         self._rest = data[at:] if at else data
 
     def _part(self, part: bytes, more: bool, batches: list[Batch]) -> None:
         self._parts.append(part)
+        # The limit holds for the message and not only for each part: parts could otherwise add up without
+        # end.
         if sum(map(len, self._parts)) > self._max_message:
             self.malformed += 1
             self._resynchronize()
@@ -182,6 +195,7 @@ class Zmtp1Decoder:
     def _envelope(self, key: bytes) -> Envelope:
         envelope = self._envelopes.get(key)
         if envelope is None:
+            # Keys come from the network, and their number has no limit.
             if len(self._envelopes) >= ENVELOPES:
                 self._envelopes.clear()
             text = key.decode(errors="replace")

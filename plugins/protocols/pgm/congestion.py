@@ -42,6 +42,8 @@ class Congestion:
         """The acker's address; zeros: none is elected."""
         self.losses = self.timeouts = self.elections = 0
         self._no_acker = no_acker
+        # Numbers in the order in which they were sent; the values are None. ``NOT_IN_FLIGHT`` tells a missing
+        # number from that.
         self._flight: dict[int, object] = {}
         self._suspended_until: int | None = None
         self._slowness = 0.0
@@ -56,6 +58,8 @@ class Congestion:
     def sent(self, number: int, now: float) -> CongestionData:
         """Record that an ODATA packet is sent; return its congestion data."""
         self._flight[number] = None
+        # One timer for all packets in flight, as in TCP: sending more does not postpone it, an
+        # acknowledgement restarts it.
         if self._timeout_at is None:
             self._timeout_at = now + self._timeout()
         return CongestionData(ticks(now), self.acker)
@@ -64,44 +68,65 @@ class Congestion:
 
     def on_feedback(self, feedback: CongestionFeedback, now: float) -> None:
         """Process the report of a receiver, which may become the acker (2.3)."""
+        # The receiver has added the time for which it held the feedback back (2.5.1), so the difference is
+        # the round trip. It is computed modulo 2**32, as the timestamp wraps after 49 days. At least one
+        # tick: a round trip of zero would make every receiver look equally fast.
         seconds = max((ticks(now) - feedback.timestamp) & MASK, 1) / TICK
         if seconds > TIMEOUT_MAX:
             return  # not an echo of our timestamp
         slowness = _slowness(seconds, feedback.loss)
+        # The acker's own reports are smoothed, since its slowness is what the others are compared with. A
+        # single report of another receiver is compared as it is: there is no history of it.
         if feedback.address == self.acker:
             self._round_trip.measured(seconds)
             self._slowness = _slowness(self._round_trip.smoothed or seconds, feedback.loss)
+        # T_i < C * T_acker (2.3), in squares of the inverse. The first receiver that answers becomes the
+        # acker, whatever its rate: there is nothing to compare it with (2.3.1).
         elif self.acker == self._no_acker or self._slowness < HYSTERESIS**2 * slowness:
             self.acker = feedback.address
             self.elections += 1
             self._slowness = slowness
+            # The statistics of the old acker's path say nothing about the new one's (2.7).
             self._round_trip = RoundTrip()
             self._round_trip.measured(seconds)
             self._retries = 0
 
     def on_ack(self, highest: int, bitmap: int, address: bytes, now: float) -> None:
         """Process an acknowledgement of ``BITMAP`` packets (2.2). The lowest bit is ``highest``."""
+        # Bit 0 is the newest packet, so this list goes from the newest to the oldest. The bitmap repeats 32
+        # packets because acknowledgements are neither reliable nor cumulative (2.1.2).
         arrived = [bit for bit in range(BITMAP) if bitmap >> bit & 1]
         fresh = sum(self._flight.pop(after(highest, -bit), NOT_IN_FLIGHT) is None for bit in arrived)
-        if address != self.acker:  # a former acker, for packets sent while it was acker
+        # After an election the old acker's acknowledgements still come for one round trip (2.3). They free
+        # the window, but loss and growth are decided by one receiver only.
+        if address != self.acker:
             return
         self._retries = 0
         lost = self._lost(highest, arrived)
+        # A packet sent after the last halving was acknowledged: one round trip has passed, and the window may
+        # change again (2.2).
         if self._suspended_until is not None and distance(self._suspended_until, highest) >= 0:
             self._suspended_until = None
         if self._suspended_until is None:
             if lost:
                 self.losses += 1
                 self.window = max(self.window / 2, 1.0)
-                newest = next(reversed(self._flight), highest)  # at most one halving per round trip
+                # At most one halving per round trip: all losses among the packets that are in flight now
+                # belong to the same congestion. The next packet to be sent ends the suspension.
+                newest = next(reversed(self._flight), highest)
                 self._suspended_until = after(newest if distance(highest, newest) > 0 else highest)
             else:
                 self._open(fresh)
+        # An acknowledgement without news must not restart the timer, or repeated ones would keep a source
+        # that has stalled from noticing.
         if fresh or lost:
             self._timeout_at = now + self._timeout() if self._flight else None
 
     def _lost(self, highest: int, arrived: list[int]) -> int:
         """Remove packets from flight that count as lost; return how many."""
+        # Packets older than the third newest that has arrived are followed by three that have: lost, as after
+        # TCP's three duplicate acknowledgements. With fewer than three, only packets that the bitmap no
+        # longer covers are, since no acknowledgement will mention those again.
         back = arrived[REORDERING - 1] if len(arrived) >= REORDERING else BITMAP
         before = after(highest, -back)
         lost = [number for number in self._flight if distance(number, before) > 0]
@@ -110,6 +135,9 @@ class Congestion:
         return len(lost)
 
     def _open(self, fresh: int) -> None:
+        # 2.2: the first D packets open the window by one each, the others by 1/W each. The threshold is
+        # fixed, because the acker may change with every packet and a measured one would belong to another
+        # path.
         if self.window < SLOW_START_UNTIL:
             doubling = min(fresh, SLOW_START_UNTIL - self.window)
             self.window += doubling
@@ -130,20 +158,29 @@ class Congestion:
             return
         self.timeouts += 1
         self.window = 1.0
+        # Packets in flight are given up for the window only. Repair does not depend on it: they remain in the
+        # transmit window, and NAKs for them are answered.
         self._flight.clear()
         self._suspended_until = None
         self._timeout_at = None
         self._retries += 1
+        # An acker can leave without a word. The draft recommends a new election after two timeouts in a row
+        # (2.7). The address of zeros in the next packet asks all receivers to offer themselves.
         if self._retries >= RETRIES and self.acker != self._no_acker:
             self.acker = self._no_acker
             self._slowness = 0.0
             self._round_trip = RoundTrip()
 
     def _timeout(self) -> float:
+        # Exponential back-off, as in TCP. The limit of 10 keeps the power finite.
         wanted = max(self._round_trip.timeout(TIMEOUT_FIRST, TIMEOUT_MAX), TIMEOUT_MIN)
         return min(wanted * 2.0 ** min(self._retries, 10), TIMEOUT_MAX)
 
 
 def _slowness(seconds: float, loss: float) -> float:
-    """Return the square of what a TCP connection's throughput would be the inverse of (2.4)."""
+    """Return a measure of how slow a TCP connection to a receiver would be: M squared (2.4).
+
+    M is proportional to the inverse of the throughput. Its square needs no root, and orders receivers alike.
+    Without loss it is 0: such receivers are equal, whatever their round trips.
+    """
     return seconds * seconds * loss * (1 + 9 * loss * (1 + 32 * loss * loss)) ** 2

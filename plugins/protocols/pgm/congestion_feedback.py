@@ -35,11 +35,15 @@ class Feedback:
         If there is no acker, an acknowledgement is due after ``back_off`` seconds, unless one is elected by
         then (2.3.1).
         """
+        # The time of arrival is kept beside the timestamp: ``report`` adds what has passed since, so that a
+        # NAK after a long back-off does not look like a long round trip (2.5.1).
         self._timestamp, self._at = data.timestamp, now
         self._arrived(number)
         if any(data.acker):
             self.elect_at = None
             return data.acker == self._address
+        # An address of zeros asks for a new acker (2.1.1). All receivers see it at once; a random wait keeps
+        # them from answering at once. Later packets without an acker do not restart the wait.
         if self.elect_at is None:
             self.elect_at = now + back_off
         return False
@@ -50,11 +54,14 @@ class Feedback:
             return
         ahead = distance(self.highest, number)
         if ahead > 0:
+            # The filter of 2.6, one step per packet: every number that was skipped counts as a loss, the
+            # packet itself as an arrival. A packet that only came late stays counted as lost.
             for _ in range(min(ahead - 1, MAX_JUMP)):
                 self.loss = self.loss * MEMORY + (1 - MEMORY)
             self.loss *= MEMORY
             self.bitmap = (self.bitmap << min(ahead, BITMAP) | 1) & ALL
             self.highest = number
+        # A late packet sets its bit: the source may have counted it as lost already, which is harmless.
         elif ahead > -BITMAP:
             self.bitmap |= 1 << -ahead
 

@@ -118,6 +118,8 @@ def encode(extensions: Extensions) -> tuple[bytes, int]:
     last = encoded[-1]
     encoded[-1] = bytes((last[0] | END,)) + last[1:]
     body = b"".join(encoded)
+    # 0x01: there are options; 0x02: at least one concerns network elements. The RFC calls these bits 0 and 1
+    # and counts from the left (8, Options). OpenPGM counts from the right, and so do we.
     bits = 0x03 if any(kind in _NETWORK_SIGNIFICANT for kind, *_ in found) else 0x01
     return b"\x00\x04" + (4 + len(body)).to_bytes(2, "big") + body, bits
 
@@ -172,12 +174,15 @@ def decode(packet: bytes, at: int) -> tuple[Extensions, int]:
         raise MalformedPacket("option extensions that are longer than the packet")
     fields: dict[str, object] = {}
     at += 4
+    # A limit, since a packet's receiver walks the list before it knows whether the packet is of use.
     for _ in range(MOST):
         if at + 4 > end:
             raise MalformedPacket("option extensions without a last one (OPT_END)")
         kind, length = packet[at], packet[at + 1]
+        # Every option has a head of four bytes: a shorter one would let the loop stand still.
         if length < 4 or at + length > end:
             raise MalformedPacket(f"an option extension of type {kind & 0x7F} that is {length} bytes long")
+        # An unknown option is skipped by its length.
         _decode_one(kind & 0x7F, packet[at : at + length], fields)
         at += length
         if kind & END:

@@ -1,7 +1,7 @@
 """Packets of PGM: what the bytes look like (RFC 3208, 8).
 
-Every packet has the same 16 bytes first: two ports, type, options, checksum, the source's global identifier
-and the length of the data.  A *TSI* (transport session identifier) is that identifier and the source's port,
+Every packet begins with the same 16 bytes: two ports, type, options, checksum, the source's global identifier
+and the length of the data. A *TSI* (transport session identifier) is that identifier and the source's port,
 eight bytes here. Packets on their way to a source have the two ports the other way round.
 
 Hot paths (``source.py``, ``receiver.py``) pack and unpack plain data packets themselves, with ``DATA``;
@@ -25,6 +25,8 @@ NAMES = {
     NAK: "NAK", NNAK: "NNAK", NCF: "NCF", SPMR: "SPMR", ACK: "ACK",
 }  # fmt: skip
 
+# The bits of the options byte are those that OpenPGM sends. The RFC counts bits from the left (8, Options);
+# OpenPGM counts them from the right.
 VAR_PKTLEN = 0x40
 PARITY = 0x80
 
@@ -33,6 +35,7 @@ HEADER = Struct(">HHBBH6sH")
 DATA = Struct(">HHBBH6sHII")
 """The same, and sequence number and trailing edge."""
 
+# The type alone tells the direction. NCF and POLL, between these numbers, go downstream (8).
 UPSTREAM = frozenset((POLR, NAK, NNAK, SPMR, ACK))
 """Packet types from receivers, whose ports are in the opposite order."""
 
@@ -110,6 +113,7 @@ def _packet(
     kind: int, tsi: bytes, port: int, body: bytes, extensions: Extensions, data: bytes = b"", bits: int = 0
 ) -> bytes:
     options, more = ext.encode(extensions)
+    # Upstream packets have the ports the other way round: the data-destination port is first (8).
     ours = int.from_bytes(tsi[6:], "big")
     ports = (port, ours) if kind in UPSTREAM else (ours, port)
     head = HEADER.pack(*ports, kind, bits | more, 0, tsi[:6], len(data))
@@ -127,6 +131,7 @@ def encode(packet: Packet) -> bytes:
         return _packet(packet.kind, packet.tsi, packet.port, body, packet.extensions, packet.data, bits)
     if isinstance(packet, Request):
         body = packet.numbers[0].to_bytes(4, "big") + _address(packet.source) + _address(packet.group)
+        # The first number is in the header, only the others are in OPT_NAK_LIST (9.3).
         listed = Extensions(nak_list=packet.numbers[1:], feedback=packet.extensions.feedback)
         bits = PARITY if packet.parity else 0
         return _packet(packet.kind, packet.tsi, packet.port, body, listed, bits=bits)
@@ -151,6 +156,7 @@ def decode(packet: bytes) -> Packet:
     if kind not in NAMES:
         raise MalformedPacket(f"type {kind:#04x}")
     # 0 means no checksum, which data packets must not have.
+    # A network element that changes a header may clear the checksum instead of computing it again (8).
     if not (is_intact(packet) if checksum else kind not in (ODATA, RDATA)):
         raise MalformedPacket(f"{NAMES[kind]} with a wrong checksum")
     source, port = (second, first) if kind in UPSTREAM else (first, second)
@@ -178,6 +184,8 @@ def _decode_data(packet: bytes, common: _Common, options: int, length: int) -> D
         raise MalformedPacket(f"data in {len(packet)} bytes")
     number, trail = int.from_bytes(packet[16:20], "big"), int.from_bytes(packet[20:24], "big")
     extensions, at = _extensions(packet, DATA.size, options)
+    # The length in the header must agree with the datagram's: the rest of a truncated packet must not be
+    # taken for a short message.
     if len(packet) != at + length:
         raise MalformedPacket(f"a TSDU of {len(packet) - at} bytes whose header says {length}")
     kind, tsi, port = common

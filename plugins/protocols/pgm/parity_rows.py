@@ -1,8 +1,12 @@
 """Rows: what of a packet goes into the parity of its group (RFC 3208, 11.2).
 
-The data, padded to the longest of the group; then its length, if they differ (OPT_VAR_PKTLEN); then the value
-of OPT_FRAGMENT, if one of the group has it (as OP_ENCODED: zeros stand for packets without).  A parity packet
-carries the parity of the first two as its data, and that of the third in an OPT_FRAGMENT of its own.
+A row has three fields: the data, padded to the longest of the group; its length, if lengths differ
+(OPT_VAR_PKTLEN); and the value of OPT_FRAGMENT, if a packet of the group has this option. A parity packet
+carries the parity of the first two fields as its data, and that of the third in an OPT_FRAGMENT of its own,
+which is marked OP_ENCODED.
+
+Where the RFC has the bit OP_ENCODED_NULL for a packet without the option, this implementation has a fragment
+of size 0: a unit in fragments is never empty.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ class RowShape:
     def row(self, item: Item) -> bytes | None:
         """Return a packet's row; None if it does not fit the shape."""
         data, fragment = item
+        # The shape comes from a parity packet. A data packet that does not fit was not encoded in it.
         if len(data) > self.size or (fragment is not None and not self.fragments):
             return None
         row = data.ljust(self.size, b"\0")
@@ -59,6 +64,8 @@ class RowShape:
         end = self.size
         if self.variable:
             end = int.from_bytes(row[self.size : self.size + _LENGTH], "big")
+            # The length was computed from other packets, so a damaged or forged one among them makes it
+            # arbitrary.
             if end > self.size:
                 return None
         fragment = Fragment(*_FRAGMENT.unpack(row[-_FRAGMENT.size :])) if self.fragments else None

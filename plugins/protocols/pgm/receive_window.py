@@ -52,7 +52,9 @@ class ReceiveWindow:
         beyond = distance(self.lead, lead)
         if beyond <= 0:
             return []
-        if distance(self.next, self.lead) + beyond >= self._most:  # no room to wait for all of them
+        # No room to wait for all of them: the oldest are given up, so that the newest still fit. This also
+        # bounds the list below, whatever leading edge an SPM claims.
+        if distance(self.next, self.lead) + beyond >= self._most:
             self.give_up_before(after(lead, 1 - self._most))
         new = span(after(self.lead), lead)
         self.lead = lead
@@ -61,12 +63,15 @@ class ReceiveWindow:
     def put(self, number: int, item: Any, size: int) -> Sequence[int] | None:
         """Add a packet; return the numbers newly found missing, or None if it is a duplicate."""
         ahead = (number - self.next) & MASK
+        # More than half of the number space ahead means behind (3.2): delivered before, or given up.
         if ahead > MASK >> 1 or number in self._out_of_order:
             return None
         new: Sequence[int] = ()
+        # The common case of a packet directly behind the newest one, without the list that ``extend`` builds.
         if number == (self.lead + 1) & MASK and ahead < self._most:
             self.lead = number
         elif distance(self.lead, number) > 0:
+            # All up to this packet are new, but this one has arrived.
             new = self.extend(number)[:-1]
         if number == self.next:
             self.next = (number + 1) & MASK
@@ -76,6 +81,7 @@ class ReceiveWindow:
             return new
         self._out_of_order[number] = item, size
         self._out_of_order_bytes += size
+        # A bound in bytes besides that in packets: 65,536 packets of a jumbo size would be half a gigabyte.
         while self._out_of_order_bytes > self._most_bytes:
             self.give_up_first()
         return new
@@ -83,6 +89,8 @@ class ReceiveWindow:
     def skip(self, number: int) -> None:
         """Give up one packet."""
         self.lost.append((number, number))
+        # The loss takes the packet's place in the order, so that ``ready`` has its marker exactly where data
+        # is missing.
         self.put(number, LOST, 0)
 
     def give_up_first(self) -> None:
@@ -97,6 +105,8 @@ class ReceiveWindow:
         way = distance(self.next, limit)
         if way <= 0:
             return
+        # Walk the shorter of the two: the range, or what is stored. A range may be as long as half of the
+        # number space.
         if way <= self._most:
             here = [number for number in span(self.next, after(limit, -1)) if number in self._out_of_order]
         else:
@@ -105,6 +115,7 @@ class ReceiveWindow:
             self._lose(number)
             self._take(number)
         self._lose(limit)
+        # ``limit`` may be beyond everything heard so far, if the source's trailing edge is.
         if distance(self.lead, after(limit, -1)) > 0:
             self.lead = after(limit, -1)
         self._deliver()
@@ -113,6 +124,8 @@ class ReceiveWindow:
         """Report what is missing from ``next`` up to ``until`` as lost."""
         if self.next != until:
             self.lost.append((self.next, after(until, -1)))
+            # One marker is enough: it tells the decoder that the data before and after does not belong
+            # together.
             if not self.ready or self.ready[-1] is not LOST:
                 self.ready.append(LOST)
             self.next = until

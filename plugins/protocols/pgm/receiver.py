@@ -80,7 +80,10 @@ class Receiver:
         self._chance = Chance(seed)
         self._naks = TokenBucket(options.max_naks, max(options.max_naks * NAK_BURST, 1))
         self._out: list[tuple[bytes | None, bytes]] = []
+        # The same sessions by identifier and port apart, as ``DATA`` unpacks them: the fast path need not
+        # join bytes for a key.
         self._fast: dict[tuple[bytes, int], Session] = {}
+        # Sessions with something to take. ``take`` does not have to ask all of up to ``max_sources``.
         self._updated: set[Session] = set()
         self._request_spm_at: dict[bytes, float] = {}
         self._expire_at: float | None = None
@@ -103,9 +106,11 @@ class Receiver:
             if size >= 24 and packet[4:6] == b"\x04\0":
                 own, to, _, _, checksum, identifier, length, number, trail = unpack(packet)
                 session = fast.get((identifier, own))
+                # The sender's address is compared for each packet: a second source with this TSI must not mix
+                # its data into the session. The slow path reports it.
                 if session is not None and to == port and length == size - 24 and address == session.address:
                     # A sum of all ones, which is 0 modulo 65,535, is a correct checksum. Data packets must
-                    # have one (8.2).
+                    # have one (8, Checksum).
                     if not checksum or ones_sum(packet):
                         statistics.malformed += 1
                         continue
@@ -137,6 +142,7 @@ class Receiver:
         if decoded.port != self._port:
             self.statistics.foreign += 1
             return
+        # Receivers multicast SPMRs, and may multicast NAKs (6.3, 13.5): they are there to suppress ours.
         if decoded.kind in UPSTREAM:
             self._on_upstream(decoded, now)
             return
@@ -146,14 +152,18 @@ class Receiver:
             return
         session.heard = now
         if isinstance(decoded, Data):
+            # A parity packet reuses a data packet's number (11.2), so it must not reach the window.
             if decoded.parity:
                 session.on_parity(decoded, now)
             else:
                 session.on_data(decoded, now)
+                # Only ODATA counts for PGMCC: a repair says nothing about the loss rate or the round trip of
+                # the path now.
                 if decoded.extensions.congestion is not None and decoded.kind == ODATA:
                     self._note_arrival(session, decoded.number, decoded.extensions.congestion, now)
         elif isinstance(decoded, SourcePath):
             session.on_spm(decoded, now)
+            # The SPM that was to be requested is here (13.5: its arrival cancels the request).
             self._request_spm_at.pop(session.tsi, None)
         elif isinstance(decoded, Request) and decoded.kind == NCF:
             session.on_request(decoded, now, confirmation=True)
@@ -162,8 +172,10 @@ class Receiver:
     def _on_upstream(self, packet: Packet, now: float) -> None:
         """Process a packet that another receiver sent to the group."""
         session = self.sessions.get(packet.tsi)
+        # A NAK of another receiver suppresses ours for the same packets (6.3).
         if isinstance(packet, Request) and packet.kind == NAK and session is not None:
             session.on_request(packet, now, confirmation=False)
+        # Another receiver has asked for the SPM that we were about to request: wait for the answer (13.5).
         elif packet.kind == SPMR and packet.tsi in self._request_spm_at:
             self._request_spm_at[packet.tsi] = now + SPMR_BACK_OFF + self._chance.below(SPMR_BACK_OFF)
 
@@ -186,6 +198,8 @@ class Receiver:
             return None
         if packet.extensions.fin or packet.extensions.reset is not None:
             return None
+        # Each session has random numbers of its own, from the receiver's seed. A test with a seed is
+        # reproducible, and sessions do not back off in step.
         tsi = packet.tsi
         session = Session(
             tsi, self._options, Chance(int(self._chance.below(1 << 53))), self.events, self.statistics
@@ -209,6 +223,8 @@ class Receiver:
 
     def take(self) -> list[tuple[bytes, list[bytes | None]]]:
         """Return the new data of each source, in order, with ``LOST`` where packets were given up."""
+        # A session whose units are still incomplete has nothing to take, and is marked again by its next
+        # packet.
         taken = [(session.tsi, units) for session in self._updated if (units := session.take())]
         self._updated.clear()
         return taken
@@ -248,6 +264,8 @@ class Receiver:
             if feedback is not None and feedback.elect_at is not None and feedback.elect_at <= now:
                 feedback.elect_at = None
                 self._acknowledge(session, feedback, now)
+            # A random wait first, so that of many receivers that have joined together one asks (13.5,
+            # SPMR_BO_IVL).
             if session.wants_spm and session.tsi not in self._request_spm_at:
                 self._request_spm_at[session.tsi] = now + self._chance.below(SPMR_BACK_OFF)
         for tsi in [tsi for tsi, at in self._request_spm_at.items() if at <= now]:
@@ -256,6 +274,7 @@ class Receiver:
             self._expire(now)
 
     def _request_repairs(self, session: Session, now: float) -> None:
+        # Giving up the last missing packet may have made the packets behind it deliverable.
         numbers = session.due(now)
         if session.window is not None and session.window.ready:
             self._updated.add(session)
@@ -266,6 +285,7 @@ class Receiver:
         waiting = [
             (parity, asked[at : at + NUMBERS_PER_NAK])
             for parity, asked in session.requests(numbers)
+            # A NAK list has at most 62 numbers beside that of the header (9.3).
             for at in range(0, len(asked), NUMBERS_PER_NAK)
         ]
         later = 0
@@ -278,10 +298,13 @@ class Receiver:
                 continue
             self._naks.tokens -= 1
             self._nak(session, tuple(number for number, _ in asked), now, parity=parity)
+            # A parity NAK stands for all missing packets of its groups: they wait for the same answer.
             session.recovery.asked(covered, now)
 
     def _note_arrival(self, session: Session, number: int, data: CongestionData, now: float) -> None:
         """Process the congestion control data of a packet: the source may wait for our acknowledgement."""
+        # An address of ours of another family, or none: we cannot be named as acker, so we do not offer
+        # ourselves.
         if len(data.acker) != len(self._address):
             return
         if session.feedback is None:
@@ -291,6 +314,7 @@ class Receiver:
             self._acknowledge(session, session.feedback, now)
 
     def _acknowledge(self, session: Session, feedback: Feedback, now: float) -> None:
+        # Acknowledgements go where NAKs go, to the path address of an SPM.
         if session.path is None or feedback.highest is None:
             session.wants_spm = True
             return
@@ -308,6 +332,8 @@ class Receiver:
     def _nak(self, session: Session, numbers: tuple[int, ...], now: float, *, parity: bool) -> None:
         assert session.path is not None
         feedback = session.feedback
+        # NAKs carry the loss rate as well, so that a receiver that is slower than the acker is noticed
+        # (PGMCC, 2.1.2).
         extensions = Extensions(feedback=feedback.report(now)) if feedback is not None else NONE
         nak = Request(
             kind=NAK,
@@ -329,6 +355,8 @@ class Receiver:
             del self._request_spm_at[tsi]
             return
         self._request_spm_at[tsi] = now + SPMR_BACK_OFF + self._chance.below(SPMR_BACK_OFF)
+        # To the group only. 13.5 also sends it to the source's unicast address; a source of ours, and
+        # OpenPGM's, hears it in the group, where other receivers hear it too and do not repeat it.
         self._out.append((None, packets.encode(Packet(kind=SPMR, tsi=tsi, port=self._port))))
         self.statistics.spmrs_out += 1
 
@@ -338,6 +366,7 @@ class Receiver:
         self._expire_at = now + min(expiry, FINISHED_EXPIRY)
         for session in list(self.sessions.values()):
             silent = now - session.heard
+            # A session that has finished is kept for a while: its last packets may still be repaired (9.7.1).
             if silent < (min(expiry, FINISHED_EXPIRY) if session.finished else expiry):
                 continue
             del self.sessions[session.tsi]

@@ -122,6 +122,7 @@ class Recovery:
             if entry.phase is Phase.WAIT_NCF and entry.asked is not None and not entry.ncf_tries:
                 self.confirming.measured(now - entry.asked)
             entry.confirmations += 1
+            # The retry counts are for consecutive failures. A confirmation proves that NAKs reach the source.
             entry.ncf_tries = 0
             entry.asked = now
             waiting.setdefault(entry.data_tries, []).append(number)
@@ -131,6 +132,8 @@ class Recovery:
     def asked_by_another(self, numbers: Iterable[int], now: float) -> None:
         """Process a NAK of another receiver."""
         # A NAK of another receiver restarts the timer of its state (6.3): NAK_RPT_IVL or NAK_RDATA_IVL.
+        # The group is found again for the second phase, but packets of the first are not in it: no packet
+        # changes from WAIT_NCF to WAIT_DATA here.
         for phase in (Phase.WAIT_NCF, Phase.WAIT_DATA):
             group = [
                 number for number in numbers if number in self.missing and self._suppressed(number) is phase
@@ -143,6 +146,8 @@ class Recovery:
     def _suppressed(self, number: int) -> Phase:
         """Return the state that a NAK of another receiver leads to."""
         phase = self.missing[number].phase
+        # As in the figure of 6.3. (The text there would wait for NAK_RDATA_IVL at once.) A NAK that we hear
+        # is no proof that the source has heard it: without an NCF our own NAK follows.
         return Phase.WAIT_NCF if phase is Phase.BACK_OFF else phase
 
     def next_deadline(self) -> float | None:
@@ -170,6 +175,8 @@ class Recovery:
                     # Marked as taken: an older entry of the same packet must not match.
                     entry.due = NEVER
                     chosen = (
+                        # Only the end of a back-off sends a NAK. The end of a wait leads to another random
+                        # back-off first (6.3): other receivers' waits end at about the same time.
                         ask if entry.phase is Phase.BACK_OFF else again if self._try_again(entry) else give_up
                     )
                     chosen.append(number)
@@ -211,6 +218,7 @@ class Recovery:
         """Start a random back-off, the same for all of these packets."""
         # One random time for the whole group: receivers that miss the same burst then send one NAK with a
         # list, instead of many NAKs.
+        # 6.3 demands the random wait and leaves its length to the implementation (NAK_BO_IVL).
         most = self.confirming.spread(self._spread, self._options.back_off)
         self._push(now + self._chance.below(most), group, Phase.BACK_OFF)
 
@@ -227,7 +235,10 @@ class Recovery:
                 entry = self.missing[number]
                 entry.due = due
                 entry.phase = phase
+            # ``_order`` makes entries of equal time comparable, and keeps them in the order in which they
+            # were made.
             self._order += 1
+            # ``_order`` makes entries of equal time comparable, and keeps them in the order of their making.
             heapq.heappush(self._due, (due, self._order, tuple(group)))
 
     def _is_current(self, number: int, due: float) -> bool:

@@ -20,6 +20,8 @@ _POLYNOMIAL = 0x11D
 def _exponents() -> list[int]:
     powers = [1]
     for _ in range(2 * FIELD):
+        # Twice the powers of the field are stored, so that a product needs no reduction of the sum of
+        # logarithms.
         following = powers[-1] << 1
         powers.append(following ^ _POLYNOMIAL if following & 0x100 else following)
     return powers
@@ -60,6 +62,8 @@ def recover(k: int, data: Mapping[int, bytes], parity: Mapping[int, bytes]) -> d
     indexes = sorted(parity)[: len(missing)]
     if len(indexes) < len(missing):
         raise ValueError(f"{len(data)} packets and {len(parity)} of parity are not {k}")
+    # Any selection of indexes does: every square part of the generator matrix is invertible, which is what
+    # makes k blocks enough.
     present = sorted(data)
     rows = [_parity_row(k, index) for index in indexes]
     # What the parity blocks have of the missing ones: take away what is known, then solve.
@@ -75,6 +79,8 @@ def _combine(factors: Sequence[int], blocks: Sequence[bytes]) -> bytes:
     total = 0
     for factor, block in zip(factors, blocks, strict=True):
         if factor:
+            # Addition in GF(256) is XOR, here of all bytes at once. The byte order is of no importance as
+            # long as it is the same everywhere.
             total ^= int.from_bytes(block if factor == 1 else block.translate(_times(factor)), "little")
     return total.to_bytes(len(blocks[0]), "little")
 
@@ -84,6 +90,7 @@ def _parity_row(k: int, index: int) -> tuple[int, ...]:
     """Return a row of the generator matrix, below the unit matrix."""
     if k + index >= FIELD:
         raise ValueError(f"{k} packets have {FIELD - k} of parity at the most")
+    # The rows below the unit matrix: a row of the Vandermonde matrix times the inverse of its upper part.
     row = _vandermonde_row(k, k + index)
     inverse = _inverse_top(k)
     return tuple(_dot(row, [inverse[at][column] for at in range(k)]) for column in range(k))
@@ -112,6 +119,7 @@ def _invert(matrix: Matrix) -> Matrix:
     size = len(matrix)
     rows = [[*row, *(int(at == column) for column in range(size))] for at, row in enumerate(matrix)]
     for column in range(size):
+        # No search for the largest pivot: arithmetic in a finite field is exact.
         pivot = next(at for at in range(column, size) if rows[at][column])
         rows[column], rows[pivot] = rows[pivot], rows[column]
         scale = _inverse(rows[column][column])

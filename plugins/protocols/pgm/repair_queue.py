@@ -36,9 +36,12 @@ class RepairQueue:
         """Process a NAK for packets that are in the window."""
         since = now - self._guard
         confirmed = self._confirmed
+        # 5.2: the first NAK of a packet is confirmed immediately; identical confirmations that follow are
+        # delayed, so that a storm of NAKs does not cause a storm of NCFs.
         fresh = tuple(number for number in numbers if confirmed.get(number, LONG_AGO) <= since)
         if fresh:
             self._confirm.append(fresh)
+        # A time after ``now`` means that the second confirmation is queued already: a third NAK adds nothing.
         repeated = tuple(number for number in numbers if since < confirmed.get(number, LONG_AGO) <= now)
         if repeated:
             self._later.append((now + self._guard, repeated))
@@ -47,6 +50,8 @@ class RepairQueue:
         for number in repeated:
             confirmed[number] = now + self._guard
         for number in numbers:
+            # The repair is on its way to the receiver that asks: its NAK has crossed it. It repeats the NAK
+            # if the repair is lost.
             if self._sent.get(number, LONG_AGO) <= since:
                 self._pending[number] = None
         if len(confirmed) + len(self._sent) > REMEMBERED:
@@ -69,5 +74,6 @@ class RepairQueue:
             return None
         number = next(iter(self._pending))
         del self._pending[number]
+        # The time of the repair and not of the request: a repair may have waited long for tokens.
         self._sent[number] = now
         return number

@@ -1,9 +1,9 @@
-"""Round trip: measured, smoothed, and made into intervals (as RFC 6298 does it for TCP)."""
+"""Round trips: measured, smoothed, and turned into timeouts, as RFC 6298 does it for TCP."""
 
 from __future__ import annotations
 
 GRAIN = 0.0005
-"""Seconds: no interval that is worked out is shorter than two of these."""
+"""Seconds: half of the shortest interval that is computed."""
 
 
 class RoundTrip:
@@ -22,6 +22,7 @@ class RoundTrip:
             self.smoothed = seconds
             self._variation = seconds / 2
         else:
+            # RFC 6298, 2.3: the variation first, as it needs the old mean.
             self._variation += (abs(self.smoothed - seconds) - self._variation) / 4
             self.smoothed += (seconds - self.smoothed) / 8
 

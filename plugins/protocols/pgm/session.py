@@ -51,6 +51,8 @@ class Reassembly:
                 self._dropped += 1
                 return None
             self._first, self._size = fragment.first, fragment.size
+        # Fragments of a unit are consecutive packets, and the window delivers in order. So one that does not
+        # continue the last means a loss, and the unit cannot be completed.
         elif (fragment.first, fragment.offset, fragment.size) != (self._first, self._taken, self._size):
             self.reset()
             return None
@@ -59,6 +61,8 @@ class Reassembly:
         if self._taken < self._size:
             return None
         unit = b"".join(self._parts)
+        # More bytes than announced: the source's fragments contradict each other. The unit is dropped and
+        # counted.
         complete = self._taken == self._size
         self._parts.clear()
         self._first = None
@@ -140,10 +144,12 @@ class Session:
         self._join: int | None = None
         self._early: list[_Early] = []
         self._reassembly = Reassembly(options.max_unit)
+        # Whether a fragment was ever seen. Until then ``take`` hands the window's list on as it is.
         self._fragments = False
         self._ready_before_restart: list[bytes | Data | None] | None = None
         """Data that was ready when the source restarted, and is not taken yet."""
-        self._naks_ignored = False  # the source does not answer NAKs (the N bit of OPT_RST)
+        self._naks_ignored = False
+        """Whether the source does not answer NAKs any more (the N bit of OPT_RST, 9.8)."""
 
     # ------------------------------------------------------------------ data
 
@@ -171,6 +177,7 @@ class Session:
         assert window is not None
         parity = self.parity
         solved: list[tuple[int, Item]] = []
+        # The window decides what the packet means; what follows only reports and requests accordingly.
         new = window.put(number, item, size)
         if new is None:
             self._statistics.duplicates += 1
@@ -184,8 +191,11 @@ class Session:
                 seconds = self.recovery.arrived(number, now)
                 self._statistics.recovered += 1
                 self._report(What.RECOVERED, number, number, f"after {seconds * 1000:.1f} ms")
+            # ``put`` gives up the oldest gap when the window is full. Reported here, behind the gap itself.
             if window.lost:
                 self._forget_lost("the receive window is full")
+        # The trailing edge goes last: if the same packet fills a gap and moves the edge past it, the gap is
+        # filled.
         if trail != self.trail:
             self._on_trail(trail)
         if parity is not None:
@@ -254,6 +264,8 @@ class Session:
             return
         self.trail = trail
         window = self.window
+        # A NAK for anything older would be in vain: what has left the transmit window cannot be repaired
+        # (3.3, 6.3).
         if window is not None and distance(window.next, trail) > 0:
             window.give_up_before(trail)
             self._forget_lost("it has left the source's transmit window")
@@ -261,12 +273,14 @@ class Session:
     def _found(self, numbers: Sequence[int], now: float) -> None:
         window = self.window
         assert window is not None
+        # ``put`` may have given up some of them at once, if the window had no room to wait for all.
         wanted = [number for number in numbers if distance(window.next, number) >= 0]
         if wanted:
             self._statistics.gaps += 1
             self._report(What.GAP, wanted[0], wanted[-1])
             if not self._naks_ignored:
                 self.recovery.found(wanted, now)
+            # 6.2: no repair may be requested before an SPM has told the address for NAKs.
             if self.path is None:
                 self.wants_spm = True
 
@@ -275,12 +289,16 @@ class Session:
         if window is None or not window.lost:
             return
         missing = self.recovery.missing
+        # One event for a range. Giving up packet by packet would otherwise make an event of each.
         for first, last in merged(window.lost):
             count = distance(first, last) + 1
             self._statistics.lost += count
             self._report(What.LOST, first, last, why)
+            # A range may span billions of numbers after a damaged or malicious trailing edge, so the shorter
+            # of the two lists is walked.
             gone = span(first, last) if count <= len(missing) else list(missing)
             for number in gone:
+                # ``list(missing)`` also has packets that are still wanted; the window's edge decides.
                 if distance(window.next, number) < 0:
                     missing.pop(number, None)
         window.lost.clear()
@@ -295,6 +313,8 @@ class Session:
         if self._options.join == "now":
             if early.kind != ODATA:
                 return False  # a repair for other receivers
+        # OPT_SYN marks the first packet of the session (9.6): nothing can precede it, so there is nothing to
+        # wait for. If no SPM comes, reception begins without it after MAX_EARLY packets.
         elif self._spm_number is None and not early.syn and len(self._early) < MAX_EARLY:
             self._early.append(early)
             self.wants_spm = True
@@ -309,19 +329,24 @@ class Session:
         # OPT_JOIN tells the oldest packet that a new receiver may request (9.4).
         if wanted != "now" and oldest is not None and distance(oldest, heard) > 0:
             first = oldest if wanted == "window" or distance(oldest, wanted) < 0 else wanted
+            # A number ahead of what was heard is not asked for: a receiver never skips data that it has.
             if distance(first, heard) < 0:
                 first = heard
+        # Until the trailing edge has passed this number, repairs of older packets must not be requested (6.1,
+        # RXW_TRAIL_INIT). The window knows nothing before it, so they cannot be.
         self.window = ReceiveWindow(first, self._options.window_packets, self._options.window_bytes)
         if self._ready_before_restart is not None:
+            # LOST in between: what follows does not continue what came before the restart.
             self.window.ready = [
                 *self._ready_before_restart,
                 LOST,
-            ]  # what follows does not continue what came before the restart
+            ]
             self._ready_before_restart = None
         if late:
             self._report(What.LATE_JOIN, first)
         if first != heard:
             self._found(self.window.extend(after(heard, -1)), now)
+        # Taken out before it is processed: ``_put`` must find the session begun.
         early, self._early = self._early, []
         for packet in early:
             size = len(packet.item.data if isinstance(packet.item, Data) else packet.item)
@@ -331,12 +356,17 @@ class Session:
 
     def on_spm(self, spm: SourcePath, now: float) -> None:
         """Process an SPM: window edges, the address for NAKs, and options (6.2)."""
+        # 6.2: SPMs that are not in sequence are discarded. The exception is not in the RFC: a source that
+        # starts again with its old TSI numbers its SPMs from the beginning, and would otherwise be ignored
+        # for half of the number space.
         stale = self._spm_number is not None and distance(self._spm_number, spm.number) <= 0
         if stale:
             if not self._restarted(spm):
                 return
             self._restart(now)
         self._spm_number = spm.number
+        # From every SPM: the address may change, for instance when a network element begins to forward NAKs
+        # (6.2).
         self.path = spm.path
         self.port = spm.port
         self.wants_spm = False
@@ -345,21 +375,28 @@ class Session:
         # An SPM without a window: the source has not sent any data yet (8.1).
         if not (spm.trail == 0 and spm.lead == NO_WINDOW):
             self._on_edges(spm, now)
+        # The group size is constant for a session (11.2), so the first offer is taken, and only once it is
+        # known where reception begins.
         offered = spm.extensions.parity
         if self.parity is None and offered is not None and self.window is not None and _is_possible(offered):
             self.parity = SessionParity(offered, self.window.next)
         if spm.extensions.reset is not None:
             self._on_reset(spm.extensions.reset, now)
+        # A source sends its last SPM several times; one event is enough.
         if spm.extensions.fin and not self.finished:
             self.finished = True
             self._report(What.FINISHED, detail=f"the last packet is {spm.lead}")
 
     def _on_edges(self, spm: SourcePath, now: float) -> None:
         if self.window is None:
+            # Without a data packet so far, reception begins with the next one; with some, at the first of
+            # them.
             heard = self._early[0].number if self._early else after(spm.lead)
             self._begin(heard, now, late=distance(spm.trail, spm.lead) >= 0)
         window = self.window
         assert window is not None
+        # The leading edge shows the loss of packets that no later data packet has followed (6.3). Edges that
+        # are behind what is known change nothing, as 6.2 asks for: SPMs may be slower than data.
         self._found(window.extend(spm.lead), now)
         self._forget_lost("the receive window is full")
         self._on_trail(spm.trail)
@@ -378,6 +415,9 @@ class Session:
 
     def _restart(self, now: float) -> None:
         assert self.window is not None
+        # Everything of the old session that is missing is lost for good. What is ready must still be
+        # delivered, in front of the new session's first packet, so it is kept apart until the next
+        # ``_begin``.
         self._report(What.RESET, detail="the source has restarted")
         self.window.give_up_before(after(self.window.lead))
         self._forget_lost("the source has restarted")
@@ -391,6 +431,8 @@ class Session:
         if not self.finished:
             self.finished = True
             self._report(What.RESET, detail=f"the source has reset the session, with code {reset.code}")
+        # With the N bit no NAK will be answered (9.8.1): what is missing is lost now. Without it, repairs may
+        # still be requested within the transmit window.
         if reset.unanswered and not self._naks_ignored:
             self._naks_ignored = True
             if self.window is not None:
@@ -406,6 +448,8 @@ class Session:
             if self.parity is None:
                 return
             parity, missing = self.parity, self.recovery.missing
+            # A parity NCF names groups. From here on it is as if it had named the packets that they stand
+            # for.
             numbers = tuple(other for number in numbers for other in parity.covered(number, missing))
         if confirmation:
             self.recovery.confirmed(numbers, now)
@@ -419,6 +463,7 @@ class Session:
         """
         window = self.window
         assert window is not None
+        # The oldest first, as 6.3 asks for: they leave the transmit window first.
         numbers.sort(key=lambda number: distance(window.next, number))
         if self.parity is None:
             return [(False, [(number, [number]) for number in numbers])]

@@ -59,6 +59,7 @@ class SpmSchedule:
         self._ambient = ambient
         self._first = first
         self._most = most
+        # Half, since the first heartbeat doubles it before use. IHB_TMR starts at IHB_MIN (5.1.5).
         self._interval = first / 2
         self._ambient_at = self._heartbeat_at = 0.0  # the first SPM is due at once
 
@@ -68,6 +69,8 @@ class SpmSchedule:
 
     def at_once(self, now: float) -> None:
         """Make an SPM due now."""
+        # Only the ambient timer moves. The heartbeat interval is not doubled by an SPM that a receiver has
+        # caused, so that a storm of requests does not make heartbeats rare.
         self._ambient_at = min(self._ambient_at, now)
 
     def sent_data(self, now: float) -> None:
@@ -78,6 +81,8 @@ class SpmSchedule:
     def sent_spm(self, now: float) -> None:
         """Record that an SPM was sent."""
         self._ambient_at = now + self._ambient
+        # The two timers are independent (5.1.6): an ambient SPM that falls between two heartbeats counts as
+        # neither.
         if now >= self._heartbeat_at:
             self._interval = min(2 * self._interval, self._most)
             self._heartbeat_at = now + self._interval
@@ -128,7 +133,10 @@ class Source:
     ) -> None:
         self.tsi = tsi
         self.tsdu_size = packet_size - DATA.size - _overhead(options, path)
-        """Bytes of data in a packet at most. Parity packets are larger by what tells their packets apart."""
+        """Bytes of data in a packet at most.
+
+        Parity packets are larger, by the options and the length that describe their group.
+        """
         self.congestion = Congestion(bytes(len(path))) if options.congestion_control else None
         self.statistics = SourceStatistics()
         self._options = options
@@ -136,12 +144,16 @@ class Source:
         self._path = path
         self._group = group
         self._own_port = int.from_bytes(tsi[6:], "big")
+        # The sum of all header fields that are the same in every plain ODATA packet. A field of several words
+        # may be added as one number, because 2**16 is 1 modulo 65,535.
         self._head_sum = self._own_port + port + (ODATA << 8) + int.from_bytes(tsi[:6], "big")
         self._window = TransmitWindow(
             first, options.window_packets, options.window_bytes, options.window_seconds
         )
         burst = max(options.rate * BURST_SECONDS, MIN_BURST)
         self._all = TokenBucket(options.rate, burst)
+        # 5.1.3 leaves the priority of RDATA and ODATA to the implementation, and warns of both extremes:
+        # repairs that always go first can stall new data, new data that always goes first makes losses final.
         self._repair_tokens = TokenBucket(options.rate * options.repair_share, burst * options.repair_share)
         self._spms = SpmSchedule(options.ambient, options.heartbeat_first, options.heartbeat_max)
         self._repairs = RepairQueue(options.repeat_guard)
@@ -168,6 +180,8 @@ class Source:
     def send(self, units: Sequence[bytes]) -> None:
         """Queue units of data. Each is one packet, or several fragments if it is larger (OPT_FRAGMENT)."""
         if max(map(len, units), default=0) <= self.tsdu_size:
+            # The identity of this object is the mark of a packet without options: ``_send_new`` compares with
+            # ``is``.
             none = ext.NONE
             self._queue += [(unit, none) for unit in units]
         else:
@@ -179,6 +193,9 @@ class Source:
         size = len(unit)
         if size <= self.tsdu_size:
             return [(unit, ext.NONE)]
+        # Every fragment names the sequence number of the first one (9.2.4). Packets are numbered when they
+        # are sent, in the order of the queue and without gaps, so the number is known here already: parity
+        # packets reuse the numbers of their group (11.2) and take none.
         size_of_fragment = self.tsdu_size - FRAGMENT_OVERHEAD
         first = after(self._window.lead, len(self._queue) + 1)
         return [
@@ -205,6 +222,8 @@ class Source:
         Malformed ones are counted; those of other sessions are ignored.
         """
         try:
+            # Everybody's packets arrive on this port of the group. Those of other sessions are not malformed,
+            # and are not worth decoding.
             if len(packet) < packets.HEADER.size or packets.tsi_of(packet) != self.tsi:
                 return
             decoded = packets.decode(packet)
@@ -224,6 +243,7 @@ class Source:
         self.statistics.acks_in += 1
         feedback = ack.extensions.feedback
         if self.congestion is not None and feedback is not None:
+            # The report goes first: it may elect this receiver, whose acknowledgement then moves the window.
             self.congestion.on_feedback(feedback, now)
             self.congestion.on_ack(ack.highest, ack.bitmap, feedback.address, now)
 
@@ -232,12 +252,15 @@ class Source:
         if self.congestion is not None and nak.extensions.feedback is not None:
             self.congestion.on_feedback(nak.extensions.feedback, now)
         if nak.parity:
+            # A parity NAK asks for a count of packets of a group, not for numbers (11.3.1). It never becomes
+            # a selective repair: the receiver would not know which of its losses is meant.
             known = [
                 number for number in nak.numbers if self._parity is not None and self._parity.ask(number, now)
             ]
             if len(known) < len(nak.numbers):
                 self._beyond_repair(len(nak.numbers) - len(known), now)
             return
+        # A list may repeat numbers, and the header's number too. Each is confirmed and repaired once.
         here = [number for number in dict.fromkeys(nak.numbers) if self._window.get(number) is not None]
         if len(here) < len(nak.numbers):
             self._beyond_repair(len(nak.numbers) - len(here), now)
@@ -245,7 +268,7 @@ class Source:
             self._repairs.ask(here, now)
 
     def _beyond_repair(self, count: int, now: float) -> None:
-        """Handle a NAK for packets that have left the window: an SPM tells the receivers the trailing edge."""
+        """Handle a NAK for packets that have left the window: an SPM tells receivers the trailing edge."""
         self.statistics.beyond_repair += count
         self._spms.at_once(now)
 
@@ -253,14 +276,20 @@ class Source:
 
     def packets_to_send(self, now: float) -> list[bytes]:
         """Return the packets to send now: confirmations, SPMs, repairs, new data, in this order (5.1.3)."""
+        # First, because the trailing edge goes into every packet that follows: no packet may announce as
+        # repairable what the next NAK would not get.
         self._window.expire(now)
         self._all.fill(now)
         self._repair_tokens.fill(now)
         out: list[bytes] = []
+        # The order is that of 5.1.3: NCFs strictly first, then SPMs, then data. NCFs suppress NAKs of other
+        # receivers only if they arrive before their back-off ends.
         self._confirm(out, now)
         if self._spms.due() <= now:
             out.append(self._spm())
             self._spms.sent_spm(now)
+            # An SPM counts against the rate but does not wait for tokens: 5.1.3 puts it before all data, and
+            # its own timers bound it.
             self._all.tokens -= len(out[-1])
         if self._repairs or self._parity:  # has something
             self._repair(out, now)
@@ -279,6 +308,8 @@ class Source:
             if numbers is None:
                 break
             self._spend(out, self._ncf(numbers))
+        # Parity requests cannot share an NCF with selective ones: the header's OPT_PARITY bit says how all
+        # the numbers of the packet are to be read (11.2).
         if self._parity is not None and self._parity.confirmations and self._repair_tokens.tokens > 0:
             self._spend(out, self._ncf(self._parity.confirmed(), parity=True))
 
@@ -300,10 +331,14 @@ class Source:
             self._spms.sent_data(now)
 
     def _next_repair(self, now: float) -> bytes | None:
+        # A number may have left the window between the NAK and now. It is skipped; the receiver learns that
+        # from the trailing edge of any packet.
         while (number := self._repairs.next(now)) is not None:
             packet = self._window.get(number)
             if packet is not None:
                 return self._as_repair(packet)
+        # Parity comes after selective repairs. Selective ones are for incomplete groups, or for receivers
+        # that joined within one, which parity cannot help.
         parity = self._parity.next() if self._parity is not None else None
         return self._parity_packet(parity, RDATA) if parity is not None else None
 
@@ -333,7 +368,10 @@ class Source:
         window, queue, pack = self._window, self._queue, DATA.pack
         own_port, port, identifier = self._own_port, self._port, self.tsi[:6]
         tokens, parity, congestion = self._all.tokens, self._parity, self.congestion
+        # One time stamp for the whole batch: it is within AGE_GRAIN anyway.
         window.stamp(now)
+        # Locals and one loop: this is the hot path of a source. ``tokens`` may become negative by one packet;
+        # the bucket then waits until the debt is paid.
         while queue and tokens > 0 and (congestion is None or congestion.may_send()):
             tsdu, extensions = queue.popleft()
             size = len(tsdu)
@@ -341,6 +379,8 @@ class Source:
             number, trail = (window.lead + 1) & MASK, window.trail
             if congestion is not None:
                 said = congestion.sent(number, now)
+                # A packet with OPT_PGMCC_DATA never takes the fast path below: the acker and the time stamp
+                # are in every ODATA packet (PGMCC, 2.1.1).
                 extensions = Extensions(fragment=extensions.fragment, congestion=said)
             if extensions is ext.NONE and self._begun:
                 # The header's sum is known except for size, number and trail: only the data is summed per
@@ -350,6 +390,7 @@ class Source:
                 packet = head + tsdu
             else:
                 packet = self._special(tsdu, extensions, number, trail)
+            # The finished packet is kept, not the data: a repair differs from it in a few header bytes only.
             window.add(packet)
             tokens -= len(packet)
             out.append(packet)
@@ -364,6 +405,8 @@ class Source:
     def _special(self, tsdu: bytes, extensions: Extensions, number: int, trail: int) -> bytes:
         """Return a packet with options: a fragment, or the first of the session (OPT_SYN, 9.6)."""
         if not self._begun:
+            # Set even when OPT_SYN does not fit: 9.6.2 makes it optional, and it belongs to the first ODATA
+            # packet only. RDATA of this packet repeats it, because the stored packet is copied.
             self._begun = True
             if len(tsdu) + SYN_OVERHEAD <= self.tsdu_size:
                 extensions = msgspec.structs.replace(extensions, syn=True)
@@ -397,6 +440,8 @@ class Source:
         self.statistics.spms += 1
         window = self._window
         extensions = self._final_options
+        # An SPM after the end has OPT_FIN or OPT_RST in place of the options for joining: 9.7 and 9.8 require
+        # them in every SPM from then on, and nobody should join a session that ends.
         if not extensions.reset and not extensions.fin:
             join = window.trail if self._options.late_join else None
             parity = self._parity.parameters if self._parity is not None else None
@@ -411,6 +456,7 @@ class Source:
             lead=window.lead,
             path=self._path,
         )
+        # SPMs are numbered apart from data, so that receivers discard those that were overtaken (6.2).
         self._spm_number = after(self._spm_number)
         return packets.encode(spm)
 
@@ -424,9 +470,12 @@ class Source:
             due = min(due, max(confirm_at, self._repair_tokens.ready_at()))
         if self._parity is not None and self._parity.confirmations:
             due = min(due, self._repair_tokens.ready_at())
+        # Repairs need tokens in both buckets, so the later of the two times counts.
         if self._repairs or self._parity:
             due = min(due, max(self._all.ready_at(), self._repair_tokens.ready_at()))
         congestion = self.congestion
+        # When the congestion window is closed, tokens do not help: an acknowledgement or the timeout of
+        # ``congestion`` opens it.
         if self._queue and (congestion is None or congestion.may_send()):
             due = min(due, self._all.ready_at())
         waits_until = congestion.next_deadline() if congestion is not None else None
@@ -435,6 +484,8 @@ class Source:
 
 def _overhead(options: SourceOptions, path: bytes) -> int:
     """Return the bytes of options in every data packet, or of the parity of its group."""
+    # With parity the data packets have no options of their own. But a parity packet is as long as the longest
+    # packet of its group, plus its options and the encoded length (11.2), and must fit into a packet as well.
     if options.parity_group:
         return PARITY_OVERHEAD
     return CONGESTION_OVERHEAD + len(path) if options.congestion_control else 0

@@ -1,4 +1,14 @@
-"""Parity at the source: sent after every group, and on request (RFC 3208, 11.4)."""
+"""Parity at the source: sent after every group, and on request (RFC 3208, 11.4).
+
+A transmission group is ``k`` consecutive packets, k being a power of two; the upper bits of a sequence number
+are the group, the lower ones the position in it (11.2). Any k of a group's data and parity packets are enough
+to reconstruct the group. So a receiver does not ask for particular packets but for a count of parity packets,
+and one parity packet repairs a different loss at every receiver.
+
+Parity packets reuse the numbers of their group: the lower bits are the index of the parity packet. From index
+k on, OPT_PARITY_GRP has the quotient. No index is used twice within one group as long as there are others,
+because a receiver that has a parity packet gains nothing from the same one again (11.4).
+"""
 
 from __future__ import annotations
 
@@ -65,12 +75,18 @@ class SourceParity:
         The low bits of ``number`` plus one are the number of parity packets that are wanted.
         """
         group, count = number & ~self.mask & MASK, (number & self.mask) + 1
+        # Parity needs all k packets. If one has left the window the others alone cannot be encoded, and the
+        # receivers have to be told of the trailing edge. The same answer is given for a group that is not
+        # complete yet: its packets are to be requested singly.
         if any(self._get((group + position) & MASK) is None for position in range(self._k)):
             return False
+        # Every parity NAK is confirmed, also one that adds nothing to what is pending (11.4).
         self.confirmations.append(number)
         at, enough = self._asked.get(group, (-math.inf, 0))
-        if now >= at + self._guard or count > enough:  # else the NAK crossed its answer
+        # Otherwise the NAK has crossed the answer to an earlier one that asked for as many packets or more.
+        if now >= at + self._guard or count > enough:
             self._asked[group] = now, count
+            # The largest request counts, not the sum: each packet helps all receivers of the group (11.4).
             self._pending[group] = max(self._pending.get(group, 0), count)
             _limit(self._asked)
         return True
@@ -101,12 +117,18 @@ class SourceParity:
         known = [item for item in items if item is not None]
         shape = RowShape.of_items(known)
         rows = [row for item in known if (row := shape.row(item)) is not None]
+        # Taken out and put in again, so that the dictionary is in order of use and ``_limit`` removes the
+        # group that was unused for longest.
         index = self._used.pop(group, -1) + 1
+        # The code has 255 blocks at most, of which k are the data. A group that has used up its indexes
+        # begins again with the first.
         if self._k + index >= FIELD:
             index = 0
         self._used[group] = index
         _limit(self._used)
         data, extensions = shape.parity_of_row(encode(rows, index))
+        # 11.2: parity packets from the k-th on need OPT_PARITY_GRP, since the position in the number has
+        # log2(k) bits. The option must not be there with a value of 0.
         if index > self.mask:
             extensions = Extensions(
                 fragment=extensions.fragment, encoded=extensions.encoded, parity_group=index // self._k
@@ -118,6 +140,8 @@ class SourceParity:
         if packet is None:
             return None
         if not packet[5]:  # no options
+            # Byte 5 is the options byte. The stored packet is the one that was sent, so it is decoded again
+            # only if it has options.
             return packet[DATA.size :], None
         decoded = packets.decode(packet)
         assert isinstance(decoded, Data)

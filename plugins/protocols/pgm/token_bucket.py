@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 PRECISION = 1e-3
-"""Of a token: a clock that counts microseconds may be as far off."""
+"""Part of a token that may be missing: a clock that counts microseconds can be wrong by as much."""
 
 
 class TokenBucket:
-    """So many tokens a second, of which ``burst`` may be saved up.
+    """Gains ``rate`` tokens a second, and holds ``burst`` of them at most.
 
-    Whoever finds at least one may spend more than there are; the debt is waited off.
+    A caller that finds at least one token may spend more than there are. The count is then negative, and the
+    next caller waits until it is positive again. So no packet waits for an exact fit, and the rate is kept on
+    average.
     """
 
     __slots__ = ("_at", "_burst", "_rate", "tokens")
@@ -23,7 +25,8 @@ class TokenBucket:
         self.tokens = burst
 
     def fill(self, now: float) -> float:
-        """Return how many there are at ``now``; none or fewer: wait."""
+        """Return the number of tokens at ``now``. Zero or less means: wait."""
+        # A clock that goes back must not take tokens away.
         if now > self._at:
             self.tokens = min(self._burst, self.tokens + self._rate * (now - self._at))
             self._at = now

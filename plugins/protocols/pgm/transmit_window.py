@@ -52,6 +52,7 @@ class TransmitWindow:
         ages = self._ages
         while ages and ages[0][1] <= now - self._seconds:
             ages.popleft()
+            # A stamp is the age of all packets up to the next stamp, or up to the leading edge.
             self._drop_before(ages[0][0] if ages else after(self.lead))
 
     def next_expiry(self) -> float | None:
@@ -59,6 +60,7 @@ class TransmitWindow:
         return self._ages[0][1] + self._seconds if self._ages else None
 
     def _shrink(self) -> None:
+        # One packet always stays, also if it alone exceeds the bytes: the last packet must be repairable.
         while len(self._packets) > self._most or (self._bytes > self._most_bytes and len(self._packets) > 1):
             self._drop_before(after(self.trail))
 

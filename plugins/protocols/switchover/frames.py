@@ -47,6 +47,7 @@ def hello(feed: bytes, received: int, confirmed: int) -> bytes:
 def read_hello(payload: bytes) -> tuple[bytes, int, int]:
     """Decode a HELLO: feed, next number, and first number that is not confirmed."""
     version, feed, received, confirmed = _unpack(_HELLO, Kind.HELLO, payload)
+    # Nothing can be confirmed that was not received.
     if version != VERSION or not confirmed <= received:
         raise RemoteProtocolError(
             f"invalid HELLO: version {version}, {confirmed} of {received} units confirmed"
@@ -144,6 +145,8 @@ class Deframer:
             kind = Kind(number)
         except ValueError:
             raise RemoteProtocolError(f"a frame of the unknown type {number}") from None
+        # Checked as soon as the header is here, before the payload is stored: a peer cannot make us collect a
+        # frame that would be refused.
         most = self._max_unit + NUMBER.size if kind is Kind.UNIT else CONTROL_LIMIT
         if kind is Kind.UNIT and size < NUMBER.size:
             raise RemoteProtocolError("a UNIT without a number")

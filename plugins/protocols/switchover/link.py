@@ -69,6 +69,8 @@ class Link:
     def to_unicast(self, number: int) -> None:
         """Send from ``number`` on over TCP. What is before it arrives by multicast."""
         if self.stage is Stage.MULTICAST:
+            # ``until`` is set only on the way from multicast: a receiver that was merely asked to join had
+            # everything over TCP.
             self.until = number
         self.stage = Stage.UNICAST
         self.out.append(frames.numbered(Kind.UNICAST, number))
@@ -78,6 +80,8 @@ class Link:
         self.stage = Stage.UNICAST
         self.until = 0
         self.since, self.ask_from = now, ask_from
+        # UNICAST goes in front of the units, so that the receiver leaves the group at once: it waits for
+        # nothing from there.
         self.out.append(frames.numbered(Kind.UNICAST, self.received))
         for unit in units:
             self.send(unit)
@@ -88,6 +92,8 @@ class Link:
 
     def progress(self, received: int, confirmed: int, now: float) -> None:
         """Record its acknowledgement."""
+        # Only progress counts as a sign of life: a receiver that repeats its last ACK still holds up the
+        # feed.
         if received > self.received or confirmed > self.confirmed:
             self.since = now
         self.received, self.confirmed = received, confirmed

@@ -79,6 +79,7 @@ class ReceivingSide:
 
         The group is left, since nothing could be requested without a connection.
         """
+        # Frames of the old connection are void on the next one, which begins with HELLO.
         self._out.clear()
         self._leave()
 
@@ -97,6 +98,7 @@ class ReceivingSide:
             elif kind is Kind.WELCOME:
                 self._on_welcome(*frames.read_welcome(payload))
             elif kind is Kind.PREPARE:
+                # A PREPARE may name another group or source: READY is due for each anew.
                 self._leave()
                 self.source, self.group = frames.read_prepare(payload)
             elif kind is Kind.MULTICAST:
@@ -104,6 +106,8 @@ class ReceivingSide:
                 self.by_group = True
             elif kind is Kind.UNICAST:
                 self.by_group = False
+                # The group is left only when everything before this number has arrived: until then PGM may
+                # still repair.
                 self._leave_at = frames.read_number(kind, payload)
             else:
                 raise RemoteProtocolError(f"{kind.name} from a sender")
@@ -115,6 +119,8 @@ class ReceivingSide:
             if self._feed != NO_FEED:
                 self.events.append(("feed began anew", "the sender has restarted"))
             self._feed = feed
+            # Confirmations of the host for units of the old feed may still come, and are recognized by the
+            # epoch.
             self.epoch += 1
             self._early.clear()
             self._early_bytes = 0
@@ -126,6 +132,7 @@ class ReceivingSide:
             detail = f"units {self.next} to {first - 1}: the sender no longer has them"
             self.events.append(("lost", detail))
             self._skip_to(first)
+        # The sender must not repeat what HELLO has said to be here.
         elif first < self.next:
             raise RemoteProtocolError(f"WELCOME with unit {first}; {self.next} was requested")
 
@@ -165,6 +172,8 @@ class ReceivingSide:
         """Process a unit with its number in front."""
         (number,) = NUMBER.unpack_from(numbered)
         unit = numbered[NUMBER.size :]
+        # The common case first. Both paths end here, and a unit that has come by one is a duplicate on the
+        # other.
         if number == self.next:
             self._ready.append(unit)
             self.next += 1

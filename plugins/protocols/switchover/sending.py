@@ -108,12 +108,15 @@ class SendingSide:
         feed, received, confirmed = frames.read_hello(payload)
         buffer = self.buffer
         if feed != self._feed:
+            # Numbers of another feed mean nothing here: the receiver begins anew, and says so to its
+            # operator.
             if feed != NO_FEED:
                 self.events.append(("feed began anew", link.name, "it had received from an earlier sender"))
             # With confirmations, the first receiver after a gap without any inherits what the last one left
             # unconfirmed.
             inherits = self.confirming and not self.known
             received = confirmed = buffer.confirmed if inherits else buffer.next
+        # A number that this feed has not reached yet, under this feed's own identifier: damage, not history.
         elif received > buffer.next:
             raise RemoteProtocolError(f"HELLO asks for unit {received}; the next is {buffer.next}")
         # It was away for so long that its units have left the buffer.
@@ -123,19 +126,26 @@ class SendingSide:
             received = confirmed = buffer.first
         link.begin(self._feed, received, confirmed, now)
         self.events.append(("connected", link.name, f"continues with unit {received}"))
+        # Everything that it lacks goes over TCP, also while others multicast. It is asked to join when it is
+        # known (``_decide``).
         for unit in buffer.since(received):
             link.send(unit)
+        # The receiver may have confirmed more than the others' minimum, or less: from now on it takes part in
+        # it.
         self._confirm()
         self._decide(now)
 
     def _on_ack(self, link: Link, payload: bytes, now: float) -> None:
         received, confirmed = frames.read_ack(payload)
+        # Both numbers only grow. Nothing is received before it was sent, nor confirmed before it was
+        # received.
         if not (link.received <= received <= self.buffer.next and link.confirmed <= confirmed <= received):
             raise RemoteProtocolError(f"ACK of {received} and {confirmed} of {self.buffer.next} units")
         link.progress(received, confirmed, now)
         self._confirm()
 
     def _on_ready(self, link: Link, now: float) -> None:
+        # In UNICAST the answer has come after ``join_timeout``. It is as good as one in time.
         if link.stage in (Stage.ASKED, Stage.UNICAST):
             link.stage = Stage.READY
             self._decide(now)
@@ -145,12 +155,14 @@ class SendingSide:
         if not link.received <= received <= self.buffer.next:
             raise RemoteProtocolError(f"MISSING {received} of {self.buffer.next} units")
         link.received = received
+        # Otherwise this MISSING has crossed our UNICAST: what it lacks is on its way over TCP already.
         if link.depends_on_group:
             self._fall_back(link, "multicast lost a unit", now)
 
     def _confirm(self) -> None:
         """Confirm what all receivers have confirmed."""
         confirmed = [link.confirmed for link in self.known]
+        # Without any receiver nothing is confirmed: units wait for the next one.
         if confirmed:
             self.buffer.confirm(min(confirmed))
 
@@ -200,6 +212,8 @@ class SendingSide:
         """Change to multicast or back if the current receivers require it."""
         links = self.known
         least = self._options.multicast_from
+        # The same number is asked twice: of the known receivers, whether to ask them to join; of those that
+        # multicast reaches, whether to use it.
         if len(links) >= least:
             for link in links:
                 if link.stage is Stage.UNICAST and link.ask_from <= now:
@@ -209,6 +223,8 @@ class SendingSide:
         if len(reachable) >= least:
             for link in reachable:
                 if link.stage is Stage.READY:
+                    # The next number, not one that was sent already: everything before it is on its way over
+                    # TCP.
                     link.to_multicast(self.buffer.next)
             self._set_transport("multicast", f"{len(reachable)} of {len(links)} receivers hear the group")
         else:
@@ -247,6 +263,8 @@ class SendingSide:
             due = self._due(link)
             if due is None or due > now or link not in self.links:
                 continue
+            # An SPM is the receiver's proof of reachability, and may be lost: it is repeated until READY or
+            # the timeout.
             if link.stage is Stage.ASKED and now < link.asked_at + self._options.join_timeout:
                 self._announce(now)
             elif link.stage is Stage.SILENT:
@@ -260,6 +278,8 @@ class SendingSide:
             # moving.
             elif self._holds_up(link) and link.since + self._options.stall_timeout <= now:
                 self._disconnect(link, f"it held up the feed for {self._options.stall_timeout:g} s", now)
+            # PGM may still be repairing, but the receiver says nothing: TCP brings what it lacks. Duplicates
+            # are dropped by number.
             elif link.depends_on_group and link.received < self.buffer.next:
                 why = f"no acknowledgement for {self._options.fall_back:g} s"
                 self._fall_back(link, why, now)
@@ -274,11 +294,13 @@ class SendingSide:
         due = [link.since + options.stall_timeout] if self._holds_up(link) else []
         if link.depends_on_group and link.received < self.buffer.next:
             due.append(link.since + options.fall_back)
+        # The time at which ``_decide`` asks it again.
         if link.stage is Stage.UNICAST and len(self.known) >= options.multicast_from:
             due.append(link.ask_from)
         return min(due, default=None)
 
     def _holds_up(self, link: Link) -> bool:
+        # ``buffer.confirmed`` is the minimum of all: whoever is there holds the others up.
         return self.buffer.full and link.confirmed <= self.buffer.confirmed
 
     def _disconnect(self, link: Link, why: str, now: float) -> None:

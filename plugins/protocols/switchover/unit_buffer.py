@@ -38,7 +38,7 @@ class UnitBuffer:
 
     @property
     def first(self) -> int:
-        """The oldest number that is buffer."""
+        """The oldest number in the buffer."""
         return self.next - len(self._units)
 
     @property
@@ -61,17 +61,22 @@ class UnitBuffer:
         """Confirm all units before ``number``."""
         if number <= self.confirmed:
             return
+        # Numbers are consecutive, so that a number's place in the queue is its distance from the first one.
         for unit in islice(self._units, self.confirmed - self.first, number - self.first):
             self._unconfirmed_bytes -= len(unit.data)
+            # The count up to the last confirmed unit: units have any number of messages, and parts of a batch
+            # have 0.
             self.messages_confirmed = unit.messages
         self.confirmed = number
         self._trim()
 
     def since(self, number: int) -> Iterator[Unit]:
-        """Yield the units from ``number`` on, which must be buffer."""
+        """Yield the units from ``number`` on, which must be in the buffer."""
         return islice(self._units, number - self.first, None)
 
     def _trim(self) -> None:
         units = self._units
+        # Only confirmed units may leave. They stay as long as there is room, for a receiver that has lost its
+        # connection: while it is away, units are confirmed without it.
         while self._bytes > self._most and units and units[0].number < self.confirmed:
             self._bytes -= len(units.popleft().data)

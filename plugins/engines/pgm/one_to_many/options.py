@@ -67,7 +67,10 @@ def parse_tcp(text: str) -> Address:
 
 
 def parse_group(text: str, interface: str = "") -> tuple[str, Location]:
-    """Parse ``epgm://[interface;]group:port`` into transport and location, with ``interface`` as the default."""
+    """Parse ``epgm://[interface;]group:port`` into transport and location.
+
+    ``interface`` is the default.
+    """
     transport, separator, location = text.partition("://")
     if not separator:
         raise ValueError(f"{text!r} is no group: expected epgm://interface;group:port")

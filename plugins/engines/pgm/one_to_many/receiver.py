@@ -1,4 +1,4 @@
-"""The receiving engine: a TCP connection to the sender, the group when the sender asks for it, and one port."""
+"""The receiving engine: a TCP connection to the sender, the group if the sender asks for it, and one port."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class OneToManyReceiver:
         self._reason = ""
         self._local = ""
         self._messages = self._refused = 0
-        self._unconfirmed: deque[tuple[int, int, int]] = deque()  # count of the port, feed's epoch, number
+        self._unconfirmed: deque[tuple[int, int, int]] = deque()
+        """Deliveries that the destinations have not confirmed: the port's position behind each, the feed's
+        epoch, and the number of the next unit."""
         self._reading = True
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -83,14 +85,20 @@ class OneToManyReceiver:
         else:
             set_silence_timeout(connected, self._options.silence)
             opened = self._host.now()
+            # A new event for each connection: ``_on_end`` sets it, also from callbacks outside of this task.
             self._over = trio.Event()
+            # The address of the interface through which the sender was reached: the group is joined there by
+            # default.
             self._local = connected.getsockname()[0]
             self._side.connected()
             self._tcp = TcpLink(self._host, PlainWire(connected), self._on_data, self._on_end)
+            # The pipes may still be full from the connection before.
             self._tcp.read(self._reading)
             self._report("connected")
+            # Sends HELLO.
             self._after()
             await self._over.wait()
+            # A connection that has lasted resets the back-off; one that failed at once does not.
             self._backoff.lasted(self._host.now() - opened)
             self._report("disconnected", self._reason)
         wait = self._backoff.next_wait()
@@ -100,6 +108,7 @@ class OneToManyReceiver:
 
     def _on_data(self, data: bytes) -> None:
         try:
+            # In ``finally``, because units in front of a malformed frame are valid, and have to be delivered.
             self._side.receive(data, self._host.now())
         finally:
             self._after()
@@ -113,6 +122,8 @@ class OneToManyReceiver:
         if self._tcp is not None:
             self._tcp.close()
             self._tcp = None
+        # The side leaves the group, and ``_follow_group`` closes its sockets: without a connection nothing
+        # could be requested, and the next HELLO says from where to continue.
         self._side.disconnected()
         self._follow_group()
 
@@ -121,6 +132,7 @@ class OneToManyReceiver:
     def _follow_group(self) -> None:
         """Join the group that the sender has named, or leave it."""
         side = self._side
+        # The sender may name another group, or the same again: only a change opens and closes sockets.
         if side.group == self._group_name:
             return
         self._group_name = side.group
@@ -140,6 +152,8 @@ class OneToManyReceiver:
                 deliver=self._on_group,
             )
         except (OSError, ValueError) as error:
+            # No READY is sent, so the sender serves this receiver over TCP. ``_group_name`` stays set, so
+            # that the join is not tried again with every packet.
             self._report("stays on TCP", f"{side.group}: {error}")
             return
         self._group.start()
@@ -151,6 +165,8 @@ class OneToManyReceiver:
         assert group is not None
         try:
             for tsi, pieces in units:
+                # Other sources may use the same group and port. Only the one that PREPARE named has this
+                # feed's numbers.
                 if tsi == side.source:
                     side.receive_group(pieces, self._host.now())
         except RemoteProtocolError as error:
@@ -176,6 +192,8 @@ class OneToManyReceiver:
         for what, detail in side.events:
             self._report(what, detail)
         side.events.clear()
+        # Deliver first: what is delivered without confirmation is confirmed at once, and goes into the ACK of
+        # this same turn.
         self._deliver()
         self._follow_group()
         self._check_heard()
@@ -194,8 +212,12 @@ class OneToManyReceiver:
         batches = self._decoder.decode(units)
         if batches:
             self._messages += sum(len(batch.bodies) for batch in batches)
+            # The batches are in the pipes all the same. Only further reading stops, both of TCP and of the
+            # group.
             if not port.send(batches):
                 self._read(False)
+        # Units are confirmed when the destinations have confirmed the last message of this delivery. Without
+        # such a route the receiver's own confirmation is enough.
         if port.confirms:
             self._unconfirmed.append((port.sent(), side.epoch, side.next))
         else:
@@ -221,6 +243,8 @@ class OneToManyReceiver:
         """Called when all destinations have confirmed what the port sent up to ``position``."""
         waiting = self._unconfirmed
         while waiting and waiting[0][0] <= position:
+            # The epoch is kept with the number: a confirmation for units of an earlier feed must not confirm
+            # units of this one.
             _, epoch, number = waiting.popleft()
             self._side.confirm(epoch, number, self._host.now())
         self._after()

@@ -41,7 +41,7 @@ class OneToManySender:
         self._body_size = 128
         self._taken = 0
         self._base: int | None = None
-        """What has to be added to the count of messages taken for the port's position; None: nobody waits."""
+        """The port's position minus the count of messages taken; None: no route wants confirmations."""
         self._refused = 0
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -58,7 +58,11 @@ class OneToManySender:
             refill=lambda: None,
             sent=self._on_group_sent,
         )
+        # The source exists from the start, because PREPARE names its TSI, but sends nothing before a receiver
+        # was asked to join.
         group.silent = True
+        # Two sizes: a multicast unit with its number fills one packet, so that a lost packet loses no more
+        # than it contains. Over TCP large units cost less.
         self._small = UnitEncoder(group.source.tsdu_size - NUMBER.size)
         self._large = UnitEncoder(TCP_UNIT)
         host_text = f"[{location.group}]" if location.group.version == 6 else str(location.group)
@@ -155,7 +159,11 @@ class OneToManySender:
         port = self._port
         if port is None:
             return
+        # A bound, so that one feed with much to send does not keep the thread's other engines from their
+        # turn.
         for _ in range(BATCHES_PER_TURN):
+            # Three limits: the bytes that receivers have not confirmed, the multicast rate, and what the
+            # pipes have.
             if not self._side.has_room or self._group.busy or not self._take(port):
                 break
             self._flush()
@@ -171,15 +179,19 @@ class OneToManySender:
         batches, count = taken.batches, taken.count
         self._body_size = sum(batch.size for batch in batches) // count + 1
         self._taken += count
+        # A position means that the port's routes confirm. ``_base`` converts the feed's count of messages to
+        # positions; both count the same messages from different beginnings.
         side.confirming = taken.position is not None
         if taken.position is not None:
             self._base = taken.position - self._taken
         encoder = self._small if side.multicasting else self._large
         refused = encoder.refused
         units = encoder.encode(batches)
-        if encoder.refused and not refused:  # once; the counter tells of more
+        # Reported once; the counter has the rest.
+        if encoder.refused and not refused:
             self._report("refused", detail=encoder.problem)
-        # Whatever was refused counts as sent: an empty unit says so where nothing else does.
+        # Refused messages count as sent. If all were refused, an empty unit takes their place, so that their
+        # count is confirmed with a unit like that of other messages.
         side.send(units or [b""], count, self._host.now())
         return True
 
@@ -189,6 +201,7 @@ class OneToManySender:
         if units:
             self._group.send(units)
             self._group.work()
+        # A copy: sending may end a connection, which removes it here.
         for link, tcp in list(self._connections.items()):
             if link.out:
                 out, link.out = link.out, []
@@ -207,11 +220,14 @@ class OneToManySender:
         for what, who, detail in side.events:
             self._report(what, who, detail)
         side.events.clear()
+        # The source becomes silent only when nobody depends on it any more and everything is out. SPMs to a
+        # group without receivers would be a load for nobody's sake.
         was_silent, group.silent = group.silent, not side.uses_group and not group.busy
         if side.announce:
             side.announce = False
             group.source.announce(self._host.now())
             group.work()
+        # A source that was silent has no timer: it has to be started.
         elif was_silent and not group.silent:
             group.work()
         self._confirm()
