@@ -99,7 +99,6 @@ class Channel(Publisher):
 
     def check(self, envelope: Envelope) -> Envelope:
         """Check the properties that the client has set; return the envelope to publish under."""
-        super().check(envelope)
         properties = envelope.properties
         if not properties:
             return envelope

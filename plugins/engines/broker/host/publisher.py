@@ -30,10 +30,12 @@ class Publisher:
         self.confirms: Confirms | None = None
         """None: the client wants no confirmation."""
         self._admitted: dict[Envelope, Envelope] = {}
+        # Exchanges that are there and that this user may publish to.
+        self._exchanges: set[str] = set()
         self._admitted_at = 0
 
     def admit(self, envelope: Envelope) -> Envelope:
-        """Return the envelope to publish under, or refuse.
+        """Return the envelope to publish under, or refuse an exchange that is not there or not for this user.
 
         Asked for each batch; ``check`` is for each envelope.
         """
@@ -42,28 +44,32 @@ class Publisher:
         changes = self.vhost.routes.exchange_changes
         if self._admitted_at != changes:
             self._admitted.clear()
+            self._exchanges.clear()
+            self._admitted_at = changes
         admitted = self._admitted.get(envelope)
         if admitted is None:
+            # By itself: with a key for each message every envelope is a new one, and the exchange the same.
+            if envelope.exchange not in self._exchanges:
+                self._check_exchange(envelope.exchange)
             admitted = self.check(envelope)
             if len(self._admitted) >= _MOST_ADMITTED:
                 self._admitted.clear()
-            self._admitted_at = changes
             self._admitted[envelope] = admitted
         return admitted
 
     def check(self, envelope: Envelope) -> Envelope:
-        """Refuse an exchange that is not there or not for this user.
+        """Return the envelope to publish under, or refuse it: what a protocol checks besides the exchange."""
+        return envelope
 
-        A protocol adds what it has to check.
-        """
-        exchange = envelope.exchange
+    def _check_exchange(self, exchange: str) -> None:
         self.vhost.check_publish(exchange)
         self.login.require("write", "exchange", exchange, self.vhost.name)
-        return envelope
+        self._exchanges.add(exchange)
 
     def forget_admitted(self) -> None:
         """What ``check`` would answer has changed."""
         self._admitted.clear()
+        self._exchanges.clear()
 
     def publish(
         self, batch: Batch, now: float, *, mandatory: bool = False, route: Route | None = None
