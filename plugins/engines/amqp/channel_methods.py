@@ -61,6 +61,8 @@ def _transaction(here: Channel) -> Transaction:
     return here.transaction
 
 
+# Not here: channel.open and close, which the conversation answers itself, and basic.publish, ack, nack and
+# reject, which come as events.  So none of them is looked up in this table.
 METHODS: dict[type[Method], Callable[[Channel, Any, float], None]] = {
     basic.Cancel: basic_methods.cancel,
     basic.CancelOk: basic_methods.cancel_ok,

@@ -34,6 +34,7 @@ class ConnectionHost(StreamClient):
         publish_rate: float = 0.0,
     ) -> None:
         super().__init__(engine, accepted, publish_rate=publish_rate)
+        # Called once a turn: bound here, it costs no call in between.
         self.take_output = conversation.data_to_send
         self._conversation = conversation
         self.session = Session(
@@ -47,6 +48,7 @@ class ConnectionHost(StreamClient):
             anonymous=anonymous,
         )
         self._armed_when_open = False
+        """Whether the deadline was told since the connection is open."""
 
     def __repr__(self) -> str:
         return f"<ConnectionHost {self.peer} {self.session!r}, {self.unwritten} bytes unwritten>"
@@ -67,6 +69,7 @@ class ConnectionHost(StreamClient):
 
     def closing_message(self, reason: str) -> Sequence[Buffer]:
         """Return connection.close.  The client's close-ok is read and dropped."""
+        # The connection ends without waiting for close-ok.  ``StreamClient`` has taken the output of before.
         self._conversation.close(320, f"CONNECTION_FORCED - {reason}")
         return self._conversation.data_to_send()
 
@@ -126,6 +129,8 @@ class ConnectionHost(StreamClient):
     def on_deadline(self, now: float) -> None:
         """Unlike answers, a heartbeat need not wait for the disk."""
         super().on_deadline(now)
+        # Without it, a client that waits for a slow disk would take the broker for dead: the answers that
+        # wait hold up the heartbeats behind them.
         is_open = self._conversation.state is ConnectionState.OPEN
         if self.is_open and is_open and self.waits_for_store:
             self.write_now(HEARTBEAT_FRAME)
@@ -136,6 +141,8 @@ class ConnectionHost(StreamClient):
 
     def on_eof(self, now: float) -> None:
         """The client has hung up, without connection.close."""
+        # What came before it was handled, in turns of its own.  Messages that were begun and not finished are
+        # dropped.
         self.session.handle(self._conversation.receive_eof(now), now)
         super().on_eof(now)
 

@@ -54,7 +54,9 @@ class _Clients:
             heartbeat=options.heartbeat,
             handshake_timeout=options.handshake_seconds,
             max_body_size=options.max_body_bytes,
+            # ANONYMOUS and, below, EXTERNAL are offered only where they can succeed.
             mechanisms=("PLAIN", "AMQPLAIN", *(("ANONYMOUS",) if options.anonymous else ())),
+            # Federation links read it: it is the upstream's name in the trace that a message carries.
             properties={"cluster_name": cluster_name} if cluster_name else {},
         )
 
@@ -65,7 +67,6 @@ class _Clients:
         if accepted.certified is not None:
             options = msgspec.structs.replace(options, mechanisms=(*options.mechanisms, "EXTERNAL"))
         conversation = ServerConnection(options, engine.host.now())
-
         listener = self._options
         client = ConnectionHost(
             engine, accepted, conversation, anonymous=listener.anonymous, publish_rate=listener.publish_rate

@@ -21,6 +21,7 @@ def inspect(what: str, connection: ConnectionHost) -> list[Row]:
 
 def _connection(connection: ConnectionHost) -> Iterator[Row]:
     session = connection.session
+    # They are what the client says of itself, and empty until it has logged in.
     properties = session.client_properties if isinstance(session.client_properties, dict) else {}
     # Until connection.open the client has published nothing, so no other state can be hidden by this one.
     starting = {} if session.vhost else {"state": "starting"}

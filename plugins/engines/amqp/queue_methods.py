@@ -43,6 +43,7 @@ def _require_declaration(channel: Channel, method: queue.Declare) -> None:
     # Check permissions with a name like the one that the server will choose.
     name = method.queue or invent_name("amq.gen-", vhost.broker.random)
     login.require("configure", "queue", name, vhost.name)
+    # For a new queue only, as in RabbitMQ: who declares it again need not have the rights of its creator.
     target = method.arguments.get("x-dead-letter-exchange")
     if isinstance(target, str) and name not in vhost.queues:
         login.require("read", "queue", name, vhost.name)
@@ -102,5 +103,6 @@ def _name_and_key(channel: Channel, name: str, key: str) -> tuple[str, str]:
 
 
 def _require_both(channel: Channel, exchange: str, name: str) -> None:
+    # RabbitMQ's rule: a binding reads from the exchange and writes to the queue.
     channel.login.require("write", "queue", name, channel.vhost.name)
     channel.login.require("read", "exchange", exchange, channel.vhost.name)

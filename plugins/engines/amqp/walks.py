@@ -107,6 +107,8 @@ def _follow_durable(tour: Tour) -> None:
         publisher.connection.send_method(1, confirm.Select())
         publisher.wait_for(MethodReceived)
         envelope = Envelope(key="tour", persistent=True, properties={"delivery_mode": 2})
+        # The first publishes fill caches: checked envelopes, routes, encodings.  The walk shows all later
+        # ones.
         for _ in range(2):
             publisher.publish(envelope)
             publisher.wait_for(Acknowledged)

@@ -1,7 +1,7 @@
 """``kernel definitions export`` and ``import``: the definitions of a running broker, in RabbitMQ's JSON form.
 
-The import is done by the broker (``host/importing.py``).  The export is put together here, from the tables that
-``kernel queues`` and its sisters show.
+The import is done by the broker (``host/importing.py``).  The export is put together here, from the tables
+that ``kernel queues`` and its sisters show.
 """
 
 from __future__ import annotations
@@ -149,6 +149,7 @@ def _rows(path: str, what: str, engine: str | None) -> list[Row]:
         raise KernelError("; ".join(answer["failed"]))
     rows: list[Row] = [row for row in answer["rows"] if engine in (None, row["engine"])]
     engines = sorted({row["engine"] for row in answer["rows"]})
+    # Every broker has exchanges, so an engine without them is none.  One without queues may well be.
     if engine is not None and engine not in engines and what == "exchanges":
         raise KernelError(
             f"no engine {engine!r} has exchanges; those that have: {', '.join(engines) or 'none'}"

@@ -56,6 +56,7 @@ class ConfirmScheduler(Generic[_Channel]):
 
     def take_ready(self, confirmed: int, safe: int) -> list[_Channel]:
         """Return the channels to examine, and remove them."""
+        # A dictionary, for each channel once and in the order in which they published.
         ready = self._published
         self._published = {}
         for heap, reached in ((self._for_routes, confirmed), (self._for_store, safe)):
@@ -75,6 +76,8 @@ class ConfirmScheduler(Generic[_Channel]):
         routes, store = channel.confirms.waits_for(confirmed)
         self._asleep.add(channel)
         self._pushed += 1
+        # Routes first.  When they have confirmed, the channel is examined, and waits for the store if need
+        # be.
         if routes > confirmed:
             heappush(self._for_routes, (routes, self._pushed, channel))
         else:

@@ -46,6 +46,7 @@ class Confirms:
         self._waiting: deque[tuple[int, int, int]] = deque()
         """Messages that wait for the routes: their mark, the last of them, and how many they are."""
         self._refused: deque[tuple[int, int]] = deque()
+        """The first and the last message of each range that queues have refused."""
         self._unsafe: deque[tuple[int, int]] = deque()
         """The mark that the store has to reach, and the first message that waits for it."""
 
@@ -56,6 +57,8 @@ class Confirms:
         has come so far; 0: no need to.
         """
         first = self.published + 1
+        # The mark only grows, and stays the same for all messages of a group on the disk: one entry for each
+        # group.
         if unsafe and (not self._unsafe or self._unsafe[-1][0] != unsafe):
             self._unsafe.append((unsafe, first))
         self.published += count

@@ -26,6 +26,7 @@ class UserDefinition(msgspec.Struct, frozen=True):
     name: str
     password_hash: str = ""
     hashing_algorithm: str = "rabbit_password_hashing_sha256"
+    # Older versions of RabbitMQ export one text with commas.
     tags: list[str] | str = ""
     limits: dict[str, Any] = {}
     """``max-connections``; negative: no limit.  Others are not kept."""

@@ -126,6 +126,7 @@ class BrokerEngine:
         self.running = True
         addresses = [front_end.start() for front_end in self.front_ends]
         running: RunningBroker = host.rendezvous.setdefault(running_broker_key(self.name), RunningBroker())
+        # Last: an application that waits for the broker, in its own thread, goes on at once.
         running.set(self)
         self._running_broker = running
         return ", ".join(addresses)
@@ -134,6 +135,7 @@ class BrokerEngine:
         self.host = host
         self._timer = LazyTimer(host, self._on_deadline)
         now = host.now()
+        # Of the names that the broker invents, which must not repeat those of an earlier run.
         seed = SystemRandom().getrandbits(128)
         clock = time.time()
         # The host's clock begins anew with the process.  Times on disk are those of the wall clock, so the
@@ -297,9 +299,13 @@ class BrokerEngine:
 
     def finish_turn(self, now: float) -> None:
         """End the turn: process the queues, send to the routes, write to the clients, have the store write."""
+        # Queues first: they deliver, and may drop messages into other queues.  The routes are sent to before
+        # the clients are written to, so that ``going`` is known when publishers are judged below.
         self.broker.process_queues(now)
         self._observers.notify()
         self.feed.flush()
+        # What each queue may have in memory depends on all others, and is computed as seldom as the alarms
+        # are.
         if self.alarm_watch.turn(now):
             self.broker.share_memory()
         low = self.alarm_watch.alarms.reason
@@ -322,6 +328,7 @@ class BrokerEngine:
         self._flushing = True
         self.broker.store.flush()
         self._flushing = False
+        # Refilled windows, and a flush that was written at once, make clients busy and touch queues.
         if self._busy or self.broker.touched:
             self.finish_soon()
         if self._timer is not None:

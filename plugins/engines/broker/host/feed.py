@@ -86,6 +86,8 @@ class Feed:
             batches = self._waiting
             self._waiting = []
             self._waiting_count = 0
+            # The port takes them whatever it answers.  False: a pipe that blocks is full, so send no more
+            # until ``BrokerEngine.on_writable``.
             self.going = self._open_port().send(batches)
 
     def receive(self, now: float) -> bool:
@@ -102,6 +104,7 @@ class Feed:
 
     def _take_responsibility(self, position: int) -> None:
         """The queues have the messages up to here, and answer for them as soon as the store does."""
+        # The mark is that of everything given to the store so far, the messages just taken among them.
         store = self.vhost.store
         self._unsafe.append((store.mark, position))
         self._confirm_safe()

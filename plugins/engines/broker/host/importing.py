@@ -1,7 +1,7 @@
 """Importing: makes of definitions what a broker has.
 
-What exists already with the same properties stays as it is.  What cannot be created is reported with its place
-in the JSON text, and the rest is created all the same.
+What exists already with the same properties stays as it is.  What cannot be created is reported with its
+place in the JSON text, and the rest is created all the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Publisher: one stream of messages from a client into the broker; checks, routes and counts them.
 
-Examples: an AMQP channel, a STOMP or MQTT connection, a beanstalkd connection, an application in this process.
+Examples: an AMQP channel, a STOMP or MQTT connection, a beanstalkd connection, an application in this
+process.
 """
 
 from __future__ import annotations

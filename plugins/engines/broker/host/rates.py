@@ -21,6 +21,7 @@ class Bucket:
         """Count events that have happened; return for how many seconds no more should be read."""
         self._fill(now)
         self._level -= count
+        # Below zero by what came too early: so many seconds until it is zero again.
         return max(0.0, -self._level / self._rate)
 
     def take_one(self, now: float) -> bool:

@@ -218,6 +218,7 @@ class StreamClient(ConnectionOwner):
         connection = self._connection
         if connection.ended:
             return
+        # Before ``flush``, which may publish as well: that is looked at in the next turn.
         self.published = False
         self._flushing = True
         self.flush(now)
@@ -291,6 +292,7 @@ class StreamClient(ConnectionOwner):
 
     def on_data(self, data: bytes, now: float) -> None:
         """The client has sent something."""
+        # Busy in any case: nearly every read has an answer, and a front end need not say so.
         self.engine.is_busy(self)
         if not self.closing:
             self.received(data, now)
@@ -302,6 +304,7 @@ class StreamClient(ConnectionOwner):
 
     def on_written(self) -> None:
         """There is room for more deliveries."""
+        # ``finish`` refills the window, and the turn after it writes what the queues deliver then.
         self.engine.is_busy(self)
         self.engine.finish_turn(self.host.now())
 

@@ -100,6 +100,7 @@ class Transaction:
 
     def roll_back(self) -> None:
         """Drop the messages; the deliveries are unacknowledged again."""
+        # They are not requeued: the client still has them, and may acknowledge them in the next transaction.
         self._publications = []
         for receiver, taken, _, _ in self._acknowledgements:
             receiver.unacked.restore(taken)
