@@ -1,9 +1,9 @@
 """Connection: one stream connection of an engine, from its wire to its owner.
 
-Every engine that speaks over a stream socket needs the same machinery: read when there is something, write
-what goes and keep the rest, stop reading for a while, call at a deadline, end once.  It is here.  What the
-bytes mean is the owner's part (``ConnectionOwner``): the stream host, the AMQP server and client, the TCP
-half of one-to-many.
+Every engine with conversations over a stream socket needs the same: to read when there is input, to write
+what the socket takes and to keep the rest, to stop reading for a while, to be called at a deadline, and to
+end once.  A connection does this.  The meaning of the bytes is left to its owner (``ConnectionOwner``): the
+stream host, the AMQP server and client, the TCP half of one-to-many.
 
 Turns
     A connection is passive.  Its thread calls it when its descriptor is ready or its timer is due, and it
