@@ -1,8 +1,8 @@
 """Memory wire: two ends of a stream without a socket, on a simulated clock, with faults on request.
 
-A :class:`SimulatedHost` takes the place of a thread: it has the host that a ``StreamHost`` needs, a dispatcher,
-and a clock that only ``run`` moves.  Nothing here waits, so hours of heartbeats take milliseconds, and each run is
-the same::
+A :class:`SimulatedHost` takes the place of a thread: it has the host that a ``StreamHost`` needs, a
+dispatcher, and a clock that only ``run`` moves.  Nothing here waits, so hours of heartbeats take
+milliseconds, and each run is the same::
 
     host = SimulatedHost()
     ours, theirs = host.wire(split=1, delay=0.5)
