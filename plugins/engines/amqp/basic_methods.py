@@ -9,7 +9,7 @@ from plugins.protocols.amqp091.methods import basic
 
 
 def qos(channel: Channel, method: basic.Qos, now: float) -> None:
-    """Set how many a consumer, or with ``global`` the channel, may hold unacknowledged."""
+    """Set how many unacknowledged messages a consumer, or with ``global`` the channel, may have."""
     # As RabbitMQ.  The field would limit the bytes that are unacknowledged.
     if method.prefetch_size:
         raise NotImplementedHere(f"prefetch_size!=0 ({method.prefetch_size})")
@@ -42,14 +42,14 @@ def consume(channel: Channel, method: basic.Consume, now: float) -> None:
 
 
 def cancel(channel: Channel, method: basic.Cancel, now: float) -> None:
-    """End a consumer; one that is not there is no fault."""
+    """End a consumer.  An unknown tag is no error."""
     channel.stop_consumer(method.consumer_tag, now)
     if not method.nowait:
         channel.reply(basic.CancelOk(consumer_tag=method.consumer_tag))
 
 
 def cancel_ok(channel: Channel, method: basic.CancelOk, now: float) -> None:
-    """Nothing waits for this answer."""
+    """Ignore it: the broker sends basic.cancel with ``nowait``, and expects no answer."""
 
 
 def get(channel: Channel, method: basic.Get, now: float) -> None:
@@ -80,7 +80,7 @@ def recover(channel: Channel, method: basic.Recover, now: float) -> None:
 
 
 def recover_async(channel: Channel, method: basic.RecoverAsync, now: float) -> None:
-    """The same, without an answer."""
+    """As ``recover``, without an answer."""
     _recover(channel, requeue=method.requeue)
 
 

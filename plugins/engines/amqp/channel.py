@@ -52,9 +52,9 @@ class Channel(Publisher):
             session.client.window, partial(session.has_deliveries, self), self._on_cancelled
         )
         self.prefetch = 0
-        """What the next consumers get (basic.qos without global)."""
+        """The prefetch of consumers that begin from now on (basic.qos without ``global``)."""
         self.last_queue = ""
-        """The queue declared last: what an empty queue name means."""
+        """The queue that was declared last, for methods with an empty queue name."""
         self.transaction: Transaction | None = None
         """None: the channel has no transactions."""
         self.reply_queue: Queue | None = None
@@ -78,7 +78,7 @@ class Channel(Publisher):
     # Publishing
 
     def on_published(self, event: Published, now: float) -> None:
-        """Messages came."""
+        """Publish a batch, or add it to the transaction."""
         # RabbitMQ has dropped the flag in 3.0, and refuses it with 540.
         if event.immediate:
             raise NotImplementedHere("immediate=true")
@@ -204,7 +204,7 @@ class Channel(Publisher):
             self._reply_to(None)
 
     def send_deliveries(self) -> None:
-        """Encode the deliveries."""
+        """Encode what was delivered to the receiver.  Nothing is left in it afterwards."""
         count = 0
         batches: list[tuple[str, int, bool, Batch]] = []
         deliveries = self.receiver.take_deliveries()

@@ -1,4 +1,4 @@
-"""What the methods of the classes channel, confirm and tx do; and the table of all methods on a channel."""
+"""The methods of the classes channel, confirm and tx, and the table of all methods on a channel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def confirm_select(here: Channel, method: confirm.Select, now: float) -> None:
 
 
 def tx_select(here: Channel, method: tx.Select, now: float) -> None:
-    """Have publishes and acknowledgements wait for a commit."""
+    """Begin to collect publishes and acknowledgements until a commit."""
     if here.confirms is not None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if here.transaction is None:
@@ -45,6 +45,8 @@ def tx_select(here: Channel, method: tx.Select, now: float) -> None:
 
 def tx_commit(here: Channel, method: tx.Commit, now: float) -> None:
     """Commit the transaction."""
+    # A commit cannot be refused: everything was checked when it came.  The answer waits for the disk
+    # (``Session``).
     _transaction(here).commit(here, now)
     here.reply(tx.CommitOk())
 

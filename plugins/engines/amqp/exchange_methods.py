@@ -7,7 +7,7 @@ from plugins.protocols.amqp091.methods import exchange
 
 
 def declare(channel: Channel, method: exchange.Declare, now: float) -> None:
-    """Declare an exchange, or ask whether it is there."""
+    """Declare an exchange.  Passive: check that it exists, which needs no permission."""
     if method.passive:
         channel.vhost.find_exchange(method.exchange)
     else:
@@ -25,7 +25,7 @@ def declare(channel: Channel, method: exchange.Declare, now: float) -> None:
 
 
 def _require_declaration(channel: Channel, method: exchange.Declare) -> None:
-    """Rights to a new exchange, and to its alternate: what it is given goes there."""
+    """Check permissions on the exchange, and on its alternate exchange, which gets unroutable messages."""
     login, vhost = channel.login, channel.vhost
     login.require("configure", "exchange", method.exchange, vhost.name)
     # For a new one only, as in RabbitMQ: who declares an exchange again need not have the rights of its
@@ -65,5 +65,6 @@ def unbind(channel: Channel, method: exchange.Unbind, now: float) -> None:
 
 
 def _require_both(channel: Channel, source: str, destination: str) -> None:
+    # RabbitMQ's rule: a binding reads from its source and writes to its destination.
     channel.login.require("write", "exchange", destination, channel.vhost.name)
     channel.login.require("read", "exchange", source, channel.vhost.name)

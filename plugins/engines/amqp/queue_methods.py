@@ -8,7 +8,7 @@ from plugins.protocols.amqp091.methods import queue
 
 
 def declare(channel: Channel, method: queue.Declare, now: float) -> None:
-    """Declare a queue, or ask how it is."""
+    """Declare a queue.  Passive: return its counts if it exists."""
     vhost = channel.vhost
     if method.passive and method.queue == REPLY_TO and channel.reply_queue is not None:
         found = channel.reply_queue
@@ -38,7 +38,7 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
 
 
 def _require_declaration(channel: Channel, method: queue.Declare) -> None:
-    """Rights to a new queue, and to what it will publish dead letters to: what it holds goes there."""
+    """Check permissions on the queue, and on its dead-letter exchange, to which its messages may go."""
     login, vhost = channel.login, channel.vhost
     # Check permissions with a name like the one that the server will choose.
     name = method.queue or invent_name("amq.gen-", vhost.broker.random)
@@ -93,7 +93,7 @@ def delete(channel: Channel, method: queue.Delete, now: float) -> None:
 
 
 def _name_and_key(channel: Channel, name: str, key: str) -> tuple[str, str]:
-    """Return the queue meant.
+    """Return the queue that is meant, and the binding key.
 
     With neither name nor key the queue's name is the key, too (the specification, routing-key of queue.bind).
     """

@@ -122,7 +122,7 @@ class Session:
         return sum([channel.receiver.unacked.estimated_size() for channel in self.channels.values()])
 
     def handle(self, events: list[Event], now: float) -> None:
-        """Do what the client asked for."""
+        """Process events in order, until the session has ended."""
         # A table and not a match statement: one lookup for each event, of which a busy publisher has
         # thousands.
         handlers = _HANDLERS

@@ -1,4 +1,4 @@
-"""The form of RabbitMQ's definitions (``rabbitmqctl export_definitions``): JSON, a list for each sort of thing.
+"""Definition forms: what ``rabbitmqctl export_definitions`` writes, JSON with a list for each sort of thing.
 
 Keys that are not here (metadata, versions) are ignored: unlike options, these structs take unknown fields,
 since a newer RabbitMQ may export more.

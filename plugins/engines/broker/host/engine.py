@@ -64,7 +64,7 @@ MakeFrontEnd: TypeAlias = "Callable[[BrokerEngine], FrontEnd]"
 class BrokerEngine:
     """The broker as its front ends see it.
 
-    ``run`` is its life; all else is called by the thread that hosts it.
+    The supervisor calls ``run``; everything else is called in the thread that hosts the engine.
     """
 
     host: Host
@@ -101,10 +101,13 @@ class BrokerEngine:
         self._exchange_types = exchange_types or {}
         self._codecs = codecs or Codecs()
         self.front_ends = [make(self) for make in front_ends]
+        # A dictionary as a set that keeps its order: clients are written to in the order in which they became
+        # busy.
         self._busy: dict[Client, None] = {}
         self._soon = False
+        """Whether another turn is put off already (``finish_soon``)."""
         self._flushing = False
-        """Whether the store is being told to write, which it may do at once."""
+        """True during ``store.flush``, which may write at once and then calls ``_on_stored``."""
         self._disk_is_behind = False
         """Whether publishers wait because too many bytes wait for the disk."""
         self._ended = {"messages_in": 0, "messages_out": 0, "bytes_in": 0, "bytes_out": 0}
@@ -174,7 +177,7 @@ class BrokerEngine:
         self.alarm_watch = AlarmWatch(alarms, self.name, host, self._on_alarms_lifted)
 
     def _restore_users(self, directory: Path, now: float) -> None:
-        """Import again the users, permissions and virtual hosts that were imported into this directory's broker."""
+        """Import again the users, permissions and virtual hosts that the users file has."""
         if not os.path.lexists(directory / USERS_FILE):
             return
         from plugins.engines.broker.host.importing import Importer
@@ -294,11 +297,11 @@ class BrokerEngine:
     # Turns
 
     def is_busy(self, client: Client) -> None:
-        """There will be something to write to a client at the end of this turn."""
+        """Have ``client.finish`` called at the end of this turn.  Calling this twice does no harm."""
         self._busy[client] = None
 
     def finish_turn(self, now: float) -> None:
-        """End the turn: process the queues, send to the routes, write to the clients, have the store write."""
+        """End the turn: process queues, send to the routes, write to the clients, have the store write."""
         # Queues first: they deliver, and may drop messages into other queues.  The routes are sent to before
         # the clients are written to, so that ``going`` is known when publishers are judged below.
         self.broker.process_queues(now)
@@ -308,6 +311,8 @@ class BrokerEngine:
         # are.
         if self.alarm_watch.turn(now):
             self.broker.share_memory()
+        # Clients that publish are blocked here, one by one, and not when the alarm is raised: RabbitMQ as
+        # well blocks a connection only when it publishes.
         low = self.alarm_watch.alarms.reason
         # Taken out first: a client that becomes busy while others are told is for the next turn.  A client
         # may also end in here, because a write fails; ``finish`` does nothing for one that has ended.
@@ -345,7 +350,7 @@ class BrokerEngine:
         self.finish_turn(self.host.now())
 
     def _on_stored(self) -> None:
-        """The disk has more: confirm it to those who wait, and read again from clients that waited for the disk."""
+        """The disk has more: confirm it, and read again from clients that waited for the disk."""
         if self._disk_is_behind:
             self._go_on()
         # A small group is written where it is flushed, by this thread and within ``finish_turn``.  That turn

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from plugins.engines.broker.virtual_host import VirtualHost
 
 _MOST_A_TURN = 20_000
-"""Messages taken from the routes before connections have their turn."""
+"""Messages that are taken from the routes in one turn.  Connections have theirs in between."""
 
 
 class Feed:
-    """Batches on their way between the broker and the routes."""
+    """Passes batches between the broker and the routes, in both directions."""
 
     def __init__(
         self, vhost: VirtualHost, default_exchange: str, on_refused: Callable[[str], None] = lambda _: None
@@ -153,8 +153,8 @@ class Feed:
         if refused and not self._refusing:
             self._on_refused(
                 f"a full queue with x-overflow = reject-publish refuses messages to exchange"
-                f" {envelope.exchange!r} with key {envelope.key!r}.  They are lost, because a route cannot be told."
-                f"  Use reject-publish-dlx to have them dead-lettered"
+                f" {envelope.exchange!r} with key {envelope.key!r}.  They are lost, because a route cannot be"
+                f" told.  Use reject-publish-dlx to have them dead-lettered"
             )
         self._refusing = refused > 0
 

@@ -87,6 +87,7 @@ class Importer:
                 make(item)
                 made.append(item)
             except BrokerError as refusal:
+                # The place as msgspec and JSONPath write it, so that complaints of both look alike.
                 self._complaints.append(f"$.{what}[{index}]: {refusal.text}")
             except ValueError as error:
                 self._complaints.append(f"$.{what}[{index}]: {error}")
@@ -126,6 +127,7 @@ class Importer:
         self._broker.vhost(permission.vhost)
         allowed = Permissions(permission.configure, permission.write, permission.read)
         for pattern in allowed:
+            # Now, and not when a client asks for something: an error there would be the client's.
             try:
                 re.compile(pattern)
             except re.error as error:

@@ -31,7 +31,7 @@ class Accepted(NamedTuple):
 
 
 class StreamFrontEnd:
-    """A front end over TCP, TLS, a Unix socket or WebSocket: it listens, and makes a client of each connection.
+    """A front end over TCP, TLS, a Unix socket or WebSocket: a listener that makes a client of each connection.
 
     ``begin`` returns a client that reads and writes by itself from then on; it is called in the broker's
     thread.
@@ -54,7 +54,8 @@ class StreamFrontEnd:
         # Here and not at the first login, so that the mistake ends the start of the engine.
         if options.anonymous and options.anonymous not in engine.options.users:
             raise ValueError(
-                f"anonymous = {options.anonymous!r} is none of the users: {', '.join(engine.options.users) or 'none'}"
+                f"anonymous = {options.anonymous!r} is none of the users:"
+                f" {', '.join(engine.options.users) or 'none'}"
             )
         self.clients = 0
         """Connections that are open."""
@@ -98,7 +99,7 @@ class StreamFrontEnd:
         return []
 
     def statistics(self) -> dict[str, int]:
-        """How many connections were accepted, and how many closed at once."""
+        """Return how many connections were accepted, and how many were closed at once.  Any thread."""
         acceptor = self._acceptor
         if acceptor is None:
             return {"accepted": 0, "refused": 0}
@@ -114,7 +115,7 @@ class StreamFrontEnd:
         self.clients -= 1
 
     def _admits(self, under_way: int) -> bool:
-        # Handshakes count, or as many as come in one turn would all be let in.
+        # Handshakes under way count.  Otherwise all the connections of one turn, up to 64, would be let in.
         if self.clients + under_way >= self._options.max_connections:
             return False
         return self._rate is None or self._rate.take_one(self._engine.host.now())

@@ -1,4 +1,6 @@
-"""Stream client: what every client over a stream socket does, whatever its protocol.  Front ends derive from it.
+"""Stream client: what every client over a stream socket does, whatever its protocol.
+
+Front ends derive their clients from it, AMQP as any other.
 
 The client is passive and has no thread or task.  Its connection reads and calls ``received``; that calls
 operations of the broker.  At the end of the turn the broker calls ``finish``: ``flush`` encodes what the
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
     from plugins.engines.broker.host.listening import Accepted
 
 WINDOW_BYTES = 512 * 1024
-"""Bodies that are handed to a client before it has written some: about what a socket takes at once."""
+"""Bytes of bodies that queues deliver to a client before some are written: about what a socket takes at
+once."""
 
 UNWRITTEN_BYTES = 4 * WINDOW_BYTES
 """Bytes of answers that a client may leave unread before it is not read any more."""
@@ -77,8 +80,11 @@ class StreamClient(ConnectionOwner):
         self.arm: Callable[[float | None], None] = self._connection.arm
         """Say that ``next_deadline`` has become earlier.  One that has become later need not be told."""
         self.take_output: Callable[[], Sequence[Buffer]] = self._take_unsent
-        """Returns what is to be written at the end of the turn, and forgets it.  A client whose protocol object
-        collects its own output sets this to that object's method, and does not call ``send``."""
+        """Returns what is to be written at the end of the turn, and forgets it.
+
+        A client whose protocol object collects output sets this to that object's method, and does not call
+        ``send``.
+        """
         self._unsent: list[Buffer] = []
         self._flushing = False
         self._write_after = 0
@@ -142,6 +148,7 @@ class StreamClient(ConnectionOwner):
 
     def close(self, reason: str) -> None:
         """Close the connection at the end of this turn, after what was sent."""
+        # The first reason is the cause; later ones follow from it.
         self.closing = self.closing or reason
         self.is_busy()
 
@@ -231,6 +238,7 @@ class StreamClient(ConnectionOwner):
             return
         output = self.take_output()
         if self.closing:
+            # ``ClosingWire`` writes the rest and waits for the peer's end, without this client.
             connection.close(self.closing, output)
             return
         if output:
@@ -257,6 +265,7 @@ class StreamClient(ConnectionOwner):
     def _keep_rate(self, rate: Bucket, now: float) -> None:
         seconds = rate.take(self.messages_in - self._rated, now)
         self._rated = self.messages_in
+        # What was read is published in any case.  The client pays for it by not being read for a while.
         if seconds > 0 and not self._connection.ended:
             self._connection.pause(Pause.RATE)
             self._rate_timer.arm(now + seconds)

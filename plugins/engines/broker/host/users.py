@@ -83,6 +83,7 @@ class Login:
 
         Refuse a virtual host that is not for this user, and a connection too many.
         """
+        # Refused before it is counted: a client that was refused does not call ``leave``.
         account = self.account
         most = account.max_connections
         if account.allowed_in(vhost) is None:

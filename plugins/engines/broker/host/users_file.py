@@ -1,4 +1,4 @@
-"""Users file: the users, permissions and virtual hosts that were imported into a broker with a data directory.
+"""Users file: users, permissions and virtual hosts that were imported into a broker with a data directory.
 
 The store's log has exchanges, queues and bindings only.  This file stands beside it, in the form of
 RabbitMQ's definitions, and is imported at the next start.  Of two definitions of the same thing, the one
@@ -54,6 +54,8 @@ class UsersFile:
         unchanged then.
         """
         before = self.read()
+        # Only these three.  Exchanges, queues and bindings are in the store's log, which has them with what
+        # has happened to them since.
         merged = Definitions(
             users=_merged(before.users, imported.users, lambda user: user.name),
             vhosts=_merged(before.vhosts, imported.vhosts, lambda vhost: vhost.name),
