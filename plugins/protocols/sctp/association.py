@@ -72,7 +72,8 @@ class Association:
         """Whether it has ended with SHUTDOWN COMPLETE: the peer has nothing more to say."""
         self.violations = 0
         self.restarts = 0
-        self.left: list[Message] = []  # messages that were received, and not taken, when the peer restarted
+        self.left: list[Message] = []
+        """Messages that had been received, and were not taken, when the peer restarted."""
         self._addresses = addresses
         self._touched = touched
         self.closing = Closing(self)
@@ -145,8 +146,10 @@ class Association:
         self._touched[self] = None
         if self.state is not State.CLOSED:
             chunk = Listed(Type.ABORT, (Parameter(cause, reason.encode()[:200]),))
+            # Without the peer's tag the ABORT could not be accepted (8.5.1, B).
             if self.output.peer_tag:
                 self.output.alone(self.paths.current().address, chunks.encode(chunk))
+            # The ABORT stays queued: ``end`` drops replies, but not packets that are complete.
             self.end(What.LOST, reason or "aborted here")
 
     # ------------------------------------------------------------------ time
@@ -167,6 +170,7 @@ class Association:
         self.closing.handle_timeout(now)
         self._reconfiguration.handle_timeout(now)
         for path in self.paths.all:
+            # A timer of a path before this one may have ended the association.
             if self.state is State.CLOSED:
                 return
             if path.retransmission_due is not None and path.retransmission_due <= now:
@@ -189,6 +193,8 @@ class Association:
 
     def _data_timed_out(self, path: Path, now: float) -> None:
         path.retransmission_due = None
+        # This order: the window shrinks (6.3.3, E1 and E2) before the error is counted, and the data is
+        # marked as lost only if the association goes on (E3).
         path.timed_out()
         path.probing.timed_out(now)
         if self.paths.failed(path):
@@ -197,6 +203,8 @@ class Association:
         self.sender.outstanding.mark_path_lost(path, self.paths.other_than(path), now)
 
     def _heartbeat(self, path: Path, now: float) -> None:
+        # The last HEARTBEAT was not answered until the next one is due: an error of the path, and a longer
+        # RTO (8.3).
         if path.heartbeat_sent is not None:
             path.heartbeat_sent = None
             path.back_off()
@@ -219,8 +227,10 @@ class Association:
         self._send_setup(now)
 
     def _send_setup(self, now: float) -> None:
+        # Each try goes to the next address: the first one may be the one that is down.
         path = self.paths.all[self._tries % len(self.paths.all)]
         if self.state is State.COOKIE_WAIT:
+            # INIT has verification tag 0, and a packet of its own (8.5.1, A; 6.10).
             self.output.alone(path.address, chunks.encode(self.init()), 0)
         else:
             self.output.reply(path.address, chunks.encode(Plain(Type.COOKIE_ECHO, self._cookie)))
@@ -245,11 +255,13 @@ class Association:
         self._send_setup(now)
 
     def _on_init_ack(self, chunk: Init, path: Path, now: float) -> None:
+        # An INIT ACK that is late, or repeated: the first one is in use (5.2.3).
         if self.state is not State.COOKIE_WAIT:
             return
         try:
             offer, unknown = read_init(chunk, path.address, self.options)
         except Refused as refused:
+            # The ABORT needs the peer's tag, which only this INIT ACK has.
             self.output.peer_tag = chunk.tag
             self.output.alone(path.address, chunks.encode(Listed(Type.ABORT, (refused.parameter,))))
             self.end(What.LOST, str(refused))
@@ -261,9 +273,11 @@ class Association:
             return
         self._agree(offer, path.address)
         self._cookie = cookie
+        # COOKIE ECHO has tries of its own (Max.Init.Retransmits, 5.1.4).
         self._tries = 0
         self.state = State.COOKIE_ECHOED
         self._send_setup(now)
+        # After COOKIE ECHO, which has to be the first chunk of its packet (3.2.2).
         if unknown:
             self.report(path, Parameter(Cause.UNRECOGNIZED_PARAMETERS, parameters.encode(unknown)))
 
@@ -301,11 +315,13 @@ class Association:
         self._touched[self] = None
         self.tag, self.first_tsn = cookie.tag, cookie.tsn
         self.output.forget()
+        # Emptied and not replaced: the parts hold this very list.
         self.paths.all.clear()
         self.paths.errors = 0
         self.sender = Sender(self.options, cookie.tsn, self.paths.all)
         self.closing = Closing(self)
         self._reconfiguration = Reconfiguration(self)
+        # The table has methods of the two objects that were replaced.
         self._handlers = self._all_handlers()
         self._agree(cookie.offer, source)
         self.establish(now)
@@ -313,11 +329,15 @@ class Association:
     def cross(self, cookie: Cookie, source: bytes, now: float) -> None:
         """Take over the peer's tag after both sides have sent INIT (5.2.4, B and D)."""
         self._touched[self] = None
+        # Case B or D in the middle of our own handshake: the cookie has all that was agreed, so that the INIT
+        # ACK or COOKIE ACK that we waited for is not needed any more.
         if self.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
             self.output.forget()
             self._agree(cookie.offer, source)
             self.establish(now)
         else:
+            # The peer has chosen a new tag without knowing of the old one (5.2.4, B). In case D it is the
+            # same.
             self.output.peer_tag = cookie.offer.tag
 
     # ------------------------------------------------------------------ chunks
@@ -344,6 +364,8 @@ class Association:
                     while at < len(received) and type(received[at]) is Data:
                         at += 1
                     if marked:
+                        # ECNE reports the lowest TSN of the marked packet (RFC 4960, appendix A), which is
+                        # that of its first chunk (6.10).
                         self.output.ecn.marked(chunk.tsn)
                     self._on_data(received[begin:at], path, now)
                 elif not self._take(chunk, path, now):
@@ -398,6 +420,7 @@ class Association:
                 self.report(path, Parameter(Cause.INVALID_STREAM, stream.to_bytes(2, "big") + b"\0\0"))
             self.closing.data_received(now)
             self._reconfiguration.data_received(path)
+        # Also in states in which data is discarded: the SACK tells the peer where we are.
         receiver.packet_done(now)
         self.output.sack_to = path.address
 
@@ -405,7 +428,8 @@ class Association:
         if self.state not in SENDING:
             return
         if self.sender.on_sack(chunk, now) or self.sender.is_refused():
-            self.paths.errors = 0  # a peer that keeps its window closed is alive (6.1, rule A)
+            # A peer that keeps its window closed is alive (6.1, rule A).
+            self.paths.errors = 0
 
     def _on_forward(self, chunk: Forward, path: Path, now: float) -> None:
         if self.receiver is not None and self.state in RECEIVING:
@@ -414,13 +438,16 @@ class Association:
             self._reconfiguration.data_received(path)
 
     def _on_heartbeat(self, chunk: Listed, path: Path, now: float) -> None:
+        # Back to where it came from, with the information unchanged (8.3): that is what verifies the path.
         self.output.reply(path.address, chunks.encode(Listed(Type.HEARTBEAT_ACK, chunk.parameters)))
 
     def _on_error(self, chunk: Listed, path: Path, now: float) -> None:
         causes = [cause.kind for cause in chunk.parameters]
         if Cause.STALE_COOKIE in causes and self.state is State.COOKIE_ECHOED:
-            self.state = State.COOKIE_WAIT  # ask for a fresh cookie (5.2.6)
+            # A new INIT asks for a fresh cookie (5.2.6, alternative 1).
+            self.state = State.COOKIE_WAIT
             self._repeat_setup(now)
+        # The peer decides how many ERRORs it sends, the host when it takes the events.
         elif len(self.events) < 100:
             self.events.append(Event(what=What.PEER_ERROR, detail=str(causes)))
 

@@ -60,6 +60,7 @@ class Bundle(msgspec.Struct, eq=False):
 
     def split(self, tsn: int) -> Bundle:
         """Keep the chunks before ``tsn``; return a bundle of the others."""
+        # TSNs of a bundle are consecutive, one for each chunk.
         count = tsn - self.first
         parts = self.parts[2 * count :]
         rest = msgspec.structs.replace(
@@ -106,11 +107,14 @@ class Bundles(list[Bundle]):
             return at + 1
         rest = self[at].split(tsn)
         self.insert(at + 1, rest)
+        # The heap of lost TSNs has the first TSN of each bundle only: the second half needs an entry of its
+        # own.
         if rest.awaits_retransmission():
             rest.path.is_lost(tsn)
         return at + 1
 
     def between(self, first: int, last: int) -> list[Bundle]:
         """Return the bundles of a range of TSNs, after splitting those at its ends."""
+        # In this order: the first cut moves the index that the second one returns.
         begin = self.cut(first)
         return self[begin : self.cut(last + 1)]

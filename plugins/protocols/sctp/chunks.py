@@ -190,6 +190,8 @@ def _encode_data(chunk: Data) -> bytes:
     data = chunk.data
     length = len(data)
     if chunk.interleaved:
+        # One field with two meanings: the first fragment has the protocol identifier, its number is always 0
+        # (RFC 8260, 2.1).
         last = chunk.protocol if chunk.flags & BEGINNING else chunk.fsn
         head = I_DATA.pack(
             Type.I_DATA, chunk.flags, I_DATA.size + length, chunk.tsn, chunk.stream, 0, chunk.number, last
@@ -229,6 +231,7 @@ def decode_data(packet: bytes, at: int, found: list[Chunk]) -> int:
     interleaved = kind == Type.I_DATA
     header = I_DATA if interleaved else DATA
     unpack, size, fsn = header.unpack_from, header.size, 0
+    # One loop for all data of a packet, without a call per chunk: a packet of small messages has many.
     while at < end and packet[at] == kind:
         if end - at < size:
             raise _bad_data(packet, at)
@@ -243,6 +246,7 @@ def decode_data(packet: bytes, at: int, found: list[Chunk]) -> int:
         data = packet[at + size : at + length]
         found.append(Data(tsn, stream, number, flags, data, protocol, fsn, interleaved))
         fsn = 0
+        # The padding of the last chunk may be missing; ``at`` is then behind the end, which ends the loop.
         at += length + (-length & 3)
     return at
 
@@ -285,6 +289,7 @@ def _read_sack(flags: int, value: bytes) -> Sack:
     _at_least("SACK", value, _SACK.size)
     cumulative, window, gaps, duplicates = _SACK.unpack_from(value)
     at = _SACK.size + 4 * gaps
+    # Both counts are from the peer, and are checked against the length before anything is read.
     if len(value) != at + 4 * duplicates:
         raise MalformedPacket(f"SACK of {4 + len(value)} bytes with {gaps} gaps and {duplicates} duplicates")
     return Sack(
@@ -304,6 +309,7 @@ def _read_forward(flags: int, value: bytes) -> Forward:
     _at_least("FORWARD-TSN", value, 4)
     if len(value) % 4:
         raise MalformedPacket(f"FORWARD-TSN of {4 + len(value)} bytes")
+    # Only ordered messages are named: unordered DATA has no number (RFC 3758, 3.5, C4).
     skipped = tuple((stream, number, False) for stream, number in _PAIR.iter_unpack(value[4:]))
     return Forward(cumulative=int.from_bytes(value[:4], "big"), skipped=skipped)
 

@@ -54,6 +54,8 @@ class Closing:
         )
         # T2-shutdown now tests the path; a heartbeat's failure must not end a shutdown earlier than that.
         association.paths.stop_heartbeats()
+        # A peer that goes on to send data could prolong a shutdown for ever: each packet restarts T2-shutdown
+        # (9.2).
         self._guard = now + _GUARD_RTOS * association.options.rto_max
         self._send_shutdown(now)
         return True
@@ -95,7 +97,8 @@ class Closing:
 
     def on_shutdown(self, chunk: Shutdown, path: Path, now: float) -> None:
         association = self._association
-        if association.state is State.SHUTDOWN_SENT:  # both sides shut down at once
+        # Both sides shut down at once: the SHUTDOWNs have crossed.
+        if association.state is State.SHUTDOWN_SENT:
             association.state = State.SHUTDOWN_ACK_SENT
             self._send_shutdown(now)
         elif association.state is State.SHUTDOWN_ACK_SENT:

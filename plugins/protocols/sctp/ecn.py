@@ -26,6 +26,8 @@ class Ecn:
 
     def marked(self, tsn: int) -> None:
         """Record a marked packet, by its lowest TSN."""
+        # The first marked packet stays in the echo until the peer confirms it; further marks are the same
+        # event of congestion.
         if self.agreed and self._marked is None:
             self._marked = tsn
 
@@ -35,6 +37,7 @@ class Ecn:
 
     def on_reduced(self, chunk: Plain) -> None:
         """Process a CWR: the peer has reduced its window for packets up to a TSN."""
+        # An older CWR answers an earlier mark.
         if self._marked is not None and unwrapped(_tsn(chunk), self._marked) >= self._marked:
             self._marked = None
 
@@ -44,6 +47,8 @@ class Ecn:
         """Reduce the window, once per window of data; return the CWR chunk."""
         tsn = unwrapped(_tsn(chunk), outstanding.next_tsn)
         bundle = outstanding.bundles.find(tsn)
+        # A TSN that was never sent must not reduce the window. The CWR is sent all the same: without it the
+        # peer would echo for ever.
         if tsn < outstanding.next_tsn:
             (path if bundle is None else bundle.path).congestion_notified(tsn, outstanding.next_tsn - 1)
         return _encode(Type.REDUCED, tsn)

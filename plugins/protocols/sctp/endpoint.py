@@ -95,6 +95,7 @@ class Endpoint:
         self._by_peer: dict[tuple[int, bytes], Association] = {}
         self._associations: dict[Association, list[tuple[int, bytes]]] = {}
         """Each association with its keys in ``_by_peer``."""
+        # A dictionary and not a set: associations send in the order in which something happened to them.
         self._touched: dict[Association, None] = {}
         """Associations that may have something to send, in the order in which they were touched."""
         self._deadlines = _Deadlines()
@@ -125,6 +126,7 @@ class Endpoint:
 
         It may be too early, never too late.
         """
+        # An association that was touched may have an earlier deadline than its entry in the heap.
         for association in self._touched:
             self._deadlines.arm(association)
         return self._deadlines.next()
@@ -144,6 +146,8 @@ class Endpoint:
         """
         made, self._answers = self._answers, []
         touched = list(self._touched)
+        # Cleared before the loop: an association that is limited by the burst enters itself again for the
+        # next turn.
         self._touched.clear()
         for association in touched:
             made += association.data_to_send(now)
@@ -162,6 +166,8 @@ class Endpoint:
     def _forget(self, association: Association, now: float) -> None:
         if association.closed_gracefully:
             self._remember_closed(association, now)
+        # Ended associations are only removed here, after their last packets: ABORT and SHUTDOWN COMPLETE need
+        # them.
         self._deadlines.forget(association)
         self._forget_addresses(association)
         self._associations.pop(association, None)
@@ -169,6 +175,7 @@ class Endpoint:
     def _remember_closed(self, association: Association, now: float) -> None:
         closed = self._closed
         closed[association.peer_port, association.tag] = now + _CLOSED_LIFETIME
+        # Entries are in the order of their ends, so that the oldest is the first.
         while len(closed) > _MAX_CLOSED or next(iter(closed.values())) <= now:
             del closed[next(iter(closed))]
 
@@ -187,6 +194,8 @@ class Endpoint:
         while association.paths.unknown:
             peer = (association.peer_port, association.paths.unknown.pop())
             known = self._by_peer.get(peer)
+            # A peer may list addresses that are not its own (5.4): it must not take packets away from another
+            # association.
             if known is None or known.state is State.CLOSED:
                 self._by_peer[peer] = association
                 self._associations[association].append(peer)
@@ -206,6 +215,7 @@ class Endpoint:
         except MalformedPacket:
             self.statistics.malformed += 1
             return None
+        # Port 0 is not allowed as a source (3.1).
         if packet.destination != self._port or not packet.source:
             self.statistics.wrong_port += 1
             return None
@@ -222,11 +232,13 @@ class Endpoint:
         rest = packet.chunks
         if isinstance(first, Plain) and first.kind == Type.COOKIE_ECHO:
             association = self._on_cookie(first.value, packet, source, association, now)
+            # COOKIE ECHO may have data behind it (5.1): it belongs to the association that the cookie makes.
             rest = rest[1:]
         # Only now is the packet out of the blue (8.4): it is neither INIT nor COOKIE ECHO.
         elif association is None or _is_to_one_before(packet, association):
             self._out_of_the_blue(packet, source, now)
             return None
+        # A wrong tag is discarded silently (8.5): an answer would help whoever guesses tags.
         elif not _is_verified(packet, association):
             self.statistics.wrong_tag += 1
             return None
@@ -241,6 +253,7 @@ class Endpoint:
         return association if association is not None and association.state is not State.CLOSED else None
 
     def _answer(self, packet: Packet, source: bytes, tag: int, chunk: Chunk) -> None:
+        # Answers need no association, so that anybody can cause them.
         if len(self._answers) < _MAX_ANSWERS:
             encoded = chunks.encode(chunk)
             self._answers.append((source, packets.encode(self._port, packet.source, tag, [encoded])))
@@ -248,8 +261,10 @@ class Endpoint:
     def _out_of_the_blue(self, packet: Packet, source: bytes, now: float) -> None:
         self.statistics.out_of_the_blue += 1
         kinds = {chunks.kind_of(chunk) for chunk in packet.chunks}
+        # Rule 5 of 8.4: the peer waits for a SHUTDOWN COMPLETE that was lost.
         if Type.SHUTDOWN_ACK in kinds:
             self._answer(packet, source, packet.tag, Plain(Type.SHUTDOWN_COMPLETE, b"", REFLECTED))
+        # Rules 2, 6 and 7: an answer to these could be answered in turn, without end.
         elif kinds & _UNANSWERED or _is_stale_cookie(packet.chunks[0]) or self._is_late(packet, source, now):
             return
         else:
@@ -263,7 +278,8 @@ class Endpoint:
         """
         known = self._by_peer.get((packet.source, source))
         if known is not None and known.closed_gracefully and known.tag == packet.tag:
-            return True  # it ended in this turn: its SHUTDOWN COMPLETE is still to be sent
+            # It ended in this turn: its SHUTDOWN COMPLETE is still to be sent.
+            return True
         return self._closed.get((packet.source, packet.tag), now) > now
 
     # ------------------------------------------------------------------ INIT
@@ -271,10 +287,12 @@ class Endpoint:
     def _on_init(
         self, init: Init, packet: Packet, source: bytes, association: Association | None, now: float
     ) -> None:
+        # 8.5.1, A: INIT has tag 0.
         if packet.tag:
             self.statistics.wrong_tag += 1
             return
         try:
+            # A dialler answers an INIT only of the peer that it is connecting to itself (5.2.1).
             if not self._listens and association is None:
                 raise Refused(Cause.OUT_OF_RESOURCE, "this endpoint does not accept associations")
             offer, unknown = read_init(init, source, self._options)
@@ -288,6 +306,7 @@ class Endpoint:
                 _no_new_addresses(offer, association)
         except Refused as refused:
             self.statistics.refused += 1
+            # An INIT with tag 0 is refused, and there is no tag that an ABORT could have (8.4, rule 3).
             if init.tag:
                 self._answer(packet, source, init.tag, Listed(Type.ABORT, (refused.parameter,)))
             return
@@ -306,6 +325,8 @@ class Endpoint:
         # An INIT that crosses ours is answered with our own tag and TSN, so that both sides end up with one
         # association (5.2.1).
         crossing = association is not None and association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED)
+        # 5.2.2: tie-tags are there whenever an association exists, except in COOKIE-WAIT, where the peer's
+        # tag is not known.
         tied = association is not None and association.state is not State.COOKIE_WAIT
         return Cookie(
             made=now,
@@ -330,6 +351,8 @@ class Endpoint:
         """
         cookie = open_cookie(data, self._secret, now)
         ours = cookie is not None and (cookie.port, cookie.peer_port) == (packet.destination, packet.source)
+        # 5.1.5: the cookie must be from here, for these ports, and with the tag that the packet has. Nothing
+        # is answered: whoever made it up learns nothing.
         if cookie is None or not ours or cookie.tag != packet.tag or source not in cookie.offer.addresses:
             self.statistics.forged_cookies += 1
             return None
@@ -341,11 +364,13 @@ class Endpoint:
         )
         if not same and now - cookie.made > cookie.lifetime:
             self.statistics.stale_cookies += 1
+            # The cause has the microseconds since the cookie has expired (3.3.10.3).
             late = int((now - cookie.made - cookie.lifetime) * 1e6).to_bytes(8, "big")[-4:]
             cause = Parameter(Cause.STALE_COOKIE, late)
             self._answer(packet, source, cookie.offer.tag, Listed(Type.ERROR, (cause,)))
             return None
         if association is None:
+            # The first memory that the peer has cost us.
             association = self._make(packet.source)
             association.accept(cookie, source, now)
         elif not self._renew(cookie, packet, source, association, now):
@@ -378,8 +403,10 @@ class Endpoint:
         # ``left``, so that the host keeps what was delivered.
         association.restarts += 1
         association.left += association.receive(now)
-        self._forget_addresses(association)  # the peer may have other addresses after its restart
+        # The peer may have other addresses after its restart.
+        self._forget_addresses(association)
         association.accept(cookie, source, now)
+        # ``accept`` has reported UP: 5.2.4 wants a RESTART notification in its place.
         association.events[-1] = Event(what=What.RESTARTED)
         return True
 
@@ -401,6 +428,7 @@ class _Deadlines:
         """Make sure that there is an entry no later than the association's deadline."""
         at = association.next_deadline()
         armed = self._armed.get(association)
+        # A later deadline leaves the entry alone; ``due`` looks again when it comes up.
         if at is not None and (armed is None or at < armed):
             self._armed[association] = at
             heapq.heappush(self._heap, (at, next(self._order), association))
@@ -418,6 +446,7 @@ class _Deadlines:
             at, order, association = heapq.heappop(self._heap)
             if self._is_void(at, order, association):
                 continue
+            # Removed before ``arm``, which would otherwise find the old entry still good enough.
             del self._armed[association]
             due = association.next_deadline()
             if due is not None and due <= now:
@@ -431,6 +460,8 @@ class _Deadlines:
         self._armed.pop(association, None)
 
     def _is_void(self, at: float, order: int, association: Association) -> bool:
+        # An entry is replaced by a second, earlier one, and stays in the heap: to remove it there would cost
+        # a search.
         return association.state is State.CLOSED or self._armed.get(association) != at
 
 
@@ -439,6 +470,7 @@ def _no_new_addresses(offer: Offer, association: Association) -> None:
 
     An attacker could take over the association with them.
     """
+    # While we are connecting ourselves, the peer's addresses are still being negotiated.
     if association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
         return
     new = [address for address in offer.addresses if association.paths.at(address) is None]
@@ -456,6 +488,7 @@ def _is_verified(packet: Packet, association: Association) -> bool:
     """
     for chunk in packet.control:
         if isinstance(chunk, (Plain, Listed)) and chunk.kind in _ENDING and chunk.flags & REFLECTED:
+            # A reflected tag comes from a side that has no association and thus knows only what we have sent.
             return packet.tag == association.output.peer_tag != 0
     return packet.tag == association.tag
 

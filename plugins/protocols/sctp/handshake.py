@@ -75,6 +75,7 @@ class Cookie(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 def open_cookie(data: bytes, secret: Secret, now: float) -> Cookie | None:
     """Return the cookie if it was signed here and its key is not too old, else None."""
     inner = secret.opened(data, now)
+    # Only what was signed here is decoded, so that decoding cannot fail.
     return None if inner is None else msgspec.msgpack.decode(inner, type=Cookie)
 
 
@@ -103,6 +104,7 @@ def our_init(
         extensions += bytes((Type.RE_CONFIG,))
     if extensions:
         listed.append(Parameter(Kind.SUPPORTED_EXTENSIONS, extensions))
+    # 3.2.2: unknown parameters of INIT are reported in INIT ACK, each in a parameter of its own.
     for parameter in unrecognized:
         listed.append(Parameter(Kind.UNRECOGNIZED, parameters.encode([parameter])))
     return Init(
@@ -118,10 +120,12 @@ def our_init(
 
 def read_init(init: Init, source: bytes, options: SctpOptions) -> tuple[Offer, Parameters]:
     """Return what the peer offers, and the unknown parameters to report to it (3.2.2). Raises ``Refused``."""
+    # 3.3.2: tag 0, no streams, and a window below 1,500 bytes are not allowed.
     if not init.tag or not init.outbound or not init.inbound or init.window < _MIN_WINDOW:
         raise Refused(Cause.INVALID_MANDATORY, "INIT without a tag, a stream or a window")
     counting, unknown = parameters.recognized(init.parameters, _MAX_REPORTED)
     for parameter in counting:
+        # 5.1.2, B: an INIT with a host name is answered with ABORT.
         if parameter.kind == Kind.HOST_NAME:
             raise Refused(Cause.UNRESOLVABLE_ADDRESS, "INIT with a host name", parameters.encode([parameter]))
     extensions = parameters.first(counting, Kind.SUPPORTED_EXTENSIONS) or b""
@@ -133,6 +137,8 @@ def read_init(init: Init, source: bytes, options: SctpOptions) -> tuple[Offer, P
         outbound=min(init.outbound, options.streams_in),
         inbound=min(init.inbound, options.streams_out),
         addresses=_addresses(counting, source),
+        # Two ways to offer the same: the parameter of RFC 3758 (3.3), and the chunk type among the supported
+        # extensions.
         may_forward=options.partial_reliability and (may_forward or Type.FORWARD_TSN in extensions),
         interleaved=options.interleaving and Type.I_DATA in extensions,
         resets=options.stream_reset and Type.RE_CONFIG in extensions,
@@ -143,8 +149,11 @@ def read_init(init: Init, source: bytes, options: SctpOptions) -> tuple[Offer, P
 
 def _addresses(listed: Parameters, source: bytes) -> list[bytes]:
     sizes = {Kind.IPV4: 4, Kind.IPV6: 16}
+    # 5.1.2, C: the source address always counts, whether it is listed or not. As the first it is the primary
+    # path.
     found = [source]
     for parameter in listed:
         if sizes.get(Kind(parameter.kind)) == len(parameter.value) and parameter.value not in found:
             found.append(parameter.value)
+    # Each address costs a path with timers and heartbeats.
     return found[:_MAX_ADDRESSES]

@@ -36,6 +36,8 @@ class Output:
         self.ecn = Ecn()
         self.limited = False
         """Whether the last ``flush`` ended because of the burst limit, and not because of the windows."""
+        # Gap blocks of four bytes. The rest of the smallest packet is for the SACK's head, its 50 duplicates,
+        # an ECNE and replies.
         self._max_gaps = (options.packet_size - 300) // 4
         self._ports = (port, peer_port)
         self._replies: deque[tuple[bytes, bytes]] = deque()
@@ -68,6 +70,7 @@ class Output:
         self.limited = False
         current = paths.current()
         current.decay_idle(now)
+        # Chunks take a multiple of four bytes, so that a remainder of the packet could not be used.
         room = current.probing.size - packets.HEADER.size & ~3
         if sender is not None and (forward := sender.outstanding.forward(room)) is not None:
             # FORWARD-TSN goes before data, and T3-rtx guards it: if it is lost, nothing else would repeat it
@@ -94,6 +97,7 @@ class Output:
         for _ in range(len(self._replies)):
             address, encoded = self._replies.popleft()
             if address == path.address and len(encoded) <= room:
+                # Control chunks come before data (6.10).
                 parts.append(encoded)
                 room -= len(encoded)
             else:
@@ -101,8 +105,12 @@ class Output:
         if receiver is not None and receiver.sack_due is not None:
             echo = self.ecn.echo()
             left = room - receiver.sack_size(self._max_gaps) - len(echo)
+            # The SACK's room is reserved before the packet is filled: once data has a TSN it cannot be taken
+            # back.
             data = sender.fill(path, left, now, fresh=fresh) if sender is not None else []
             due = receiver.sack_due <= now and path.address == self.sack_to
+            # 6.1: a SACK goes with any data that is sent before its delay is over. Alone it goes only to the
+            # address that the last data came from (6.4).
             if left >= 0 and (data or due):
                 return [*parts, chunks.encode(receiver.sack(self._max_gaps)), echo, *data]
         # A SACK shares the packet with data where both fit. A retransmitted chunk has a fixed size, and may

@@ -85,6 +85,7 @@ class Outstanding:
         self.next_tsn = bundle.last + 1
         self.bytes += bundle.size
         self.bundles.append(bundle)
+        # One round trip is measured at a time on each path (6.3.1, C4).
         if bundle.path.timed is None:
             bundle.path.timed = bundle.first
         self._sent(bundle, now)
@@ -110,6 +111,7 @@ class Outstanding:
         bundle.in_flight = True
         path.flight += bundle.size
         self.flight += bundle.size
+        # A timer that runs goes on: 6.3.2, R1, starts it only if it does not.
         if path.retransmission_due is None:
             path.retransmission_due = now + path.rto
 
@@ -132,7 +134,8 @@ class Outstanding:
         """
         cumulative = unwrapped(sack.cumulative, self.cumulative)
         if cumulative < self.cumulative:
-            return False  # reordered: a newer SACK was processed before it (6.2.1, D i)
+            # Reordered: a newer SACK was processed before it (6.2.1, D i).
+            return False
         if cumulative >= self.next_tsn:
             raise RemoteProtocolError(f"SACK of TSN {sack.cumulative}, which was not sent")
         # The congestion rules ask whether the window was full before this SACK (7.2.1, 7.2.2), so that the
@@ -157,6 +160,8 @@ class Outstanding:
         if gain:
             path.acknowledged(gain, in_flight_before=before, advanced=advanced)
             path.probing.progressed()
+            # 8.2: an acknowledgement clears the path's error counter. If the data had been sent on another
+            # path before, it is not known which one was acknowledged; the RFC accepts that.
             path.errors = 0
         # T3-rtx stops when nothing is outstanding on the path, and restarts when its earliest chunk was
         # acknowledged (6.3.2, R2 and R3). It also guards a FORWARD-TSN that may be lost: while one is
@@ -169,6 +174,7 @@ class Outstanding:
     def _remove(self, cumulative: int, gains: dict[Path, int], now: float) -> None:
         """Remove everything up to ``cumulative``."""
         bundles = self.bundles
+        # The common case, in which everything is acknowledged, needs no search.
         count = len(bundles) if cumulative == self.next_tsn - 1 else bundles.cut(cumulative + 1)
         for bundle in bundles[:count]:
             if not bundle.acknowledged:
@@ -184,10 +190,13 @@ class Outstanding:
 
     def _gained(self, bundle: Bundle, gains: dict[Path, int], now: float) -> None:
         path = bundle.path
+        # A retransmission has reset ``timed`` (Karn's rule), so that ``sent_at`` is that of the only
+        # transmission.
         if path.timed is not None and bundle.first <= path.timed <= bundle.last:
             path.timed = None
             path.measured(now - bundle.sent_at)
         self._leave_flight(bundle)
+        # Abandoned data must not open the congestion window (RFC 3758, 3.5, A2).
         if not bundle.abandoned:
             gains[path] = gains.get(path, 0) + bundle.size
 
@@ -206,12 +215,17 @@ class Outstanding:
         last = 1
         for first, end in sack.gaps:
             if first <= last or end < first or self.cumulative + first >= self.next_tsn:
-                break  # blocks must ascend and not touch; ignore the rest of a malformed list
+                # Blocks must ascend and not touch. The rest of a malformed list is ignored.
+                break
             last = end
             named.append((self.cumulative + first, min(self.cumulative + end, self.next_tsn - 1)))
+        # Only the difference to the last SACK is looked at. A full window behind one gap would otherwise be
+        # walked with each SACK (docs/decisions/0012-sctp.md).
         new, gone = without(named, self._gaps), without(self._gaps, named)
         self._gaps = named
-        for taken_back in gone:  # the peer dropped it again (6.2), or this SACK is older than the last
+        # The peer has dropped this data again (6.2), or this SACK is older than the last one. Either way it
+        # is in flight until it is acknowledged again (6.2.1, D iii).
+        for taken_back in gone:
             for bundle in self.bundles.between(*taken_back):
                 bundle.acknowledged = False
                 if not bundle.abandoned:
@@ -230,14 +244,18 @@ class Outstanding:
         # transit.
         for hole in without(((self.cumulative + 1, self._gaps[-1][1]),), self._gaps):
             for bundle in self.bundles.between(*hole):
+                # The HTNA rule, and its exception in fast recovery (7.2.4).
                 counts = bundle.last < newest or (advanced and bundle.path.recovery_exit is not None)
                 if not bundle.in_flight or bundle.fast_retransmitted or not counts:
                     continue
                 bundle.missing_reports += 1
                 if bundle.missing_reports >= MISSING_REPORTS:
                     missed.append(bundle)
+        # In a second loop: marking may split bundles, which would disturb the first.
         for bundle in missed:
             bundle.fast_retransmitted = True
+            # On the path on which the data was lost, which is also where it is repeated (6.4: a fast
+            # retransmission goes to the same address).
             bundle.path.enter_fast_recovery(self.next_tsn - 1)
             self.mark_lost(bundle, bundle.path, now)
 
@@ -252,6 +270,7 @@ class Outstanding:
         self._leave_flight(bundle)
         if bundle.abandoned:
             return
+        # The common case: none of its messages has a limit, and the bundle stays whole.
         if not bundle.limited:
             bundle.path = retransmit_on
             retransmit_on.is_lost(bundle.first)
@@ -261,6 +280,7 @@ class Outstanding:
             limit, expires = message.terms.retransmissions, message.terms.expires
             if (limit is not None and bundle.sends > limit) or (expires is not None and now >= expires):
                 self.abandon(message)
+        # Abandoning has split the bundle: the parts that are left are queued one by one.
         for left in self.bundles.between(first, last):
             if left.awaits_retransmission():
                 left.path = retransmit_on
@@ -268,6 +288,7 @@ class Outstanding:
 
     def mark_path_lost(self, path: Path, retransmit_on: Path, now: float) -> None:
         """Mark everything in flight on ``path``, or waiting for retransmission there, as lost (6.3.3, E3)."""
+        # What waited for retransmission on this path moves to the other one as well.
         path.lost.clear()
         self.forward_due = self.advanced > self.cumulative
         at = 0
@@ -275,6 +296,7 @@ class Outstanding:
         while at < len(self.bundles):
             bundle = self.bundles[at]
             if bundle.path is path and not bundle.acknowledged and not bundle.abandoned:
+                # After a timeout the chunk counts as sent anew, and may be retransmitted fast again.
                 bundle.fast_retransmitted = False
                 self.mark_lost(bundle, retransmit_on, now)
             at += 1
@@ -285,11 +307,13 @@ class Outstanding:
         """Abandon a message, if the peer can be told; return whether it is abandoned."""
         if message.abandoned:
             return True
+        # The peer could not be told not to wait for it.
         if message.fragments_sent and not self.may_forward:
             return False
         message.abandoned = True
         self.abandoned_count += 1
         if message.fragments_sent:
+            # All fragments of a message are abandoned together (RFC 3758, 3.5, A3).
             if message.offset < len(message.data):
                 self._consume_tsn_for_rest(message)
             for first, last in self._chunks_of(message):
@@ -304,6 +328,7 @@ class Outstanding:
         """Return the TSNs of a message that are outstanding."""
         found: list[Range] = []
         left = message.fragments
+        # Fragments of one message need not be neighbours: with I-DATA, others are between them.
         at = max(self.bundles.at(message.tsn), 0)
         while left and at < len(self.bundles):
             bundle = self.bundles[at]
@@ -326,6 +351,7 @@ class Outstanding:
 
     def advance(self) -> None:
         """Move ``advanced`` over abandoned chunks that follow it directly (RFC 3758, 3.5, A4: C1 and C2)."""
+        # C1. Whether there is anything to skip is asked after each SACK (A4) and each timeout (A5).
         self.advanced = max(self.advanced, self.cumulative)
         if self.abandoned_count:
             at = max(self.bundles.at(self.advanced + 1), 0)
@@ -347,11 +373,14 @@ class Outstanding:
         skipped: dict[tuple[int, bool], int] = {}
         advanced = self.cumulative
         for bundle in self.bundles:
-            message = bundle.messages[0]  # an abandoned bundle holds chunks of one message only
+            # An abandoned bundle has chunks of one message only: ``abandon`` has split it.
+            message = bundle.messages[0]
             stream = message.stream, message.terms.unordered
+            # C4: what does not fit into the packet lowers the TSN that this FORWARD-TSN names.
             if bundle.last > self.advanced or (len(skipped) == most and stream not in skipped):
                 break
             advanced = bundle.last
+            # An unordered DATA message has no number that the peer could wait for.
             if self.interleaved or not message.terms.unordered:
                 skipped[stream] = message.number
         mask = MASK32 if self.interleaved else MASK16

@@ -42,6 +42,7 @@ def decode(packet: bytes) -> Packet:
     """Decode a packet. Raises ``MalformedPacket``."""
     if len(packet) < HEADER.size + _CHUNK.size:
         raise MalformedPacket(f"{len(packet)} bytes; a packet has {HEADER.size + _CHUNK.size} at least")
+    # First of all: nothing in a damaged packet can be believed, not even its ports.
     if not is_intact(packet):
         raise MalformedPacket("a packet with a wrong checksum")
     source, destination, tag, _ = HEADER.unpack_from(packet)
@@ -49,12 +50,14 @@ def decode(packet: bytes) -> Packet:
     control: list[Chunk] = []
     at = HEADER.size
     while at < len(packet):
+        # Data is recognized here because it is most of what arrives; the other chunks take the general path.
         if packet[at] in _DATA:
             at = chunks.decode_data(packet, at, found)
         else:
             chunk, at = _decode_control(packet, at)
             found.append(chunk)
             control.append(chunk)
+    # The whole packet is discarded: 6.10 forbids to send it, and no rule says which part to believe.
     if control and len(found) > 1 and any(chunks.kind_of(chunk) in _ALONE for chunk in control):
         raise MalformedPacket("INIT, INIT ACK or SHUTDOWN COMPLETE together with other chunks")
     return Packet(source, destination, tag, tuple(found), tuple(control))
@@ -68,4 +71,5 @@ def _decode_control(packet: bytes, at: int) -> tuple[Chunk, int]:
     end = at + length
     if length < _CHUNK.size or end > len(packet):
         raise MalformedPacket(f"a chunk {kind} of {length} bytes in {len(packet) - at}")
+    # The length does not include the padding (3.2).
     return chunks.decode(kind, flags, packet[at + 4 : end]), end + (-length & 3)

@@ -115,6 +115,8 @@ def recognized(parameters: Parameters, max_reported: int) -> tuple[Parameters, P
             counting.append(parameter)
             continue
         size = 2 * _HEAD.size + len(parameter.value)
+        # Table 3 of 3.2.1: the second highest bit says to report the parameter, the highest one to go on with
+        # the others.
         if parameter.kind & 0x4000 and size <= room:
             reported.append(parameter)
             room -= size

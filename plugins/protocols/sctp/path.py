@@ -52,8 +52,10 @@ class Path:
     def reset_congestion(self) -> None:
         """Reset the congestion state, for a new association or after the peer's restart."""
         size = self._options.packet_size
+        # 7.2.1, with the value for IPv4; that for IPv6 is 60 bytes smaller.
         self._initial = min(4 * size, max(2 * size, 4404))
         self.cwnd = self._initial
+        # Arbitrarily high (7.2.1): slow start goes on until the first loss.
         self.ssthresh = 1 << 30
         self._partial_bytes_acked = 0
         self.recovery_exit = None
@@ -65,6 +67,7 @@ class Path:
         if self.srtt is None:
             self.srtt, self._rttvar = seconds, seconds / 2
         else:
+            # The variation first: it needs the old mean (6.3.1, C3).
             self._rttvar += _BETA * (abs(self.srtt - seconds) - self._rttvar)
             self.srtt += _ALPHA * (seconds - self.srtt)
         rto = self.srtt + 4 * self._rttvar
@@ -85,6 +88,7 @@ class Path:
         return max(options.burst * options.packet_size // self.probing.size, min(options.burst, 4))
 
     def may_send(self) -> bool:
+        # 6.1, rule B: ``cwnd`` may be exceeded by less than one packet.
         return self.flight < self.cwnd or self.free_packet
 
     def acknowledged(self, count: int, *, in_flight_before: int, advanced: bool) -> None:
@@ -107,6 +111,8 @@ class Path:
         self._partial_bytes_acked += count
         # Congestion avoidance: one packet for each window of acknowledged bytes (7.2.2).
         if self._partial_bytes_acked >= self.cwnd:
+            # Where the window was not used, the count waits at one window: it must not save up growth
+            # (7.2.2).
             self._partial_bytes_acked = self._partial_bytes_acked - self.cwnd if fully_used else self.cwnd
             if fully_used:
                 self.cwnd += size
@@ -126,6 +132,7 @@ class Path:
         if self._reduced_at is None or tsn > self._reduced_at:
             self._reduced_at = newest
             self.ssthresh = max(self.cwnd // 2, 4 * self.probing.size)
+            # ``ssthresh`` has a minimum of four packets, to which a smaller window must not be raised.
             self.cwnd = min(self.cwnd, self.ssthresh)
             self._partial_bytes_acked = 0
 

@@ -37,6 +37,7 @@ class Paths:
         known = {path.address for path in self.all}
         for address in addresses:
             if address not in known:
+                # The endpoint takes them from here (``Endpoint._note_addresses``).
                 self.unknown.append(address)
                 self.all.append(Path(address, self._options, confirmed=address == confirmed))
 
@@ -59,11 +60,14 @@ class Paths:
         Without one: the next confirmed path if ``path`` is inactive, else ``path``.
         """
         at = self.all.index(path)
+        # Only confirmed addresses may get data (5.4).
         others = [other for other in self.all[at + 1 :] + self.all[:at] if other.confirmed]
         # Start after the failed path, so that repeated failures visit all others in turn.
         for other in others:
             if other.active:
                 return other
+        # All paths are inactive: still change the path with each timeout, since any of them may be the first
+        # to work again.
         return others[0] if others and not path.active else path
 
     # ------------------------------------------------------------------ health
@@ -104,7 +108,9 @@ class Paths:
 
     def start_heartbeats(self, now: float) -> None:
         for path in self.all:
+            # Unconfirmed addresses are tested at once and, as long as they do not answer, once per RTO (5.4).
             path.heartbeat_due = now if not path.confirmed else self._next_heartbeat(path, now)
+            # An address that may not be the peer's gets nothing but HEARTBEATs (5.4).
             if path.confirmed:
                 path.probing.begin(now)
 
@@ -123,6 +129,8 @@ class Paths:
         path.heartbeat_due = self._next_heartbeat(path, now)
         if path.flight:
             return None
+        # 5.4 asks for 64 random bits and a path indicator. Each path has a nonce of its own here, which
+        # serves as both.
         nonce = self._secret.nonce(_NONCE)
         path.heartbeat_sent = (now, nonce)
         return _heartbeat(nonce)
@@ -139,6 +147,7 @@ class Paths:
         """
         answered = parameters.first(chunk.parameters, Kind.HEARTBEAT_INFO)
         for path in self.all:
+            # A probe's answer says that its size passes, and does not count as a heartbeat.
             if answered is None or path.probing.answered(answered, now):
                 return
             if path.heartbeat_sent is None:

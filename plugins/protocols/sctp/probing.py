@@ -27,6 +27,8 @@ _KIND = packets.HEADER.size
 
 def is_probe(packet: bytes) -> bool:
     """Whether IP should drop this packet rather than fragment it."""
+    # Recognized by what it consists of, so that the host needs no list of probes: no other packet has a PAD
+    # behind a HEARTBEAT.
     if len(packet) <= _KIND or packet[_KIND] != Type.HEARTBEAT:
         return False
     at = _KIND + int.from_bytes(packet[14:16], "big")
@@ -43,6 +45,7 @@ class Probing:
         self.due: float | None = None
         """When the next probe is sent, or the outstanding one counts as lost."""
         self._least = options.packet_size
+        # The sizes of known links, not a binary search: each size that is too large costs three timeouts.
         most = max(options.packet_size_max, self._least) & ~3
         sizes = {most, *(link - _OVERHEAD for link in _LINKS)}
         self._sizes = sorted((size for size in sizes if self._least < size <= most), reverse=True)
@@ -81,7 +84,10 @@ class Probing:
         if not self._left:
             return b""
         self._nonce = nonce
+        # No back-off: the loss of a probe is no sign of congestion, and is not counted as an error of the
+        # path.
         self.due = now + rto
+        # Four bytes are the head of the PAD chunk.
         filling = self._left[0] - packets.HEADER.size - len(heartbeat) - 4
         return heartbeat + chunks.encode(Plain(Type.PAD, bytes(filling)))
 
@@ -90,6 +96,7 @@ class Probing:
         if self._nonce is None or nonce != self._nonce:
             return False
         self._nonce = None
+        # The largest size is tried first, so that the first answer ends the search.
         self.size = self._left[0]
         self._left.clear()
         self._timeouts = 0
@@ -106,6 +113,7 @@ class Probing:
         After several in a row, packets may have become too large for the path (RFC 8899, 4.3).
         """
         self._timeouts += 1
+        # A single timeout is usually congestion. The smallest size needs no suspicion: every path carries it.
         if self._timeouts >= _BLACK_HOLE and self.size > self._least:
             self.size = self._least
             self._nonce = None

@@ -70,7 +70,9 @@ class ByTsn:
             sequence.fragments += after.fragments
             sequence.end = after.end
             del self._starting[tsn + 1]
+        # Set last: ``end`` is only final here.
         self._ending[sequence.end] = sequence
+        # Consecutive TSNs from B to E are a whole message (6.9), whatever the order of arrival.
         if not (sequence.fragments[0].flags & BEGINNING and sequence.fragments[-1].flags & ENDING):
             return None
         self._drop(sequence)
@@ -123,6 +125,8 @@ class ByNumber:
 
     def forget(self, stream: int, unordered: bool, number: int) -> None:
         """Drop the fragments of a stream's messages up to and including that MID."""
+        # I-FORWARD-TSN names the last skipped message of a stream; all before it are skipped, too (RFC 8260,
+        # 2.3.1).
         for key in [key for key in self._messages if key[:2] == (stream, unordered) and key[2] <= number]:
             self._drop(key)
 

@@ -36,6 +36,7 @@ class Received:
 
     def add(self, tsn: int) -> bool:
         """Record a new TSN; return False if it would open more gaps than are stored."""
+        # The common case, without a search.
         if tsn == self.cumulative + 1:
             self.advance(tsn)
             return True
@@ -49,6 +50,7 @@ class Received:
             self._ends[at - 1] = tsn
         elif joins_right:
             self._starts[at] = tsn
+        # Further ahead a gap block could not name the TSN: it would never be acknowledged.
         elif len(self._starts) < _MAX_RANGES and tsn - self.cumulative <= MASK16:
             self._starts.insert(at, tsn)
             self._ends.insert(at, tsn)
@@ -70,4 +72,5 @@ class Received:
         """Return the first ``most`` ranges as gap blocks: offsets from ``cumulative``, which have 16 bits."""
         near = zip(self._starts[:most], self._ends[:most], strict=True)
         base = self.cumulative
+        # A range may grow beyond 16 bits when its right end is extended.
         return tuple((start - base, min(end - base, MASK16)) for start, end in near if start - base <= MASK16)

@@ -31,6 +31,8 @@ from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
 _MAX_DUPLICATES = 50
 _PACKETS_PER_SACK = 2
+# Linux 6.1 numbers the second fragment 0, which RFC 8260 (2.1) gives to the first one. A message would be put
+# together without one of its fragments, so that the association ends instead (docs/decisions/0012-sctp.md).
 _LATE_COUNT = "the second fragment of an I-DATA message has number 0, as from Linux and against RFC 8260; set interleaving = false"
 _WHOLE = BEGINNING | ENDING
 
@@ -86,6 +88,7 @@ class Receiver:
         """
         taken, self.messages = self.messages, []
         self._ready_bytes = 0
+        # 6.2 wants few window updates, and names a quarter of the buffer as one possible threshold.
         if self.window() - self._told_window >= self._options.receive_window // 2:
             self.sack_due = now
         return taken
@@ -129,6 +132,7 @@ class Receiver:
             ):
                 break
             if flags & _WHOLE != _WHOLE:
+                # A later fragment with number 0: ``on_data`` raises the error that names the cause.
                 if not flags & BEGINNING and interleaved and not chunk.fsn:
                     break
                 self._assemble(tsn + 1, chunk)
@@ -158,6 +162,7 @@ class Receiver:
         """
         if not chunk.data:
             raise NoUserData("DATA without data")
+        # RFC 8260, 2.2.3: whichever kind was agreed on, the other one is a violation.
         if chunk.interleaved is not self.interleaved:
             raise RemoteProtocolError(
                 "DATA and I-DATA mixed" if self.interleaved else "I-DATA was not agreed on"
@@ -174,6 +179,7 @@ class Receiver:
                 self._duplicates.append(chunk.tsn)
             self.sack_due = now
             return
+        # Asked before ``add``, which may close the gap. The SACK that ends the gap goes out at once as well.
         fills_gap = tsn < self.received.highest()
         # A chunk that is dropped must not appear in a SACK, and the SACK goes out at once (6.2).
         if not self._has_room(tsn, len(chunk.data)) or not self.received.add(tsn):
@@ -196,6 +202,7 @@ class Receiver:
         room for it.  It cannot know that a small chunk counts as ``MIN_CHARGE`` here: twice the window is
         room enough for that, and no peer gets more.
         """
+        # May be negative here, unlike in ``window``.
         window = self._options.receive_window - self._stored()
         if window >= size:
             return True
@@ -206,7 +213,8 @@ class Receiver:
         else:
             fits = is_next
             stuck = is_next and window <= 0
-        if stuck:  # no message waits that the host could take to make room: this can never be resolved
+        # No message waits that the host could take to make room: this can never be resolved.
+        if stuck:
             raise RemoteProtocolError("incomplete messages fill the receive window")
         return fits
 
@@ -225,6 +233,7 @@ class Receiver:
         """
         self.sack_due = None
         self._packets = 0
+        # Duplicates are reported once (3.3.4).
         duplicates, self._duplicates = tuple(self._duplicates), []
         self._told_window = self.window()
         return Sack(
@@ -269,7 +278,8 @@ class Receiver:
     def _deliver(self, message: Message, number: int) -> None:
         expected = self._expected[message.unordered].get(message.stream, 0)
         if message.unordered:
-            if self.interleaved:  # the number only helps to unwrap later MIDs; nothing waits for it
+            # The number only helps to unwrap later MIDs; nothing waits for it.
+            if self.interleaved:
                 self._expected[True][message.stream] = max(expected, number + 1)
             self._ready(message)
             return
@@ -331,15 +341,19 @@ class Receiver:
         # blocks can express is ignored: it could make us skip everything.
         if cumulative <= self.received.cumulative or cumulative - self.received.cumulative > MASK16:
             return
+        # The TSNs first (RFC 3758, 3.6): then fragments of skipped messages, then the order in each stream.
         self.received.advance(cumulative)
         self._by_tsn.forget(cumulative)
         for stream, wire, unordered in chunk.skipped:
+            # A stream that does not exist has nothing that waits.
             if stream >= self.streams:
                 continue
             near = self._expected[unordered].get(stream, 0)
             number = unwrapped(wire, near, MASK32 if self.interleaved else MASK16)
             if self.interleaved:
                 self._by_number.forget(stream, unordered, number)
+                # With I-DATA a late fragment may have a TSN above the new cumulative one: its message is
+                # known by number only.
                 self._skipped[stream, unordered] = max(number, self._skipped.get((stream, unordered), -1))
             if not unordered:
                 self._skip(stream, number)

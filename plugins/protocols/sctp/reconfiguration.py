@@ -51,6 +51,7 @@ class Reconfiguration:
         self.timer: float | None = None
         """When our outstanding request is repeated."""
         self._association = association
+        # RFC 6525: request numbers begin with the sender's first TSN.
         self._number = association.first_tsn
         """Sequence number of our next request."""
         self._queued: dict[Kind, tuple[int, ...]] = {}
@@ -82,6 +83,8 @@ class Reconfiguration:
         sender = self._association.sender
         self._check(Kind.OUTGOING_RESET, streams, sender.streams)
         self._queued[Kind.OUTGOING_RESET] = tuple(sorted(streams))
+        # From now on new messages of these streams wait: numbers must not be used both before and after the
+        # reset.
         sender.paused = frozenset(streams)
 
     def ask_for_reset(self, streams: set[int]) -> None:
@@ -114,6 +117,7 @@ class Reconfiguration:
         if self._request is not None:
             return False
         for kind, streams in self._queued.items():
+            # Another request may overtake this one: it does not depend on these streams.
             if kind is Kind.OUTGOING_RESET and any(map(self._association.sender.has_unacknowledged, streams)):
                 continue
             del self._queued[kind]
@@ -131,6 +135,7 @@ class Reconfiguration:
         streams = b"".join(stream.to_bytes(2, "big") for stream in self._requested)
         if self._kind is Kind.INCOMING_RESET:
             return streams
+        # The peer resets only when it has everything up to this TSN.
         last = self._association.sender.outstanding.next_tsn - 1
         return _four(self._in_reply_to) + _four(last) + streams
 
@@ -148,6 +153,7 @@ class Reconfiguration:
         path.back_off()
         if association.state not in SENDING:
             self.timer = None
+        # Counts as an error of the association, like a retransmission of data.
         elif association.paths.failed(path):
             association.end(What.LOST, "no response to a reset of streams")
         else:
@@ -157,7 +163,8 @@ class Reconfiguration:
         if len(value) < _PAIR.size:
             raise RemoteProtocolError("a re-configuration response that is too short")
         number, result = _PAIR.unpack_from(value)
-        if result != IN_PROGRESS:  # else the request is repeated by its timer
+        # In progress: the timer repeats the request, until the peer has the data that it waits for.
+        if result != IN_PROGRESS:
             self._finish_request(number, done=result in _DEFINITE)
 
     def _finish_request(self, number: int, *, done: bool) -> None:
@@ -173,7 +180,8 @@ class Reconfiguration:
         elif self._kind is Kind.OUTGOING_RESET:
             sender.resume(reset=done)
             self._report(What.STREAMS_RESET if done else What.RESET_REFUSED, streams, "ours")
-        elif not done:  # success is reported when the peer's own request to reset has been performed
+        # Success is reported when the peer's own request to reset has been performed.
+        elif not done:
             self._report(What.RESET_REFUSED, streams, "the peer's")
 
     def _report(self, what: What, streams: tuple[int, ...], whose: str) -> None:
@@ -196,6 +204,8 @@ class Reconfiguration:
         if len(value) < 4:
             raise RemoteProtocolError("a re-configuration request that is too short")
         number = unwrapped(int.from_bytes(value[:4], "big"), self._expected)
+        # The next request is performed once; a repetition of the last one gets the same response again, since
+        # the response was lost or has changed since (IN_PROGRESS).
         if number == self._expected:
             self._expected += 1
             self._in_reply_to = number
@@ -219,9 +229,11 @@ class Reconfiguration:
         assert receiver is not None
         if parameter.kind == Kind.OUTGOING_RESET and len(value) >= _OUTGOING.size:
             _, in_reply_to, wire_last = _OUTGOING.unpack_from(value)
+            # The peer's outgoing reset is also the answer to our request for it: it names that request.
             if self._kind is Kind.INCOMING_RESET:
                 self._finish_request(in_reply_to, done=True)
             last = unwrapped(wire_last, receiver.received.cumulative)
+            # Performed at once if all data is here, else when it has arrived (``data_received``).
             self._deferred = (number, last, _streams(value[12:]))
             return PERFORMED if self._reset_if_complete() else IN_PROGRESS
         if parameter.kind == Kind.INCOMING_RESET:
@@ -256,6 +268,7 @@ class Reconfiguration:
         _, last, streams = self._deferred
         if self._association.receiver.received.cumulative < last:
             return False
+        # Before the report: the streams are reset once only.
         self._deferred = None
         self._association.receiver.reset_streams(streams)
         self._report(What.STREAMS_RESET, streams, "the peer's")

@@ -104,6 +104,8 @@ class Schedule:
         head = self._head
         if not head:
             self._take(entry)
+        # A message that was begun keeps the head without interleaving, even against a higher priority: its
+        # DATA fragments need consecutive TSNs (RFC 9260, 6.9).
         elif entry < self._entry and (self.interleaved or not head[0].offset):
             heapq.heappush(self._heap, self._entry)
             self._take(entry)
@@ -112,6 +114,8 @@ class Schedule:
 
     def _take(self, entry: _Entry) -> None:
         self._entry = entry
+        # The key of the stream that is served is the scheduler's clock: a stream that was idle enters here,
+        # and gets no share for the time before.
         self._virtual = entry[0]
         self._head = self._queues[entry[2]]
 
@@ -129,6 +133,8 @@ class Schedule:
             message = self._head[0]
             if not message.abandoned:
                 return message
+            # Abandoned messages stay in their queue until they come to the front: to find them there would
+            # cost a search.
             self.bytes -= len(message.data) - message.offset
             self._choose_next(finished=True)
         return None
@@ -138,6 +144,8 @@ class Schedule:
         self.bytes -= size
         if self._is_fair:
             stream = message.stream
+            # Weighted fair queueing (RFC 8260, 3.6): a stream's key grows by bytes over weight, and the
+            # lowest key is next.
             begun = max(self._virtual, self._served.get(stream, 0.0))
             self._served[stream] = begun + size / self.weights.get(stream, 1.0)
         finished = message.offset >= len(message.data)
@@ -152,6 +160,7 @@ class Schedule:
         if queue:
             if not self._heap and not self._is_fair:
                 return  # the only stream with data stays at the head: no heap operation per message
+            # A new turn number, so that streams of equal keys take turns.
             entry = self._entry_of(stream, queue)
             self._take(heapq.heappushpop(self._heap, entry) if self._heap else entry)
             return

@@ -27,10 +27,12 @@ class Secret:
     def nonce(self, size: int) -> bytes:
         """Return ``size`` bytes (32 at most) that were never returned before."""
         self._count += 1
+        # The prefix separates the uses of the key: a nonce on the wire must never be a cookie's key.
         return hmac.digest(self._key, b"nonce" + self._count.to_bytes(8, "big"), "sha256")[:size]
 
     def number(self) -> int:
         """Return a nonzero number of 32 bits."""
+        # 0 means "no tag" (5.3.1).
         return int.from_bytes(self.nonce(4), "big") or 1
 
     def share(self) -> float:
@@ -42,9 +44,14 @@ class Secret:
         return self._mac(data, self._period(now)) + data
 
     def opened(self, data: bytes, now: float) -> bytes | None:
-        """Return the signed data, or None if the signature is wrong or its key older than the previous one."""
+        """Return the signed data, or None.
+
+        None: the signature is wrong, or its key is older than the previous one.
+        """
         inner, period = data[_MAC_SIZE:], self._period(now)
+        # A cookie that was signed just before the key changed must still be accepted (5.1.3).
         for each in (period, period - 1):
+            # Compared in constant time: the time must not tell how much of a forged MAC is right.
             if hmac.compare_digest(data[:_MAC_SIZE], self._mac(inner, each)):
                 return inner
         return None

@@ -69,6 +69,8 @@ class Sender:
         self.peer_window = window
         self.interleaved = self.schedule.interleaved = self.outstanding.interleaved = interleaved
         self.outstanding.may_forward = may_forward
+        # The host may queue messages before the handshake is complete, and so before it is known how many
+        # streams the peer allows.
         for message in self.schedule.waiting():
             if message.stream >= self.streams:
                 self.outstanding.abandon(message)
@@ -100,6 +102,8 @@ class Sender:
         if reset:
             for stream in self.paused:
                 for numbers in self._numbers:
+                    # Both numbers of a stream begin at 0 again: of ordered and of unordered messages (RFC
+                    # 8260, 2.3.2).
                     numbers.pop(stream, None)
         self.paused = frozenset()
         messages, self._paused_messages = self._paused_messages, []
@@ -131,6 +135,7 @@ class Sender:
         excess = self.buffered() + size - self._options.send_buffer
         if excess <= 0:
             return
+        # By identity: a message of several fragments is in several bundles.
         under_way = {
             id(message): message for bundle in self.outstanding.bundles for message in bundle.messages
         }
@@ -144,6 +149,8 @@ class Sender:
 
     def on_sack(self, sack: Sack, now: float, *, names_gaps: bool = True) -> bool:
         """Process a SACK; return whether it acknowledged anything new. Raises ``RemoteProtocolError``."""
+        # Asked before the SACK is processed, which moves ``cumulative``. The window of an old SACK is not the
+        # current one (6.2.1, D i).
         overtaken = unwrapped(sack.cumulative, self.outstanding.cumulative) < self.outstanding.cumulative
         progress = self.outstanding.on_sack(sack, now, names_gaps=names_gaps)
         if not overtaken:
@@ -168,6 +175,7 @@ class Sender:
         Such a peer is alive, and retransmissions are no errors (6.1, rule A).
         """
         bundles = self.outstanding.bundles
+        # The first bundle is what the peer lacks most: with it, the cumulative TSN moves.
         return self.peer_window <= 0 or (bool(bundles) and bundles[0].size > self.peer_window)
 
     # ------------------------------------------------------------------ filling packets
@@ -181,6 +189,7 @@ class Sender:
         # Lost chunks first (6.1, rule C), and no new data on a path that still has any.
         if fresh and self.schedule.current() is not None and not path.lost and path.flight < path.cwnd:
             taken += self._fill_fresh(path, room - sum(map(len, taken)), now, alone=not taken)
+        # The exception of 7.2.4, step 3, is for a single packet.
         if taken:
             path.free_packet = False
         return taken
@@ -190,6 +199,8 @@ class Sender:
         taken: list[bytes] = []
         bundles = self.outstanding.bundles
         while path.lost and path.may_send():
+            # The heap may have TSNs that were acknowledged, abandoned or assigned to another path since: they
+            # are skipped here, which is cheaper than to remove them when that happens.
             bundle = bundles.find(path.lost[0])
             if bundle is not None and bundle.path is path and bundle.awaits_retransmission():
                 fitting = bundle.fitting(room)
@@ -208,6 +219,7 @@ class Sender:
         outstanding, schedule = self.outstanding, self.schedule
         parts: list[bytes] = []
         messages: list[Outgoing] = []
+        # ``space`` is what is left for the user data of the next chunk, after its header.
         begun = space = room - (I_DATA.size if self.interleaved else DATA.size)
         largest = self._largest(path)
         tsn, flight, limited = outstanding.next_tsn, outstanding.flight, False
@@ -223,6 +235,7 @@ class Sender:
                     tsn, flight = outstanding.next_tsn, outstanding.flight  # abandoning may have used a TSN
                     continue
             size = len(message.data) - message.offset
+            # Chunks are padded to four bytes: the padding has to fit, too.
             if size > largest or size + (-size & 3) > space:
                 size = self._part(size, space, largest, alone=alone and not messages)
             if not size:
@@ -266,6 +279,7 @@ class Sender:
         """
         if space < _MIN_FRAGMENT or (not alone and size <= largest):
             return 0
+        # A multiple of four, so that only a message's last fragment is padded.
         return min(space, largest) & ~3
 
     def _chunk(self, message: Outgoing, size: int, tsn: int, parts: list[bytes]) -> int:
@@ -294,6 +308,8 @@ class Sender:
             data = data[offset:end]
         stream, number = message.stream, message.number
         if self.interleaved:
+            # The same field: the first fragment has the protocol identifier, the others have their number
+            # (RFC 8260, 2.1).
             last = message.fragments_sent if offset else message.protocol
             length = I_DATA.size + size
             parts.append(_pack_i_data(_I_DATA, flags, length, tsn & MASK32, stream, 0, number & MASK32, last))
@@ -302,6 +318,7 @@ class Sender:
             parts.append(
                 _pack_data(_DATA, flags, length, tsn & MASK32, stream, number & MASK16, message.protocol)
             )
+        # Without padding, the message's own bytes are used: no copy.
         parts.append(data + bytes(-size & 3) if size & 3 else data)
         message.fragments += 1
         message.fragments_sent += 1
