@@ -87,10 +87,12 @@ class Conversation:
         self._engine = engine
         self._role = role
         self._forget = forget
-        self._early: list[Message] = []  # messages that overtook the greeting, on other streams
+        self._early: list[Message] = []
+        """Messages that overtook the greeting, on other streams."""
         self._subscriptions = PeerSubscriptions(MAX_SUBSCRIPTIONS, MAX_SUBSCRIPTION_BYTES)
         self._refusal_reported = False
         self._name_peer()
+        # One timer for the whole of the handshake and the greetings; ``_open`` cancels it.
         host.set_timer(host.now() + options.connect_timeout, self._on_connect_timeout, self)
 
     def _name_peer(self) -> None:
@@ -104,12 +106,14 @@ class Conversation:
         if self.ended:
             return
         association = self.association
+        # Messages before events: the last messages of a peer that has closed are delivered before the end.
         self._take_messages(now)
         if association.events:
             events = list(association.events)
             association.events.clear()
             for event in events:
                 self._on_event(event)
+        # An event may have ended the conversation.
         if not self.ended:
             for stream in list(self.waiting):
                 stream.on_progress()
@@ -118,15 +122,20 @@ class Conversation:
         if self.ended:
             return
         if event.what in (What.UP, What.RESTARTED):
+            # The first path may be another one since the handshake.
             self._name_peer()
             if self.plain:
                 self._open(self.options.streams, Greeting())
+            # The dialler greets first, because it decides the number of streams; the listener repeats it
+            # (``_on_greeting``).
             elif self._role.dials:
                 self._greet(self.options.streams)
         elif event.what in (What.CLOSED, What.LOST):
             closed = "closed by the peer" if event.what is What.CLOSED else "connection lost"
             self.end(event.detail or closed)
         elif event.what is What.SHUTTING_DOWN:
+            # Shorter than T5-shutdown-guard: nothing more is accepted for this association, and its sources
+            # wait for another.
             self.host.set_timer(self.host.now() + PEER_SHUTDOWN_TIMEOUT, self._on_shutdown_timeout, self)
         elif event.what in _REPORTED:
             self._report(event)
@@ -149,6 +158,7 @@ class Conversation:
             # not.
             if self.plain and self.streams:
                 self._pass_on(self.association.receive(self.host.now()) if left is None else left)
+            # Set before the streams are closed: they must find that nothing can be sent any more.
             self.ended = True
             self.host.set_timer(None, self._on_connect_timeout, self)
             self._forget()
@@ -214,16 +224,21 @@ class Conversation:
         # With ``plain`` the peer may allow fewer streams than configured: they are shared.
         there_are = self.association.sender.streams
         self.streams = [SctpStream(self, index % there_are) for index in range(streams)]
+        # Reported first: what arrives below belongs to a connection that an operator has been told of.
         self._role.on_open(self)
         self.ports = [self._role.open_port(self, index) for index in range(streams)]
+        # All ports exist before the first one is used: a route that leads here has the whole group to choose
+        # from.
         for stream, port in zip(self.streams, self.ports, strict=True):
             stream.open(port, greeting)
         if not self.plain:
             for pattern in self.options.subscriptions:
                 self.send_control(0, Kind.SUBSCRIBE, pattern.encode())
+        # In the order of arrival, before anything that comes later.
         early, self._early = self._early, []
         self._pass_on(early)
         for stream in self.streams:
+            # Messages may have waited in the pipes of a dialler's ports since the last association.
             stream.on_output()
 
     # ------------------------------------------------------------------ messages
@@ -242,7 +257,8 @@ class Conversation:
     def _take_messages(self, now: float) -> None:
         # Without windows per stream, the association's window is the only back-pressure.
         if self.plain and (not self.streams or self._is_full()):
-            return  # do not read: the association's receive window closes, and stops the peer
+            # Not read: the association's receive window closes, and stops the peer.
+            return
         messages = self.association.receive(now)
         if messages:
             try:
@@ -254,13 +270,16 @@ class Conversation:
         return sum(stream.pending_bytes for stream in self.streams) >= self.options.stream_window
 
     def _pass_on(self, messages: Sequence[Message]) -> None:
+        # Consecutive messages of one stream and kind are decoded and routed in one call.
         for (stream, kind), group in groupby(messages, _stream_and_kind):
             data = [message.data for message in group]
             if self.plain:
+                # A peer of another make may use more streams than there are ports here; they are shared.
                 self.streams[stream % len(self.streams)].receive(0, data)
             elif kind == Kind.GREETING:
                 for payload in data:
                     self._on_greeting(payload)
+            # The greeting is on stream 0, and SCTP keeps the order within a stream only.
             elif not self.streams:
                 self._keep_early(stream, kind, data)
             elif kind == Kind.SUBSCRIBE:
@@ -284,6 +303,7 @@ class Conversation:
     def _keep_early(self, stream: int, kind: int, data: list[bytes]) -> None:
         """Keep messages that overtook the greeting. Raises ``RemoteProtocolError`` if they are too many."""
         self._early += [Message(stream=stream, data=each, protocol=kind) for each in data]
+        # The windows of the streams do not hold yet, so that this needs a limit of its own.
         if sum(len(message.data) for message in self._early) > 4 * self.options.stream_window:
             raise RemoteProtocolError("too many messages before the greeting")
 

@@ -1,7 +1,12 @@
 """Conversation host: the conversations of one side, from the first packet to the end.
 
 ``EndpointHost`` has those whose associations our own protocol runs, ``SystemHost`` those of the operating
-system.
+system. Everything here runs in the thread that hosts the engine.
+
+An association and its conversation do not live equally long. A dialler makes both together, a listener makes
+the conversation when it hears of a new association. A conversation ends before its association, whose last
+packets are sent afterwards (``_ended``). When the peer restarts, the association goes on as the same object
+(RFC 9260, 5.2.4, A), but with a new conversation: streams, windows and counts begin at zero.
 """
 
 from __future__ import annotations
@@ -79,25 +84,31 @@ class ConversationHost(ABC, Generic[AssociationT]):
         """Shut all conversations down when their peers have everything, and accept no more."""
         self._closing = True
         for conversation in list(self.conversations.values()):
+            # The shutdown begins here, and the flush sends it: nothing else may happen that would.
             conversation.close()
             conversation.flush()
         if not self.conversations:
             self.empty.set()
 
     def _progress(self, association: AssociationT, now: float) -> None:
-        """Have a conversation process what happened to its association; make one for a new association."""
+        """Let a conversation process what happened to its association; make one for a new association."""
         conversation = self.conversations.get(association)
         restarted = any(event.what is What.RESTARTED for event in association.events)
         if conversation is not None and restarted:
+            # First the end of the old conversation, with the messages that were received before the restart.
+            # The new one, made below, finds the event RESTARTED and greets the peer.
             conversation.end("the peer has restarted", list(association.left))
             conversation = None
+        # Messages of a conversation that ended earlier have no taker.
         association.left.clear()
         if conversation is None:
+            # It ended before anything was made for it, as after an abort in the handshake.
             if association.state is State.CLOSED:
                 association.events.clear()
                 return
             conversation = None if self._closing else self._converse(self, association)
             if conversation is None:
+                # The peer is told: it would otherwise wait for its connect timeout.
                 association.abort("shut down" if self._closing else "too many associations")
                 association.events.clear()
                 return

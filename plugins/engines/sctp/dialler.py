@@ -49,6 +49,8 @@ class SctpDialler(Role):
             host, self._name, self._options, hosts, None, self._location.udp_port, self._converse
         )
         try:
+            # Made once and not for each association: the routes keep their ports, and the pipes keep the
+            # messages.
             of = self._options.streams
             self._stream_ports = [_StreamPort() for _ in range(of)]
             for index, stream_port in enumerate(self._stream_ports):
@@ -68,7 +70,8 @@ class SctpDialler(Role):
         """
         try:
             peers = await resolved(self._location.hosts)
-        except OSError:  # the name may exist later: do not fail at startup
+        # The name may exist later: this is no reason to fail at the start.
+        except OSError:
             return ("",)
         return tuple(dict.fromkeys("::" if ":" in peer else "" for peer in peers))
 
@@ -89,6 +92,7 @@ class SctpDialler(Role):
 
     async def _one_association(self, endpoint: ConversationHost[Any]) -> None:
         peer = str(self._address)
+        # A new event for each attempt; ``on_end`` sets it.
         self._over = trio.Event()
         try:
             addresses = [packed(address) for address in await resolved(self._location.hosts)]
@@ -98,7 +102,8 @@ class SctpDialler(Role):
             self._conversation = endpoint.connect(addresses, self._location.port)
             await self._over.wait()
             self._conversation = None
-            if self._opened_at is not None:  # else it ended during the handshake
+            # Otherwise it ended during the handshake.
+            if self._opened_at is not None:
                 self._backoff.lasted(self._host.now() - self._opened_at)
                 self._opened_at = None
                 self._reconnects += 1
@@ -134,13 +139,14 @@ class SctpDialler(Role):
         """Keep the ports, and connect again."""
         self._totals.add(conversation)
         for stream_port in self._stream_ports:
+            # The port stays, and its pipes fill: this is the back-pressure while there is no association.
             stream_port.stream = None
         self._reason = reason
         self._over.set()
 
 
 class _StreamPort:
-    """Owns a port for the life of the engine, and forwards its calls to the current stream, if there is one."""
+    """Owns a port for the life of the engine, and forwards its calls to the current stream, if any."""
 
     def __init__(self) -> None:
         self.port: Port | None = None

@@ -56,10 +56,10 @@ class EndpointHost(ConversationHost[Association]):
         self._closed = False
         self.port, self._udp_port = ports
         self.udp_port = None if transport.udp_port == UDP_PORT else transport.udp_port
-        # By the peer's address and SCTP port.
         self._udp_ports: dict[tuple[bytes, int], tuple[int, Association]] = {}
-        # UDP source ports of packets without an association, of one turn.
+        """The peers' UDP ports, by address and SCTP port. RFC 6951, 5.1: one for each destination address."""
         self._reply_ports: dict[tuple[bytes, int], int] = {}
+        """UDP source ports of packets without an association, of one turn."""
         self._timer = LazyTimer(host, self._on_timer)
         self._writing: set[DatagramWire] = set()
         self._drop_reported = False
@@ -69,9 +69,11 @@ class EndpointHost(ConversationHost[Association]):
     def connect(self, addresses: list[bytes], port: int) -> Conversation:
         """Start an association with the peer that has these addresses."""
         association = self.endpoint.connect(addresses, port, self.host.now())
+        # Before anything is sent: INIT goes to the configured port, the peer's own is known when it answers.
         for address in addresses:
             self._udp_ports[address, port] = self._udp_port, association
         conversation = self._converse(self, association)
+        # Only a listener's ``converse`` refuses.
         assert conversation is not None
         self.conversations[association] = conversation
         self.flush()
@@ -99,6 +101,8 @@ class EndpointHost(ConversationHost[Association]):
     def _on_readable(self, wire: DatagramWire) -> None:
         now = self.host.now()
         receive = self.endpoint.receive_data
+        # Conversations look at their associations once for all packets that were read together, as
+        # acknowledgements are sent once (docs/decisions/0012-sctp.md).
         touched: dict[Association, None] = {}
         for datagrams, address in wire.receive(READS_PER_TURN):
             source = packed(address[0])
@@ -108,8 +112,13 @@ class EndpointHost(ConversationHost[Association]):
                 association = receive(datagram, source, now)
                 if association is not None:
                     touched[association] = None
+                    # ``receive_data`` returns an association only for a packet whose verification tag was
+                    # correct: RFC 6951, 5.4, stores the port after that check, so that a forged packet cannot
+                    # redirect an association.
                     if self._udp_ports.get((source, association.peer_port)) != (address[1], association):
                         self._learn(association, source, address[1])
+                # ABORT, INIT ACK and the like go back to where the packet came from (``_udp_port_of``), in
+                # this turn.
                 elif len(datagram) >= _HEAD.size:
                     self._reply_ports[source, _HEAD.unpack_from(datagram)[0]] = address[1]
         for association in touched:
@@ -118,6 +127,7 @@ class EndpointHost(ConversationHost[Association]):
             for data, address in wire.take_refused():
                 self._on_refused(data, address)
         self.flush()
+        # After the flush that sent the answers. Kept longer, they would grow with every stranger.
         self._reply_ports.clear()
 
     def _on_refused(self, data: bytes, address: Address) -> None:
@@ -130,9 +140,12 @@ class EndpointHost(ConversationHost[Association]):
             return
         _, port, tag, kind, first_tag = _HEAD_OF_INIT.unpack_from(data)
         source = packed(address[0])
+        # Ending a conversation removes it here, so a copy is walked. There is no index by UDP port: this is
+        # rare.
         for association, conversation in list(self.conversations.items()):
             if association.peer_port != port or association.paths.at(source) is None:
                 continue
+            # An INIT has verification tag 0, and is known by the initiate tag behind it.
             if tag == association.output.peer_tag != 0 or (
                 not tag and kind == Type.INIT and first_tag == association.tag
             ):
@@ -145,6 +158,7 @@ class EndpointHost(ConversationHost[Association]):
         """
         port = association.peer_port
         self._udp_ports[source, port] = udp_port, association
+        # A port that was heard is not replaced by an assumption.
         for path in association.paths.all:
             self._udp_ports.setdefault((path.address, port), (udp_port, association))
 
@@ -152,6 +166,7 @@ class EndpointHost(ConversationHost[Association]):
         now = self.host.now()
         self.endpoint.handle_timeout(now)
         for association in list(self.endpoint.associations):
+            # A timer makes events (a path is down, the association is lost), but no messages.
             if association.events:
                 self._progress(association, now)
         self.flush()
@@ -160,7 +175,8 @@ class EndpointHost(ConversationHost[Association]):
 
     def flush(self) -> None:
         """Send what is due, and set the timer for the next deadline."""
-        if self._closed:  # a deferred call that comes after ``close``
+        # A deferred call may come after ``close``.
+        if self._closed:
             return
         now = self.host.now()
         at, packets = 0, self.endpoint.data_to_send(now)
@@ -168,18 +184,23 @@ class EndpointHost(ConversationHost[Association]):
             address, packet = packets[at]
             head = packet[: _HEAD.size]
             end = at + 1
+            # Packets of one association to one address are sent together: with UDP_SEGMENT, one system call
+            # takes many.
             while end < len(packets) and packets[end][0] == address and packets[end][1][: _HEAD.size] == head:
                 end += 1
             self._send(address, head, [packet for _, packet in packets[at:end]])
             at = end
-        while self._ended:  # their last packets were sent above
+        # Their last packets were sent above, and needed the ports.
+        while self._ended:
             association = self._ended.pop()
+            # After a restart the same association has another conversation.
             if association not in self.conversations:
                 for path in association.paths.all:
                     peer = (path.address, association.peer_port)
                     if peer in self._udp_ports and self._udp_ports[peer][1] is association:
                         del self._udp_ports[peer]
-        if self.endpoint.has_more():  # the rest of what the windows allow, after other engines had their turn
+        # The rest of what the windows allow goes when other engines have had their turn.
+        if self.endpoint.has_more():
             self.host.soon(self.flush)
         self._timer.arm(self.endpoint.next_deadline())
 
@@ -189,6 +210,7 @@ class EndpointHost(ConversationHost[Association]):
         A packet whose tag is not the association's answers a packet without one.
         """
         udp_port, association = self._udp_ports.get((address, port), (self._udp_port, None))
+        # Tag 0 is an INIT of ours.
         if association is None or tag not in (0, association.output.peer_tag):
             return self._reply_ports.get((address, port), udp_port)
         return udp_port
@@ -199,7 +221,9 @@ class EndpointHost(ConversationHost[Association]):
         self.packets_out += len(packets)
         self.bytes_out += sum(map(len, packets))
         target = self.transport.socket_address(address, udp_port)
-        if is_probe(packets[0]):  # a probe is sent in a call of its own, because IP must not fragment it
+        # A probe is sent in a call of its own, because IP must not fragment it. It is the first of its
+        # packets: ``Output`` sends what is complete before it fills others.
+        if is_probe(packets[0]):
             wire.probe(packets[0], target)
             packets = packets[1:]
         if not wire.send(packets, target) and wire not in self._writing:

@@ -73,6 +73,7 @@ def decode_greeting(payload: bytes) -> Greeting:
         greeting = _greeting.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed greeting: {error}") from None
+    # A higher version is accepted: later versions only add fields.
     if greeting.version < 1 or greeting.streams < 1 or greeting.window < 1:
         raise RemoteProtocolError(f"invalid greeting: {greeting}")
     return greeting
@@ -82,7 +83,7 @@ class Framing(Protocol):
     """The framing of one stream, both ways."""
 
     def encode(self, batch: Batch, *, droppable: bool) -> list[bytes]:
-        """Return user messages; small ones if they are ``loose``, that is, may be lost or overtaken."""
+        """Return user messages; small ones if they are ``droppable``: each may be lost or overtaken."""
         ...
 
     def decode(self, data: Sequence[bytes]) -> list[Batch]:
@@ -103,6 +104,7 @@ class BackendFraming:
 
     def decode(self, data: Sequence[bytes]) -> list[Batch]:
         batches = self._decoder.decode(data)
+        # Unlike over multicast, nothing is missing here: a malformed unit is the peer's fault.
         if self._decoder.malformed:
             raise RemoteProtocolError("a malformed unit")
         return batches

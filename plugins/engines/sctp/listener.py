@@ -89,6 +89,8 @@ class SctpListener(Role):
     def on_end(self, conversation: Conversation, reason: str) -> None:
         """Close the ports. What they left unconfirmed is handed over to other ports."""
         self._totals.add(conversation)
+        # A listener's port belongs to one association. What it has not confirmed goes to other ports of the
+        # engine.
         for port in conversation.ports:
             port.close()
         what = "disconnected" if conversation.streams else "refused"

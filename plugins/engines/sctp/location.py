@@ -11,7 +11,7 @@ from kernel.hosting.address import Address, parse_address
 TRANSPORT = "sctp"
 FRAMINGS = ("backend", "plain")
 UDP_PORT = 9899
-"""The default UDP port of SCTP over UDP (RFC 6951, 6.1)."""
+"""The default UDP port of SCTP over UDP (RFC 6951, 5.1)."""
 
 
 class Location(msgspec.Struct, frozen=True):

@@ -38,6 +38,7 @@ async def resolved(hosts: Sequence[str]) -> tuple[str, ...]:
             await trio.socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM), key=lambda info: info[0]
         ):
             if family in (socket.AF_INET, socket.AF_INET6):
+                # A dictionary keeps the order, and each address once.
                 found[str(address[0])] = None
     return tuple(found)
 
@@ -63,11 +64,15 @@ def open_endpoint(
     udp_port = UDP_PORT if udp_port is None else udp_port
     transport = Transport(
         hosts,
+        # A dialler's packets may come from any UDP port: the peer answers to the one that it sees (RFC 6951,
+        # 5.4).
         0 if port is None else udp_port,
         raw=options.transport == "raw",
         send_buffer=options.send_buffer,
         receive_buffer=options.receive_buffer,
     )
+    # A dialler's port is random. With the port of an earlier run, the peer could take its INIT for a restart
+    # (RFC 9260, 5.2.2).
     number = port or _FIRST_PORT + int.from_bytes(os.urandom(2), "big") % _PORTS
     _report_warnings(host, engine, transport.warnings)
     endpoint = Endpoint(
@@ -91,6 +96,7 @@ async def shut_down(endpoint: ConversationHost[Any]) -> None:
     Those that take longer than ``CLOSE_TIMEOUT`` are aborted.
     """
     try:
+        # Shielded: this runs while the engine is being cancelled.
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_TIMEOUT):
             endpoint.close_all()
             await endpoint.empty.wait()

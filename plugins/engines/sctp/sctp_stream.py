@@ -40,6 +40,8 @@ class SctpStream:
         limits = Limits(
             buffer=options.stream_buffer,
             window=None if plain else greeting.window,
+            # With ``plain`` the peer announces no largest message. One that is larger than its receive window
+            # could not arrive (docs/decisions/0012-sctp.md).
             largest=conversation.association.sender.peer_window if plain else greeting.max_message,
             protocol_id=options.protocol_id if plain else None,
         )
@@ -78,6 +80,7 @@ class SctpStream:
         """Take consecutive user messages of one kind.  Raises ``RemoteProtocolError``."""
         assert self._port is not None
         assert self.output is not None
+        # With ``plain`` the payload protocol identifier is the application's, and says nothing here.
         if self._conversation.plain or kind in _DATA:
             self.input.receive(kind, data)
             return
@@ -104,13 +107,17 @@ class SctpStream:
         output = self.output
         if output is None or self._port is None or not self._conversation.may_send():
             return False
+        # Before sending: what was acknowledged makes the room.
         output.collect_acknowledged()
         if output.send():
             self._conversation.host.soon(self.on_output)
         host = self._conversation.host
+        # Messages expire inside the association without an event, and only when it is flushed.
         if (due := output.next_expiry()) is not None and due > host.now():
             host.set_timer(due, self._on_expiry, self)
         if self.pending():
+            # Only streams in this table are visited when the association makes progress, not all of up to
+            # 1,024.
             self._conversation.waiting[self] = None
         else:
             self._conversation.waiting.pop(self, None)
@@ -130,6 +137,7 @@ class SctpStream:
         if self._port is not None:
             self.input.resume()
             if self._conversation.plain:
+                # The association was not read while this port was full: read what has arrived since.
                 self._conversation.progress(self._conversation.host.now())
             self._conversation.flush()
 

@@ -45,12 +45,16 @@ class StreamInput:
         self._port_has_room = True
         self._fragments: list[bytes] = []
         self._fragments_size = 0
-        self._received = 0  # bytes in this conversation, including those that the peer abandoned
-        self._allowed = window or 0  # how many of them the peer may send, as it was told
-        self._counted = 0  # messages to be confirmed that the port has taken
-        self._confirmed = 0  # how many of those the peer knows to be confirmed
-        # The end of each batch that is to be confirmed: position of the port, ``_counted``, messages in it.
+        self._received = 0
+        """Bytes in this conversation, including those that the peer abandoned."""
+        self._allowed = window or 0
+        """How many of them the peer may send, as it was told."""
+        self._counted = 0
+        """Messages to be confirmed that the port has taken."""
+        self._confirmed = 0
+        """How many of those the peer knows to be confirmed."""
         self._batch_ends: deque[tuple[int, int, int]] = deque()
+        """The end of each batch to be confirmed: the port's position, ``_counted``, messages in it."""
 
     def receive(self, kind: int, data: Sequence[bytes]) -> None:
         """Process consecutive user messages of one kind. Raises ``RemoteProtocolError``."""
@@ -61,15 +65,17 @@ class StreamInput:
             self._fragments_size += size
             # The window moves on for a fragment at once: it is stored as part of a message, which has a limit
             # of its own. Otherwise a message larger than the window could never be completed.
-            self._give_window()  # a message in assembly is limited by max_message, not by the window
+            self._give_window()
             if self._fragments_size > self._max_message + FRAGMENT:
                 raise RemoteProtocolError(f"a message of more than {self._max_message} bytes")
             return
+        # The unit that ends a fragmented one comes under its own kind: it is joined in front of the group.
         if self._fragments:
             data = [b"".join((*self._fragments, data[0])), *data[1:]]
             self._fragments, self._fragments_size = [], 0
         counted = kind == Kind.COUNTED
         batches = self._framing.decode(data)
+        # Behind what is pending, even if the port has room again: the order of the stream must be kept.
         if self._port_has_room and not self._pending:
             self._deliver(batches, size, counted=counted)
         else:
@@ -83,6 +89,9 @@ class StreamInput:
 
         What has not arrived by now was abandoned, and counts as received.
         """
+        # SENT goes in order on the stream, behind everything that was not abandoned, so that nothing counted
+        # here can still arrive in order. Unordered units may; they are then counted twice, in the peer's
+        # favour.
         self._received = max(self._received, count)
         self._give_window()
 
@@ -111,19 +120,24 @@ class StreamInput:
         assert port is not None
         count = sum(len(batch.bodies) for batch in batches)
         self.messages += count
+        # False: the port has taken these batches too, but no more should follow.
         self._port_has_room = port.send(batches)
         self._give_window()
         if counted:
             self._counted += count
             if port.confirms:
+                # The port counts all messages, the peer only those to be confirmed: each batch is a point at
+                # which both are known.
                 self._batch_ends.append((port.sent(), self._counted, count))
-            else:  # no destination confirms: the responsibility ends here
+            # No destination confirms: the responsibility ends here.
+            else:
                 self._confirm(self._counted)
 
     def _give_window(self) -> None:
         if self._window is None:
             return
         allowed = self._received - self.pending_bytes + self._window
+        # Half a window at a time: one WINDOW for many messages.
         if allowed - self._allowed >= self._window // 2:
             self._allowed = allowed
             self._send_control(Kind.WINDOW, allowed)
@@ -134,7 +148,8 @@ class StreamInput:
         confirmed = self._confirmed
         while batch_ends and batch_ends[0][0] <= position:
             confirmed = batch_ends.popleft()[1]
-        if batch_ends and position > batch_ends[0][0] - batch_ends[0][2]:  # a part of a batch
+        # A part of a batch.
+        if batch_ends and position > batch_ends[0][0] - batch_ends[0][2]:
             confirmed = batch_ends[0][1] - (batch_ends[0][0] - position)
         self._confirm(confirmed)
 

@@ -80,17 +80,23 @@ class StreamOutput:
         self._now = now
         self._on_refused = on_refused
         self._sent_bytes = 0
-        # Encoded user messages that the association does not have yet.
         self._units: deque[tuple[bytes, int, Terms, int]] = deque()
-        # Each with the number of messages that its acknowledgement confirms.
+        """Encoded user messages that the association does not have yet."""
         self._in_flight: deque[tuple[Outgoing, int]] = deque()
+        """User messages that the association has, each with the number of messages that its acknowledgement
+        confirms."""
         self._unacknowledged = 0
         self._body_size = 128
         self._priority = 0
-        self._counted = 0  # messages sent that are to be confirmed
-        self._confirmed = 0  # how many of these are confirmed
-        self._expected = 0  # messages taken that are to be confirmed: sent and refused ones
-        self._base = 0  # the port's position minus ``_expected``
+        self._counted = 0
+        """Messages sent that are to be confirmed."""
+        self._confirmed = 0
+        """How many of these are confirmed."""
+        self._expected = 0
+        """Messages taken that are to be confirmed: sent and refused ones."""
+        self._base = 0
+        """The port's position minus ``_expected``."""
+        # Two: refusals of messages that need no confirmation must not move the count of the others.
         self._refusals, self._loose_refusals = Refusals(), Refusals()
         self._refusals.most = self._loose_refusals.most = limits.largest
 
@@ -107,8 +113,12 @@ class StreamOutput:
         port = self._port
         for _ in range(BATCHES_PER_TURN):
             self._push()
+            # Units that wait here were taken already: nothing is taken from the pipes while they are in the
+            # way.
             if self._units or not self._has_room():
                 return False
+            # Pipes count messages, limits count bytes: the size of the last batch's messages converts one to
+            # the other.
             taken = port.take(BATCH // self._body_size or 1)
             if not taken.batches:
                 return False
@@ -127,6 +137,7 @@ class StreamOutput:
     # ------------------------------------------------------------------ out
 
     def _has_room(self) -> bool:
+        # May be exceeded by one unit, so that a unit larger than the window can be sent at all.
         return self._unacknowledged < self._buffer and (
             self._allowed is None or self._sent_bytes < self._allowed
         )
@@ -140,6 +151,7 @@ class StreamOutput:
         size = 0
         for batch in taken.batches:
             size += batch.size
+            # A user message has at least one byte (RFC 9260, 6.2: DATA without data is answered with ABORT).
             if self._protocol_id is not None and not all(map(len, batch.bodies)):
                 self._encode_refusing_empty(batch, refusals, counted=counted)
                 continue
@@ -152,6 +164,7 @@ class StreamOutput:
             self._on_refused(refusals.news[0].reason)
             if counted:
                 for number, reason in refusals.news:
+                    # ``number`` is counted from the beginning of the conversation, like ``_expected``.
                     self._port.refuse(self._base + number, self._base + number, reason)
             refusals.news.clear()
             self._confirm_at_port()
@@ -172,14 +185,21 @@ class StreamOutput:
         self._counted += count if counted else 0
         if batch.envelope.priority != self._priority:
             self._priority = batch.envelope.priority
+            # The stream has one priority, that of the last message; with us a higher number is more urgent,
+            # in the scheduler a lower one.
             self._association.rank_stream(self._stream, priority=-self._priority)
+        # What is to be confirmed must neither be abandoned nor overtake: CONFIRM is a count, in the order of
+        # the stream.
         terms = _ORDINARY if counted else self._terms(batch.envelope)
         plain = self._protocol_id is not None
         kind = self._protocol_id if self._protocol_id is not None else Kind.COUNTED if counted else Kind.UNIT
+        # Messages that may be lost one by one are put into small units, since a unit is lost as a whole.
         for unit in self._framing.encode(batch, droppable=terms is not _ORDINARY):
             if plain or len(unit) <= FRAGMENT:
                 self._units.append((unit, kind, terms, int(plain and counted)))
                 continue
+            # The parts go reliably and in order whatever the terms: a part that was abandoned would leave the
+            # others without an end.
             last = (len(unit) - 1) // FRAGMENT * FRAGMENT
             for at in range(0, last, FRAGMENT):
                 self._units.append((unit[at : at + FRAGMENT], Kind.FRAGMENT, _ORDINARY, 0))
@@ -197,9 +217,11 @@ class StreamOutput:
         units, association = self._units, self._association
         while units and self._has_room():
             unit, kind, terms, count = units.popleft()
+            # Not handed over at all: it costs neither the peer's window nor a FORWARD-TSN.
             if terms.expires is not None and terms.expires <= self._now():
                 self.abandoned += 1
                 continue
+            # Counted when the association has it, abandoned or not: the peer counts the same (SENT).
             self._sent_bytes += len(unit)
             self._unacknowledged += len(unit)
             self._in_flight.append((association.send(self._stream, unit, kind, terms), count))
@@ -217,6 +239,8 @@ class StreamOutput:
             outgoing, count = in_flight[0]
             if outgoing.abandoned:
                 abandoned += 1
+            # In the order of sending. A unit that was acknowledged early waits for those before it, as
+            # ``plain`` confirms by count.
             elif not outgoing.is_acknowledged():
                 break
             in_flight.popleft()

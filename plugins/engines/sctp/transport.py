@@ -39,6 +39,8 @@ class Transport:
             self.close()
             raise
         if len(self.wires) > 1 and not _ANY & self._by_address.keys():
+            # With a wildcard the host's addresses are not known, and with one address the packet's source
+            # says it.
             self.addresses = tuple(self._by_address)
 
     def close(self) -> None:
@@ -47,7 +49,7 @@ class Transport:
             wire.close()
 
     def wire_to(self, address: bytes) -> DatagramWire:
-        """Return the socket to send from: the one whose address the system would choose for that destination."""
+        """Return the socket to send from: the system would choose its address for that destination."""
         wire = self._towards.get(address)
         if wire is None:
             if len(self._towards) > 4096:
@@ -60,10 +62,13 @@ class Transport:
             return self.wires[0]
         with socket.socket(_family(address), socket.SOCK_DGRAM) as probe:
             try:
+                # Connecting a UDP socket sends nothing: it only makes the system choose a route and a source
+                # address.
                 probe.connect((unpacked(address), _DISCARD))
                 found = self._by_address.get(packed(probe.getsockname()[0]))
             except OSError:  # there is no route at the moment
                 found = None
+        # A wildcard socket has no address that would be found.
         same_family = (wire for own, wire in self._by_address.items() if len(own) == len(address))
         return found or next(same_family, self.wires[0])
 
@@ -79,15 +84,20 @@ class Transport:
                 if (warning := want_buffer(made, option, size)) is not None:
                     self.warnings.append(warning)
             if family == socket.AF_INET6:
+                # IPv4 has sockets of its own here: addresses of 4 bytes would otherwise come as mapped ones
+                # of 16.
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             made.bind((host, 0 if self._raw else self.udp_port))
         except OSError as error:
             made.close()
             raise OSError(error.errno, self._cannot(host, error)) from None
         if not self._raw:
+            # With port 0 the first socket gets any port, and the others use the same: RFC 6951 (5.1) has one
+            # local port for all.
             self.udp_port = made.getsockname()[1]
         wire = DatagramWire(made)
         if not self._raw:
+            # Not on a raw socket: there is no UDP port that could be unreachable.
             wire.hear_of_refusals()
         self.wires.append(wire)
         self._by_address[packed(host or "0.0.0.0")] = wire

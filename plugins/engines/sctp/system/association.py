@@ -125,6 +125,8 @@ class SystemAssociation:
             count = self.sender.hand_over(now)
             if self.state is State.SHUTDOWN_PENDING and self.sender.is_empty():
                 self.state = State.SHUTDOWN_SENT
+                # RFC 6458, 4.1.7: SHUTDOWN goes out when the peer has everything; until then the socket is
+                # read.
                 self.socket.shutdown(socket.SHUT_WR)
         except OSError as error:
             self._fail(error)
@@ -143,9 +145,12 @@ class SystemAssociation:
             except OSError as error:
                 self._fail(error)
                 return
+            # End of file: the shutdown is complete.
             if not size:
                 self.end(What.CLOSED)
                 return
+            # A message or notification that is larger than the buffer comes in several parts, of which the
+            # last one has MSG_EOR (RFC 6458, 3.1.4).
             whole = bool(flags & socket.MSG_EOR)
             if flags & MSG_NOTIFICATION:
                 self._on_notification(bytes(buffer[:size]), whole=whole)
@@ -199,6 +204,8 @@ class SystemAssociation:
         if notification.change == Change.COMM_UP:
             self._on_up(notification, What.UP)
         elif notification.change == Change.RESTART:
+            # The old sender's messages are lost with the association that had them; the conversation sends
+            # again what was not confirmed.
             self.sender = self._new_sender()
             self.left += self._inbox
             self._inbox, self._fragments, self._fragments_size = [], {}, 0
@@ -218,7 +225,11 @@ class SystemAssociation:
             return
         self.state = State.ESTABLISHED
         sender.streams = min(sender.streams, notification.streams_out)
+        # The largest message is what fits into the peer's window and into our send buffer: the system takes a
+        # message as a whole.
         sender.peer_window = min(layout.STATUS.unpack_from(status)[2], send_buffer)
+        # The system gives a new stream priority 0, the most urgent one; ours without a priority are the least
+        # urgent.
         for stream in range(sender.streams):
             sender.rank(stream, 0)
         self.paths = PeerAddresses([PeerAddress(address) for address in layout.peer_addresses(known)])
@@ -226,6 +237,7 @@ class SystemAssociation:
 
     def _on_address(self, notification: notifications.AddressChange) -> None:
         for path in self.paths.all:
+            # A report that changes nothing makes no event.
             if path.address == notification.address and notification.state == (
                 Reachability.AVAILABLE if path.is_down else Reachability.UNREACHABLE
             ):

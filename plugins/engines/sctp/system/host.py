@@ -2,6 +2,10 @@
 
 Paths, retransmissions and timers are the system's. A socket is read while its conversation takes what
 arrives, and watched for writability while its send buffer is full.
+
+A socket that is not read has a second effect: notifications come in the same queue as messages (RFC 6458,
+6), behind those that wait. So nothing would be known of acknowledgements. A timer looks at the socket's
+memory instead (``_poll``).
 """
 
 from __future__ import annotations
@@ -60,6 +64,9 @@ class SystemHost(ConversationHost[SystemAssociation]):
         """For each open socket: whether it is watched for input, and for room to send."""
         self._scheduled: set[SystemAssociation] = set()
         """Associations that are scheduled to continue in the next turn."""
+        # Opened for a dialler, too, although each of its associations has a socket of its own: a system
+        # without SCTP, an option that it does not know or an address that cannot be bound is reported at the
+        # start.
         first = self._opener.open()
         self.port, self.udp_port = first.getsockname()[1], udp_port
         self._listening: socket.socket | None = None
@@ -85,6 +92,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
         targets = b"".join(layout.socket_address(address, port) for address in addresses)
         try:
             made.setsockopt(layout.IPPROTO_SCTP, layout.Option.CONNECTX, targets)
+        # The socket does not block: the outcome comes as a notification.
         except BlockingIOError:
             pass
         except OSError as error:
@@ -121,6 +129,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
         """Watch a socket for what it waits for. While it is not read, a timer looks for acknowledgements."""
         unread = association.has_messages()
         wanted = not unread, association.sender.blocked
+        # The poller is told of changes only.
         if self._watches[association] != wanted:
             self._watches[association] = wanted
             self.host.poller.watch(
@@ -136,11 +145,14 @@ class SystemHost(ConversationHost[SystemAssociation]):
 
     def _drop(self, association: SystemAssociation) -> None:
         if self._watches.pop(association, None) is not None:
+            # The counters of the engine outlive its associations.
             self.bytes_in += association.bytes_in
             self.bytes_out += association.sender.bytes
             self._arm_poll(association, wanted=False)
             self.host.poller.watch(association.socket.fileno(), readable=None, writable=None)
             if not association.finishes:
+                # RFC 6458, 8.1.4: zero seconds abort the association. Without that the system would go on to
+                # send what it has, for a conversation that has ended.
                 association.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORTING)
             association.socket.close()
 
@@ -161,7 +173,9 @@ class SystemHost(ConversationHost[SystemAssociation]):
                 made, address = self._listening.accept()
             except BlockingIOError:
                 return
-            except OSError:  # the peer has gone, or there are no free descriptors
+            except OSError:
+                # The peer has gone, or there are no free descriptors. The socket would stay readable, and
+                # this thread would turn in a loop: it is not watched for a while.
                 self._accept(again=self.host.now() + ACCEPT_RETRY)
                 return
             made.setblocking(False)
@@ -178,6 +192,8 @@ class SystemHost(ConversationHost[SystemAssociation]):
         if association not in self._watches:
             return
         self._progress(association, self.host.now())
+        # The list is for ``EndpointHost``. Here ``_drop`` closes the socket, and the system sends the last
+        # packets.
         self._ended.clear()
         if association in self.conversations:
             self.flush(association)
@@ -187,6 +203,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
     def _poll(self, association: SystemAssociation) -> None:
         if association in self._watches:
             self._arm_poll(association, wanted=True)
+            # As if the notification had come.
             association.sender.ran_dry()
             self._advance(association)
 
@@ -207,6 +224,8 @@ class SystemHost(ConversationHost[SystemAssociation]):
             return
         handed = association.hand_over(self.host.now())
         self._watch(association)
+        # In a later turn and not at once: ``flush`` is also called from within a conversation, which must not
+        # be entered twice.
         if (handed or association.state is State.CLOSED) and association not in self._scheduled:
             self._scheduled.add(association)
             self.host.soon(partial(self._advance, association))

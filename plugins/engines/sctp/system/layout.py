@@ -130,6 +130,7 @@ def peer_addresses(answer: bytes) -> list[bytes]:
     found, at = [], _GETADDRS.size
     for _ in range(count):
         address = address_of(answer[at : at + 28])
+        # The addresses follow each other without padding, each as long as its family's structure.
         found.append(address)
         at += _SOCKADDR_SIZES[len(address)]
     return found

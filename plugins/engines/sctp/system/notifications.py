@@ -1,4 +1,7 @@
-"""Notifications: what the operating system reports about an association, between its messages (RFC 6458, 6)."""
+"""Notifications: what the operating system reports about an association (RFC 6458, 6).
+
+They come between its messages, from the same socket.
+"""
 
 from __future__ import annotations
 

@@ -61,10 +61,12 @@ class SystemSender:
         count = 0
         self.blocked = False
         while count < MESSAGES_PER_TURN and (message := self._schedule.current()) is not None:
+            # The pause that makes the system run dry, see above.
             if self._waiting and now - self._since > MAX_ACK_WAIT:
                 break
             expires = message.terms.expires
             if expires is not None and expires <= now:
+                # ``Schedule.current`` then skips it: the loop goes on with the next message.
                 message.abandoned = True
                 continue
             try:
@@ -81,15 +83,20 @@ class SystemSender:
         flags = layout.UNORDERED if terms.unordered else 0
         context = self._context + 1 & 0xFFFF_FFFF if tracked else 0
         if tracked:
+            # The I bit (RFC 7053): the dry event does not wait for the peer's delayed SACK.
             flags |= layout.SACK_IMMEDIATELY
         ancillary = [layout.sending(message.stream, message.protocol, flags, context)]
         if terms.expires is not None:
             ancillary.append(layout.expiring(max(1, round((terms.expires - now) * 1000))))
+        # Before anything is recorded: BlockingIOError leaves the message at the head of the schedule.
         self._socket.sendmsg((message.data,), ancillary)
         self.bytes += size
+        # The system takes a message as a whole or not at all. A message that is not tracked counts as
+        # acknowledged now (``Outgoing.is_acknowledged``: all sent, no fragment outstanding).
         message.offset = size
         self._schedule.sent(message, size)
         if tracked:
+            # The time of the oldest one decides when sending pauses.
             if not self._waiting:
                 self._since = now
             self._context = context

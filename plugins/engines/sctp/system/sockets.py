@@ -1,4 +1,4 @@
-"""The operating system's SCTP sockets: one for each association (one-to-one, RFC 6458, 4), one that listens."""
+"""The operating system's SCTP sockets: one that listens, and one for each association (RFC 6458, 4)."""
 
 from __future__ import annotations
 
@@ -78,15 +78,20 @@ class SocketFactory:
         ):
             if (warning := want_buffer(made, option, size)) is not None:
                 self._warn(warning)
+        # Only a value that differs from the default was set by somebody, who should know that it has no
+        # effect.
         for name in _NOT_THE_SYSTEMS:
             if getattr(options.sctp, name) != getattr(HostedSctp(), name):
                 self._warn(f'transport = "system": {name} is ignored, the system chooses it')
+        # Notifications have to be asked for one by one (RFC 6458, 6.2.2).
         for kind in Kind:
             made.setsockopt(IPPROTO_SCTP, Option.EVENT, layout.EVENT.pack(0, kind, 1))
+        # Without it, messages would come without their stream and protocol identifier (RFC 6458, 5.3.5).
         made.setsockopt(IPPROTO_SCTP, Option.RECVRCVINFO, 1)
         for option, value in settings(options):
             try:
                 made.setsockopt(IPPROTO_SCTP, option, value)
+            # An option that this system does not know is reported, and no reason to refuse the whole.
             except OSError as error:
                 self._warn(f"the system's SCTP does not accept {option.name}: {error.strerror}")
         if self._udp_port:
@@ -96,10 +101,12 @@ class SocketFactory:
 
     def _bind(self, made: socket.socket) -> None:
         if self._family == socket.AF_INET6:
+            # IPv4 addresses come as such, as everywhere here, and not mapped into IPv6.
             made.setsockopt(IPPROTO_SCTP, Option.I_WANT_MAPPED_V4_ADDR, 0)
         try:
             first, *others = self._hosts
             made.bind((first, self._port))
+            # With port 0 the first address gets any port; the others must have the same.
             port = made.getsockname()[1]
             for host in others:
                 sockaddr = layout.socket_address(packed(host), port)
@@ -112,6 +119,7 @@ class SocketFactory:
 def settings(options: SctpEngineOptions) -> Iterator[tuple[Option, bytes]]:
     """Yield the options as the system's socket options."""
     sctp = options.sctp
+    # No Nagle: units are filled already (RFC 6458, 8.1.5).
     yield Option.NODELAY, layout.NUMBER.pack(1)
     yield (
         Option.INITMSG,
@@ -140,6 +148,7 @@ def settings(options: SctpEngineOptions) -> Iterator[tuple[Option, bytes]]:
             0,
         ),
     )
+    # 1 packet means no delay (RFC 6458, 8.1.19).
     yield Option.DELAYED_SACK, layout.DELAYED_SACK.pack(0, delay, 2 if delay else 1)
     for option, value in (
         (Option.MAX_BURST, sctp.burst),
