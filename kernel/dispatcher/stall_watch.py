@@ -100,6 +100,9 @@ class StallWatch:
 
     def handle_timeout(self) -> int | None:
         """Do what is due; return how many messages were abandoned, or None if nothing was due."""
+        # Nothing is stalled: the usual answer to a thread of the application, which asks after each sleep.
+        if self._next_look == math.inf and not self._return_deadlines:
+            return None
         now = self.now()
         due = [key for key, when in self._return_deadlines.items() if when <= now]
         # A timer that was set for an earlier stall, which has ended since (``deadline``).

@@ -397,7 +397,8 @@ class StreamHost(ConnectionOwner):
             self._take_subscriptions(port)
         if self._patterns_late and port is not None and self._subscribing and protocol.ready_to_send():
             self._subscribe_at_peer(port, self._subscribing)
-        self._take_confirmations()
+        if self._base_out is not None:
+            self._take_confirmations()
         self._flush()
         if self._withheld and not self._connection.writing:
             self.on_output()
