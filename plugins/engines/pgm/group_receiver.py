@@ -105,6 +105,7 @@ class GroupReceiver:
         self._gone = gone
         self._timer = LazyTimer(host, self._on_timer)
         self._reading = True
+        # Losses come in storms, one event per gap; operators get one report per source and second.
         self._losses = Losses(lambda tsi, text: self._report(What.LOST.value, tsi_text(tsi), text))
         interface = find_interface(location.interface, location.group)
         self._sockets = Sockets(options, location, interface, raw=raw)

@@ -1,4 +1,11 @@
-"""A PGM source on its sockets, in an engine's thread."""
+"""A PGM source on its sockets, in an engine's thread.
+
+``work`` does everything: it takes new units from the owner (``refill``) when the source has none left, asks
+the source for the packets that are due, writes them, and sets the timer for the next deadline. It is called
+at the deadline, when packets of receivers were read, when the socket is writable again, and by the owner when
+there is something to send. There is no thread and no queue between the owner and the socket but the source's
+own.
+"""
 
 from __future__ import annotations
 

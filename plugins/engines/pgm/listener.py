@@ -67,6 +67,7 @@ class PgmReceiver:
         for tsi, pieces in units:
             decoder = self._decoders.get(tsi)
             if decoder is None:
+                # One decoder per source: each sends a stream of its own, with its own losses.
                 decoder = self._decoders[tsi] = make_decoder(self._address.protocol, self._options)
             batches += decoder.decode(pieces)
         if not batches:

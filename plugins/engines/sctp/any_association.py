@@ -1,4 +1,7 @@
-"""What a conversation needs of an association, whether our own protocol or the operating system runs it."""
+"""What a conversation needs of an association, whether our own protocol or the operating system runs it.
+
+These are protocols in the sense of ``typing``: neither side derives from them, mypy compares.
+"""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ class SctpDialler(Role):
             self._stream_ports = [_StreamPort() for _ in range(of)]
             for index, stream_port in enumerate(self._stream_ports):
                 port_group = PortGroup(whole=self._name, index=index, of=of)
+                # A single stream needs no number in the port's name.
                 name = self._name if of == 1 else f"{self._name}/{index}"
                 stream_port.port = host.port(name, stream_port, {"port_group": port_group})
             task_status.started(str(self._address))
@@ -95,6 +96,7 @@ class SctpDialler(Role):
         # A new event for each attempt; ``on_end`` sets it.
         self._over = trio.Event()
         try:
+            # Resolved for each attempt: the name may lead elsewhere by now.
             addresses = [packed(address) for address in await resolved(self._location.hosts)]
         except OSError as error:
             self._reason = f"cannot connect to {peer}: {error}"

@@ -1,4 +1,13 @@
-"""A stream each way, between an association and a port."""
+"""A stream each way, between an association and a port.
+
+``StreamInput`` leads from the association to the port, ``StreamOutput`` from the port to the association.
+This object gets the calls of the port's owner: the port has input, has room again, or was confirmed. It is
+also called when the association has made progress. ``_advance`` forgets what is acknowledged, sends what
+there is room for, and notes whether this stream waits for anything.
+
+A stream that waits is in ``Conversation.waiting``, and is looked at when the association makes progress.
+Others are not: an association may have a thousand streams, of which few are busy.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,19 @@
 One receiver, the *acker*, acknowledges every packet, as a TCP receiver would. It is the one to which a TCP
 connection would be slowest. The window grows by one packet per round trip and is halved on a loss. The draft
 also counts tokens; they are the window minus the packets in flight, and are not stored here.
+
+What is in flight has nothing to do with repair. A packet leaves the flight when the acker has it, or counts
+as lost for the window; whether receivers request and get it again is the business of the transmit window.
+
+Which receiver is the acker is decided with every report. Reports come in acknowledgements and in NAKs, and
+have the loss rate and an echo of the timestamp. From both the source computes how slow a TCP connection to
+that receiver would be. The slowest becomes the acker, if it is slower by a margin (``HYSTERESIS``): each
+change begins the measurement of the round trip anew. Without an acker, packets carry an address of zeros,
+receivers offer themselves, and the first one is taken.
+
+The window is closed by packets in flight, and opened by acknowledgements only. If these stop, because the
+acker has gone or everything was lost, the timer starts again with one packet, and after two timeouts in a row
+without an acker.
 """
 
 from __future__ import annotations

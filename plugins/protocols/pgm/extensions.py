@@ -112,6 +112,7 @@ NONE = Extensions()
 def encode(extensions: Extensions) -> tuple[bytes, int]:
     """Return the encoded extensions, and the bits that announce them in the header's options byte."""
     found = _options(extensions)
+    # Most data packets have no options; they have no OPT_LENGTH either.
     if not found:
         return b"", 0
     encoded = [bytes((kind, 4 + len(value), third, fourth)) + value for kind, third, fourth, value in found]
@@ -159,6 +160,7 @@ def _congestion_options(extensions: Extensions) -> list[tuple[int, int, int, byt
         value = _PGMCC_DATA.pack(data.timestamp, _AFI_OF_SIZE[len(data.acker)]) + data.acker
         found.append((PGMCC_DATA, 0, 0, value))
     if (feedback := extensions.feedback) is not None:
+        # 16 bits, of which all ones mean that everything was lost (PGMCC, 2.1.3).
         loss = round(feedback.loss * _LOSS_OF_ALL)
         head = _PGMCC_FEEDBACK.pack(feedback.timestamp, _AFI_OF_SIZE[len(feedback.address)], loss)
         found.append((PGMCC_FEEDBACK, 0, 0, head + feedback.address))
@@ -194,8 +196,12 @@ def _decode_one(kind: int, option: bytes, fields: dict[str, object]) -> None:
     value = option[4:]
     if kind == FRAGMENT:
         fields["fragment"] = Fragment(*_FRAGMENT.unpack(_sized(value, 12, "OPT_FRAGMENT")))
+        # The only bit of the third byte that is read: without it the fragment's numbers are as they say, with
+        # it they are parity.
         fields["encoded"] = bool(option[2] & ENCODED)
     elif kind == NAK_LIST:
+        # 62 numbers and the one in the header: a longer list would let one packet cause more repairs than the
+        # RFC allows (9.3).
         if len(value) % 4 or len(value) > 4 * MAX_NAK_LIST:
             raise MalformedPacket(f"OPT_NAK_LIST of {len(value)} bytes")
         fields["nak_list"] = tuple(number for (number,) in _U32.iter_unpack(value))
@@ -217,6 +223,7 @@ def _decode_one(kind: int, option: bytes, fields: dict[str, object]) -> None:
 
 def _decode_congestion(kind: int, value: bytes, fields: dict[str, object]) -> None:
     family, address = int.from_bytes(value[4:6], "big"), value[8:]
+    # The option's length must agree with the address family, since the address is the rest of the option.
     if _AFI_OF_SIZE.get(len(address)) != family:
         raise MalformedPacket(f"an option of PGMCC with {len(value)} bytes and an address of family {family}")
     timestamp, _, loss = _PGMCC_FEEDBACK.unpack_from(value)

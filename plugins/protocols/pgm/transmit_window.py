@@ -36,6 +36,7 @@ class TransmitWindow:
     def add(self, packet: bytes) -> None:
         """Add the packet after ``lead``; the oldest leave if there is no room."""
         self.lead = lead = after(self.lead)
+        # A dictionary and not a list: numbers wrap, and NAKs ask for single ones.
         self._packets[lead] = packet
         self._bytes += len(packet)
         if len(self._packets) > self._most or self._bytes > self._most_bytes:

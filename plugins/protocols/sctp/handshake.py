@@ -1,4 +1,16 @@
-"""The handshake: INIT and INIT ACK, and the cookie that holds our state at the peer (RFC 9260, 5.1)."""
+"""The handshake: INIT and INIT ACK, and the cookie that holds our state at the peer (RFC 9260, 5.1).
+
+The dialler sends INIT, with its tag, its first TSN, its window, the streams that it asks for and allows, and
+the extensions that it supports. The listener answers with INIT ACK, which has the same of its own, and a
+cookie. The dialler returns the cookie in COOKIE ECHO; only then does the listener make an association, and
+answers with COOKIE ACK.
+
+So the listener decides what is agreed when it has seen the INIT, and keeps the result (``Offer``) in the
+cookie. The dialler decides the same from the INIT ACK. An extension is used if both sides offer it, a number
+of streams is the smaller of what one asks for and the other allows.
+
+The cookie is signed and not encrypted: what is in it can be read (5.1.3).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""Composition of packets: control chunks first, then a SACK, then data (RFC 9260, 6.10)."""
+"""Composition of packets: control chunks first, then a SACK, then data (RFC 9260, 6.10).
+
+Two queues wait to be sent. Replies are chunks, each for one address, and share packets with others; what does
+not fit into a packet goes into the next one. Packets in ``_ready`` are complete: chunks that must be alone,
+and probes.
+
+Which address a packet goes to: new data to the current path only; retransmissions to the path to which they
+were assigned; replies to the address that they answer (6.4). A SACK goes with data wherever that goes, or
+else to the address from which the last data came.
+
+``flush`` sends at most a burst of packets with new data (6.1, rule D). If the windows would allow more,
+``limited`` is set, and the host calls again in a later turn.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,17 @@
-"""The peer's addresses: path selection, failure detection and heartbeats (RFC 9260, 5.4, 6.4, 8)."""
+"""The peer's addresses: path selection, failure detection and heartbeats (RFC 9260, 5.4, 6.4, 8).
+
+A path has two properties. It is *confirmed* if the peer was configured with this address, was heard from it
+in the handshake, or has answered a heartbeat there. An unconfirmed one gets heartbeats only, since the peer
+may have listed the address of a third party. It is *active* until timeouts and unanswered heartbeats exceed
+``path_tries``; an inactive one is tested by heartbeats, and becomes active with the first answer.
+
+New data goes to the first path that is both, so that it returns to the primary path when that works again.
+What has timed out is repeated on another path. Each path has its own round trip, window and packet size
+(``Path``).
+
+There are two counters of errors. That of a path makes the path inactive, that of the association ends the
+association. An answer resets both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,21 @@
-"""The receiving engine: a TCP connection to the sender, the group if the sender asks for it, and one port."""
+"""The receiving engine: a TCP connection to the sender, the group if the sender asks for it, and one port.
+
+``ReceivingSide`` puts the units of both paths into order. This file connects it with its surroundings: the
+TCP connection, which is made again whenever it fails; the group, which is joined and left as ``side.group``
+says; and the port.
+
+What follows from any input is done by ``_after``, in an order that matters: report, deliver, join or leave
+the group, tell the sender that its source is heard, acknowledge.
+
+Back-pressure stops both paths together: while the port's pipes are full neither the connection nor the group
+is read. The sender notices that acknowledgements stop.
+
+The responsibility for a unit: an ACK has two numbers. The first says what has arrived here, the second what
+this receiver's own destinations have confirmed. Without a route that confirms, a unit is confirmed when it is
+delivered. Numbers belong to one feed; ``epoch`` tells feeds apart after the sender has started again.
+
+Everything runs in the thread that hosts the engine.
+"""
 
 from __future__ import annotations
 

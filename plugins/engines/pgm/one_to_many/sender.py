@@ -1,4 +1,21 @@
-"""The sending engine: a listener for receivers, a PGM source, and the switch-over between them."""
+"""The sending engine: a listener for receivers, a PGM source, and the switch-over between them.
+
+Three objects meet here. ``SendingSide`` decides by which path each receiver is served, and keeps the units
+that not all receivers have confirmed. ``GroupSource`` multicasts. A ``TcpLink`` is the connection to one
+receiver. This file moves messages from the port to the side, and what the side has queued to the links and to
+the source.
+
+Whatever happens (a receiver connects, bytes arrive, the pipes have input, a timer expires, the source has
+sent everything) ends in ``_after``, which does all that the side may have decided meanwhile. So no event has
+to know what follows from it.
+
+Two things limit what is taken from the pipes: the bytes that receivers have not confirmed (``window_bytes``),
+and the rate of the source, which must have sent everything before more is taken. While there is no receiver,
+nothing is taken at all.
+
+A unit is confirmed when all receivers have confirmed it. The side counts messages; ``_base`` turns that count
+into a position of the port. Everything runs in the thread that hosts the engine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""An association that the operating system runs, on a one-to-one socket (RFC 6458, 4)."""
+"""An association that the operating system runs, on a one-to-one socket (RFC 6458, 4).
+
+It offers what ``AnyAssociation`` lists. Messages and notifications are read from the same socket, in the
+order in which the system queued them; notifications become the events and states that our own protocol would
+report. The states are those of RFC 9260 as far as the system tells them: COOKIE_WAIT until the association is
+up, SHUTDOWN_PENDING while messages wait here to be handed over, SHUTDOWN_SENT when the rest is the system's
+work.
+
+What the system does not tell is which messages were acknowledged: see ``sender``.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +94,8 @@ class SystemAssociation:
 
     def receive(self, now: float) -> list[Message]:
         """Return the messages that were read, so that the socket is read again."""
+        # An empty inbox makes the host read the socket again; until then the system's receive window fills,
+        # and stops the peer.
         messages, self._inbox = self._inbox, []
         return messages
 
@@ -103,6 +114,8 @@ class SystemAssociation:
         The peer gets ABORT when the socket is closed, without a reason: a one-to-one socket cannot pass one.
         """
         if self.state is not State.CLOSED:
+            # The system has everything and has sent SHUTDOWN: closing the socket lets it complete that,
+            # instead of aborting.
             self.finishes = self.state is State.SHUTDOWN_SENT
             self.end(What.LOST, reason or "aborted here")
 

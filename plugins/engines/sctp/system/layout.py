@@ -91,6 +91,7 @@ _SOCKADDR_SIZES = {4: 16, 16: 28}
 
 def sending(stream: int, protocol: int, flags: int = 0, context: int = 0) -> Ancillary:
     """Return the SCTP_SNDINFO of a message. ``context`` identifies it in a notification of failure."""
+    # The protocol identifier goes through the system as it is: the bytes are those on the wire.
     data = _SNDINFO.pack(stream, flags, protocol.to_bytes(4, "big"), context, 0)
     return IPPROTO_SCTP, Cmsg.SNDINFO, data
 

@@ -15,6 +15,7 @@ from plugins.engines.sctp.system.layout import address_of
 _HEAD = Struct("=HHI")
 _ASSOC_CHANGE = Struct("=8xHHHHi")
 _PEER_ADDR_CHANGE = Struct("=8x128sii")
+# Big-endian, unlike the others: the cause is copied from the chunk in network byte order (RFC 6458, 6.1.3).
 _REMOTE_ERROR = Struct(">8xH2x4x")
 _PARTIAL_DELIVERY = Struct("=8xIiII")
 _SEND_FAILED = Struct("=8xIHH4sIii")
@@ -102,6 +103,8 @@ def decode(data: bytes) -> Notification | None:
     kind, _, _ = _HEAD.unpack_from(data)
     if kind == Kind.ASSOC_CHANGE:
         change, _, streams, _, _ = _ASSOC_CHANGE.unpack_from(data)
+        # The causes of an ABORT follow the structure. RFC 6458 (6.1.1) has the whole chunk there, Linux
+        # leaves out its header.
         return AssociationChange(change, streams, data[_ASSOC_CHANGE.size :])
     if kind == Kind.PEER_ADDR_CHANGE:
         sockaddr, state, _ = _PEER_ADDR_CHANGE.unpack_from(data)
