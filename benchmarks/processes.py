@@ -25,7 +25,7 @@ _CONTEXT = multiprocessing.get_context("spawn")  # a fresh interpreter each: not
 PR_SET_PDEATHSIG = 1
 
 Role = Callable[..., Any]
-"""Batches in the child; its first argument is the connection to the parent."""
+"""Runs in the child; its first argument is the connection to the parent."""
 
 
 class Child:

@@ -21,7 +21,7 @@ from tests.captures import pcap
 from tests.plugins.dissectors.test_backend import SAID
 from tests.seeds import many
 
-Batch = Callable[..., tuple[int, str, str]]
+Command = Callable[..., tuple[int, str, str]]
 CLIENT, SERVER = bytes((192, 0, 2, 1)), bytes((192, 0, 2, 2))
 PORTS = (40_000, 7000)
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.peer("scapy")
 
 
 @pytest.fixture
-def kernel(capsys: pytest.CaptureFixture[str]) -> Batch:
+def kernel(capsys: pytest.CaptureFixture[str]) -> Command:
     """Run the command in this process; give exit status, output and errors."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
@@ -63,7 +63,7 @@ def capture(tmp_path: Path) -> Path:
     return path
 
 
-def test_lines_and_a_table(kernel: Batch, capture: Path) -> None:
+def test_lines_and_a_table(kernel: Command, capture: Path) -> None:
     status, output, errors = kernel("inspect", capture)
     assert (status, errors) == (0, "")
     lines = output.splitlines()
@@ -79,13 +79,13 @@ def test_lines_and_a_table(kernel: Batch, capture: Path) -> None:
     ]
 
 
-def test_only_the_tables(kernel: Batch, capture: Path) -> None:
+def test_only_the_tables(kernel: Command, capture: Path) -> None:
     output = kernel("inspect", capture, "--summary")[1]
     assert " > " not in output
     assert "messages_out" in output
 
 
-def test_json_is_one_object_a_line(kernel: Batch, capture: Path) -> None:
+def test_json_is_one_object_a_line(kernel: Command, capture: Path) -> None:
     lines = [json.loads(line) for line in kernel("inspect", capture, "--json")[1].splitlines()]
     assert lines[3] == {
         "time": 0.05,
@@ -100,7 +100,7 @@ def test_json_is_one_object_a_line(kernel: Batch, capture: Path) -> None:
     assert lines[-1]["missing_bytes"] == 0
 
 
-def test_what_was_not_captured_is_told(kernel: Batch, tmp_path: Path) -> None:
+def test_what_was_not_captured_is_told(kernel: Command, tmp_path: Path) -> None:
     path = tmp_path / "holes.pcap"
     path.write_bytes(conversation(missing=2))
     lines = [json.loads(line) for line in kernel("inspect", path, "--json")[1].splitlines()]
@@ -111,7 +111,7 @@ def test_what_was_not_captured_is_told(kernel: Batch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", [["--protocol", "amqp091"], ["--port", "1"], ["--as", "7000=zmtp", "--protocol", "backend"]]
 )
-def test_what_is_not_wanted_is_not_shown(kernel: Batch, capture: Path, arguments: list[str]) -> None:
+def test_what_is_not_wanted_is_not_shown(kernel: Command, capture: Path, arguments: list[str]) -> None:
     status, output, errors = kernel("inspect", capture, *arguments)
     assert (status, output) == (0, "")
     assert (
@@ -120,7 +120,7 @@ def test_what_is_not_wanted_is_not_shown(kernel: Batch, capture: Path, arguments
     )
 
 
-def test_of_many_sessions_each_is_a_row(kernel: Batch) -> None:
+def test_of_many_sessions_each_is_a_row(kernel: Command) -> None:
     rows = [{"session": f"x-{n}", "count": n, "nothing": 0} for n in range(printing.SIDE_BY_SIDE + 1)]
     columns, shown = printing.table(rows)
     assert columns == ["session", "count"]
@@ -168,7 +168,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_one_sentence(kernel: Batch, name: str) -> None:
+def test_what_is_wrong_is_one_sentence(kernel: Command, name: str) -> None:
     arguments, sentence, status = WRONG[name]
     found, output, errors = kernel("inspect", *arguments)
     assert (found, output) == (status, "")
@@ -191,7 +191,7 @@ class Weather:
 
 
 def test_a_plugins_dissector_is_used_as_ours_are(
-    kernel: Batch, capture: Path, monkeypatch: pytest.MonkeyPatch
+    kernel: Command, capture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = PluginRegistry.load()
     registry.add(Weather(), Origin("weather", "forecast", "1.0"))
@@ -202,7 +202,7 @@ def test_a_plugins_dissector_is_used_as_ours_are(
 
 
 @pytest.mark.parametrize("seed", many(0, 20))
-def test_any_damage_is_shown_without_a_traceback(kernel: Batch, capture: Path, seed: int) -> None:
+def test_any_damage_is_shown_without_a_traceback(kernel: Command, capture: Path, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(10):
         damaged = bytearray(conversation())
@@ -215,7 +215,7 @@ def test_any_damage_is_shown_without_a_traceback(kernel: Batch, capture: Path, s
         assert "Traceback" not in errors
 
 
-def test_a_damaged_file_is_shown_as_far_as_it_goes(kernel: Batch, capture: Path) -> None:
+def test_a_damaged_file_is_shown_as_far_as_it_goes(kernel: Command, capture: Path) -> None:
     capture.write_bytes(capture.read_bytes()[:-5])
     status, output, errors = kernel("inspect", capture)
     assert (status, "messages_out" in output) == (0, True)
@@ -223,7 +223,7 @@ def test_a_damaged_file_is_shown_as_far_as_it_goes(kernel: Batch, capture: Path)
 
 
 def test_without_scapy_it_says_what_to_install(
-    kernel: Batch, capture: Path, monkeypatch: pytest.MonkeyPatch
+    kernel: Command, capture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "kernel.inspection.captures.importlib.util.find_spec", lambda name: None, raising=True

@@ -537,5 +537,5 @@ TestBrokerMachine = BrokerMachine.TestCase
 @pytest.mark.slow
 def test_longer_programs() -> None:
     run_state_machine_as_test(
-        BrokerMachine, settings=settings(max_examples=examples(300), stateful_step_count=80, deadline=None)
+        BrokerMachine, settings=settings(max_examples=examples(120), stateful_step_count=80, deadline=None)
     )

@@ -14,7 +14,7 @@ from tests.plugins.protocols.pgm.network import GROUP, PATH, PORT, TSI, Network,
 from tests.seeds import in_groups, many
 
 STORM = Weather(loss=0.1, duplication=0.05, reordering=0.1, jitter=0.001)
-SEEDS, MANY_SEEDS = 200, 1000
+SEEDS, MANY_SEEDS = 200, 500
 
 
 def _bodies(count: int) -> list[bytes]:

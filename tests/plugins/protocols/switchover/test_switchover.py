@@ -9,7 +9,7 @@ from plugins.protocols.switchover.options import SwitchoverOptions
 from tests.plugins.protocols.switchover.network import Member, Network
 from tests.seeds import in_groups, many
 
-SEEDS, MANY_SEEDS = 60, 300
+SEEDS, MANY_SEEDS = 60, 160
 
 
 def _all_arrive(network: Network, *members: Member, first: int = 0) -> None:
