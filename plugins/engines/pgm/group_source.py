@@ -101,6 +101,7 @@ class GroupSource:
     def close(self) -> None:
         """Announce the end of the session (OPT_FIN), and close the sockets."""
         if not self.silent:
+            # A source that was silent has no session that anybody knows of.
             self._wires[0].send(self.source.close(), self._group)
         self._timer.cancel()
         for wire in self._wires:

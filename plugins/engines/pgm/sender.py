@@ -90,7 +90,8 @@ class PgmSender:
         self._unsent = taken.position
         refused = self._encoder.refused
         group.send(self._encoder.encode(batches))
-        if self._encoder.refused and not refused:  # reported once; the counter has the rest
+        # Reported once; the counter has the rest.
+        if self._encoder.refused and not refused:
             event = EngineEvent(engine=self._name, what="refused", detail=self._encoder.problem)
             self._host.report(event)
 

@@ -53,7 +53,7 @@ class Zmtp1Encoder:
             and not self._keys
         ):
             (batch,) = batches
-            if not batch.multipart:  # low rate: one small message, one packet
+            if not batch.multipart:
                 return [b"".join((_BEGINS_HERE, header(batch.size), batch.bodies[0]))]
         frames: list[bytes] = []
         sizes: list[int] = []

@@ -93,6 +93,7 @@ class ConversationHost(ABC, Generic[AssociationT]):
     def _progress(self, association: AssociationT, now: float) -> None:
         """Let a conversation process what happened to its association; make one for a new association."""
         conversation = self.conversations.get(association)
+        # Asked before the conversation sees the events: a restart ends it.
         restarted = any(event.what is What.RESTARTED for event in association.events)
         if conversation is not None and restarted:
             # First the end of the old conversation, with the messages that were received before the restart.
@@ -118,6 +119,8 @@ class ConversationHost(ABC, Generic[AssociationT]):
     def _forget(self, association: AssociationT) -> None:
         """Forget a conversation that has ended."""
         if self.conversations.pop(association, None) is not None:
+            # Its last packets, as ABORT, are sent by the flush that follows; until then its UDP ports must be
+            # known.
             self._ended.append(association)
         if self._closing and not self.conversations:
             self.empty.set()

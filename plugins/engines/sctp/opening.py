@@ -22,7 +22,8 @@ from plugins.protocols.sctp.endpoint import Endpoint
 CLOSE_TIMEOUT = 0.5
 """Seconds that graceful shutdowns may take when the engine stops."""
 
-_FIRST_PORT, _PORTS = 49152, 16384  # the dynamic ports (RFC 6335, 6)
+_FIRST_PORT, _PORTS = 49152, 16384
+"""The dynamic ports (RFC 6335, 6): the first, and how many."""
 
 
 async def resolved(hosts: Sequence[str]) -> tuple[str, ...]:

@@ -69,6 +69,7 @@ class SctpStream:
     def close(self) -> None:
         """End the stream. The port is not closed here: that is up to the role."""
         self.input.end()
+        # From now on no call of the port's owner reaches the association.
         self._port = None
         self._conversation.host.set_timer(None, self._on_expiry, self)
 
@@ -119,6 +120,7 @@ class SctpStream:
         # Before sending: what was acknowledged makes the room.
         output.collect_acknowledged()
         if output.send():
+            # There is more to send: in a later turn, after the neighbours.
             self._conversation.host.soon(self.on_output)
         host = self._conversation.host
         # Messages expire inside the association without an event, and only when it is flushed.

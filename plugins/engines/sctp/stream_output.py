@@ -102,6 +102,7 @@ class StreamOutput:
 
     def begin(self) -> None:
         """Send again what an earlier conversation left unconfirmed."""
+        # Before anything new is taken, so that the order of the messages stays.
         self._encode(self._port.rewind())
         self._push()
 
@@ -159,6 +160,7 @@ class StreamOutput:
             if accepted.bodies:
                 self._encode_batch(accepted, counted=counted)
         self._body_size = size // max(taken.count, 1) + 1
+        # Refused messages are confirmed in their turn: a gap in the count would stop all behind it.
         if refusals.news:
             self.refused += len(refusals.news)
             self._on_refused(refusals.news[0].reason)

@@ -66,7 +66,9 @@ class Transport:
                 # address.
                 probe.connect((unpacked(address), _DISCARD))
                 found = self._by_address.get(packed(probe.getsockname()[0]))
-            except OSError:  # there is no route at the moment
+            except OSError:
+                # There is no route at the moment. The packet is sent from any address of the family: it may
+                # be lost, and is repeated.
                 found = None
         # A wildcard socket has no address that would be found.
         same_family = (wire for own, wire in self._by_address.items() if len(own) == len(address))

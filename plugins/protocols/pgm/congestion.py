@@ -86,7 +86,8 @@ class Congestion:
         # tick: a round trip of zero would make every receiver look equally fast.
         seconds = max((ticks(now) - feedback.timestamp) & MASK, 1) / TICK
         if seconds > TIMEOUT_MAX:
-            return  # not an echo of our timestamp
+            # No echo of a timestamp of ours: a difference that is negative becomes a huge one.
+            return
         slowness = _slowness(seconds, feedback.loss)
         # The acker's own reports are smoothed, since its slowness is what the others are compared with. A
         # single report of another receiver is compared as it is: there is no history of it.

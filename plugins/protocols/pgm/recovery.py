@@ -84,7 +84,8 @@ class Recovery:
         self._spread = SPREAD_MIN
         self._due: list[tuple[float, int, tuple[int, ...]]] = []
         self._order = 0
-        self._recent: deque[int] = deque(maxlen=RECENT)  # recovered, and confirmed once
+        self._recent: deque[int] = deque(maxlen=RECENT)
+        """Packets that were recovered, and whose request was confirmed once."""
 
     def found(self, numbers: Iterable[int], now: float) -> None:
         """Add missing packets, with a random back-off."""

@@ -312,7 +312,8 @@ class Session:
         """
         if self._options.join == "now":
             if early.kind != ODATA:
-                return False  # a repair for other receivers
+                # A repair for other receivers: it may be of any age.
+                return False
         # OPT_SYN marks the first packet of the session (9.6): nothing can precede it, so there is nothing to
         # wait for. If no SPM comes, reception begins without it after MAX_EARLY packets.
         elif self._spm_number is None and not early.syn and len(self._early) < MAX_EARLY:

@@ -61,7 +61,8 @@ class SpmSchedule:
         self._most = most
         # Half, since the first heartbeat doubles it before use. IHB_TMR starts at IHB_MIN (5.1.5).
         self._interval = first / 2
-        self._ambient_at = self._heartbeat_at = 0.0  # the first SPM is due at once
+        # The first SPM is due at once: receivers need one before they may send NAKs (6.2).
+        self._ambient_at = self._heartbeat_at = 0.0
 
     def due(self) -> float:
         """Return when the next SPM is due."""
@@ -291,7 +292,8 @@ class Source:
             # An SPM counts against the rate but does not wait for tokens: 5.1.3 puts it before all data, and
             # its own timers bound it.
             self._all.tokens -= len(out[-1])
-        if self._repairs or self._parity:  # has something
+        # Both are empty if nothing is to be repaired.
+        if self._repairs or self._parity:
             self._repair(out, now)
         if self.congestion is not None:
             self.congestion.handle_timeout(now)

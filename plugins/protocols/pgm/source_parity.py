@@ -139,7 +139,7 @@ class SourceParity:
         packet = self._get(number)
         if packet is None:
             return None
-        if not packet[5]:  # no options
+        if not packet[5]:
             # Byte 5 is the options byte. The stored packet is the one that was sent, so it is decoded again
             # only if it has options.
             return packet[DATA.size :], None

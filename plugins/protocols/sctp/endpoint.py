@@ -386,10 +386,12 @@ class Endpoint:
 
         Return whether it is valid for it.
         """
-        if association.tag == cookie.tag:  # cases B and D
+        # Cases B and D.
+        if association.tag == cookie.tag:
             association.cross(cookie, source, now)
             return True
-        if association.output.peer_tag == cookie.offer.tag:  # case C: late, discard
+        # Case C: the cookie is late, and is discarded.
+        if association.output.peer_tag == cookie.offer.tag:
             return False
         # Tie-tags prove that the peer has received an INIT ACK for this very association: else a stranger's
         # cookie could replace it.

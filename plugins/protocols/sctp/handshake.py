@@ -102,7 +102,8 @@ def our_init(
 ) -> Init:
     """Return our INIT or, with a cookie, INIT ACK."""
     listed = [] if cookie is None else [Parameter(Kind.STATE_COOKIE, cookie)]
-    if len(addresses) > 1:  # a single one is the packet's source address (5.1.2, A)
+    # A single address is the packet's source address (5.1.2, A).
+    if len(addresses) > 1:
         listed += [Parameter(Kind.IPV4 if len(each) == 4 else Kind.IPV6, each) for each in addresses]
     if options.ecn:
         listed.append(Parameter(Kind.ECN_CAPABLE))

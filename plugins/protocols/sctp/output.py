@@ -96,7 +96,8 @@ class Output:
             while parts := self._next(path, sender, receiver, now, fresh=len(made) < end):
                 made.append((path.address, packets.encode(*self._ports, self.peer_tag, parts)))
             self.limited = self.limited or 0 < end <= len(made)
-        self._replies.clear()  # what is left was for addresses that are no paths any more
+        # What is left was for addresses that are no paths any more.
+        self._replies.clear()
         return made
 
     def _next(

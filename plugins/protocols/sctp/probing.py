@@ -70,7 +70,8 @@ class Probing:
 
         ``heartbeat`` is a HEARTBEAT chunk with ``nonce``; a PAD chunk fills the packet.
         """
-        if self._nonce is not None:  # the last probe was not answered
+        # The last probe was not answered.
+        if self._nonce is not None:
             self._nonce = None
             self._lost += 1
             if self._lost == _TRIES:

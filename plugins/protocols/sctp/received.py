@@ -61,6 +61,7 @@ class Received:
     def advance(self, cumulative: int) -> None:
         """Take all TSNs up to ``cumulative`` as received, and those that follow without a gap."""
         self.cumulative = max(self.cumulative, cumulative)
+        # The gap may have been the last one in front of ranges that have arrived.
         while self._starts and self._starts[0] <= self.cumulative + 1:
             self.cumulative = max(self.cumulative, self._ends[0])
             del self._starts[0], self._ends[0]

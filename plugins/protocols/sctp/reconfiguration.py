@@ -114,6 +114,7 @@ class Reconfiguration:
 
     def send_requests(self, now: float) -> bool:
         """Send the next request that nothing prevents; return whether one was sent."""
+        # One request is outstanding at a time (RFC 6525).
         if self._request is not None:
             return False
         for kind, streams in self._queued.items():
@@ -122,6 +123,7 @@ class Reconfiguration:
                 continue
             del self._queued[kind]
             self._kind, self._requested = kind, streams
+            # Encoded once, when it is sent for the first time: a repetition must be identical.
             parameter = Parameter(kind, _four(self._number) + self._request_body())
             self._request = chunks.encode(Listed(Type.RE_CONFIG, (parameter,)))
             self._send_request(now)
@@ -171,6 +173,7 @@ class Reconfiguration:
         """Finish our request with that number, if it is outstanding."""
         if self._request is None or number != self._number & MASK32:
             return
+        # The next request gets the next number only when this one is answered.
         self._number += 1
         self._request = self.timer = None
         sender, streams = self._association.sender, self._requested

@@ -97,6 +97,7 @@ class Schedule:
             message.arrival = next(self._turns)
             self.bytes += len(message.data)
             queue.append(message)
+        # A stream that had data is in the heap, or at the head, already.
         if was_empty and queue:
             self._enter(self._entry_of(stream, queue))
 
@@ -149,6 +150,8 @@ class Schedule:
             begun = max(self._virtual, self._served.get(stream, 0.0))
             self._served[stream] = begun + size / self.weights.get(stream, 1.0)
         finished = message.offset >= len(message.data)
+        # With interleaving each fragment is a decision of its own (RFC 8260, 2.2.2: several messages at a
+        # time, one per stream).
         if finished or self.interleaved:
             self._choose_next(finished=finished)
 
@@ -159,11 +162,13 @@ class Schedule:
             queue.popleft()
         if queue:
             if not self._heap and not self._is_fair:
-                return  # the only stream with data stays at the head: no heap operation per message
+                # The only stream with data stays at the head: no heap operation per message.
+                return
             # A new turn number, so that streams of equal keys take turns.
             entry = self._entry_of(stream, queue)
             self._take(heapq.heappushpop(self._heap, entry) if self._heap else entry)
             return
+        # An empty queue is removed: there may be 65,535 streams, of which few have data.
         del self._queues[stream]
         if self._heap:
             self._take(heapq.heappop(self._heap))
@@ -171,6 +176,7 @@ class Schedule:
     def _entry_of(self, stream: int, queue: deque[Outgoing]) -> _Entry:
         turn = next(self._turns)
         if self._name == "round-robin":
+            # The turn number alone: whoever was served last is last.
             return (turn, turn, stream)
         if self._name == "first-come":
             return (queue[0].arrival, turn, stream)

@@ -230,9 +230,11 @@ class Sender:
             # nothing to abandon.
             if terms.expires is not None and now >= terms.expires:
                 if messages:
-                    break  # abandoning may use the TSN that the next chunk of this packet would have
+                    # Abandoning may use the TSN that the next chunk of this packet would have.
+                    break
                 if outstanding.abandon(message):
-                    tsn, flight = outstanding.next_tsn, outstanding.flight  # abandoning may have used a TSN
+                    # Abandoning may have used a TSN.
+                    tsn, flight = outstanding.next_tsn, outstanding.flight
                     continue
             size = len(message.data) - message.offset
             # Chunks are padded to four bytes: the padding has to fit, too.

@@ -57,6 +57,7 @@ class Link:
 
     def ask(self, source: bytes, group: str, now: float) -> None:
         """Ask it to join the group."""
+        # TCP goes on meanwhile: nothing changes for the receiver until MULTICAST.
         self.stage = Stage.ASKED
         self.asked_at = now
         self.out.append(frames.prepare(source, group))

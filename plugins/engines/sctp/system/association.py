@@ -148,6 +148,7 @@ class SystemAssociation:
 
     def read(self, reads: int, buffer: memoryview) -> None:
         """Read messages and notifications, with ``reads`` system calls at most."""
+        # A bound, so that one busy association does not keep the thread's other engines from their turn.
         for _ in range(reads):
             if self.state is State.CLOSED:
                 return
@@ -234,7 +235,8 @@ class SystemAssociation:
             status = sock.getsockopt(IPPROTO_SCTP, Option.STATUS, _ANSWER)
             known = sock.getsockopt(IPPROTO_SCTP, Option.GET_PEER_ADDRS, _ANSWER)
             send_buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        except OSError:  # it has ended already, as a later notification says
+        except OSError:
+            # It has ended already, as a later notification says.
             return
         self.state = State.ESTABLISHED
         sender.streams = min(sender.streams, notification.streams_out)

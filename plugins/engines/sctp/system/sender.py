@@ -29,6 +29,8 @@ class SystemSender:
         """Whether the socket's buffer is full."""
         self.bytes = 0
         self._socket = sock
+        # A scheduler of our own in front of the system's: while the system's buffer is full messages wait
+        # here, and streams have to take turns.
         self._schedule = Schedule(schedule)
         self._ranks = self._schedule.priorities if schedule == "priority" else None
         self._tracks = tracks
@@ -49,7 +51,8 @@ class SystemSender:
         if self._ranks is not None:
             self._ranks[stream] = priority
             value = layout.STREAM_VALUE.pack(0, stream, LOWEST + max(priority, -LOWEST))
-            with contextlib.suppress(OSError):  # the association has ended, as a later notification says
+            # An error means that the association has ended, as a later notification says.
+            with contextlib.suppress(OSError):
                 self._socket.setsockopt(layout.IPPROTO_SCTP, layout.Option.STREAM_SCHEDULER_VALUE, value)
 
     def is_empty(self) -> bool:
@@ -114,6 +117,8 @@ class SystemSender:
         queued = layout.MEMINFO.unpack(
             self._socket.getsockopt(socket.SOL_SOCKET, layout.SO_MEMINFO, layout.MEMINFO.size)
         )[5]
+        # Zero also if messages were handed over and acknowledged meanwhile: all of ``_waiting`` is
+        # acknowledged then.
         if not queued:
             for message in self._waiting.values():
                 message.fragments = 0
@@ -121,6 +126,7 @@ class SystemSender:
 
     def failed(self, context: int) -> None:
         """Record that the system has abandoned a message."""
+        # Messages that are not tracked have context 0, and are not here.
         message = self._waiting.pop(context, None)
         if message is not None:
             message.abandoned = True
