@@ -120,6 +120,7 @@ class GroupReceiver:
             raise
         for warning in self._sockets.warnings:
             self._report("warning", detail=warning)
+        # The protocol has no randomness of its own: a test gives a seed, an engine gives one from the system.
         seed = int.from_bytes(os.urandom(8), "big")
         self.receiver = Receiver(
             options.receiver, location.port, location.group.packed, seed, interface.address.packed
@@ -143,6 +144,7 @@ class GroupReceiver:
     def close(self) -> None:
         """Leave the group, and close the sockets."""
         self._timer.cancel()
+        # The poller must forget a descriptor before it is closed: its number may be used again at once.
         for wire in self._wires:
             self._host.poller.watch(wire.fileno(), readable=None, writable=None)
         self._close_wires()
@@ -194,6 +196,7 @@ class GroupReceiver:
             due = self._losses.next_deadline()
         self._timer.arm(due)
         if self._reading:
+            # Not while paused: NAKs would be sent whose answers are not read. Loss reports go on.
             self._timer.arm(receiver.next_deadline())
 
     def _report_events(self, now: float) -> None:

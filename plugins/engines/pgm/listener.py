@@ -83,6 +83,7 @@ class PgmReceiver:
     def _forget(self, tsi: bytes) -> None:
         """Forget a source."""
         decoder = self._decoders.pop(tsi, None)
+        # The counter outlives the decoder.
         self._malformed += decoder.malformed if decoder is not None else 0
 
     # ------------------------------------------------------------------ the port's owner

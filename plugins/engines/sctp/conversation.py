@@ -110,6 +110,7 @@ class Conversation:
         self._take_messages(now)
         if association.events:
             events = list(association.events)
+            # Emptied first: processing one may add others.
             association.events.clear()
             for event in events:
                 self._on_event(event)
@@ -164,6 +165,7 @@ class Conversation:
             self._forget()
             for stream in self.streams:
                 stream.close()
+            # Last: the role closes or keeps the ports, for which the streams must have given up their claim.
             self._role.on_end(self, reason)
 
     def fail(self, reason: str) -> None:

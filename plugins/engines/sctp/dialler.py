@@ -54,6 +54,7 @@ class SctpDialler(Role):
             of = self._options.streams
             self._stream_ports = [_StreamPort() for _ in range(of)]
             for index, stream_port in enumerate(self._stream_ports):
+                # One destination to the routes, which spread their sources over its members.
                 port_group = PortGroup(whole=self._name, index=index, of=of)
                 # A single stream needs no number in the port's name.
                 name = self._name if of == 1 else f"{self._name}/{index}"

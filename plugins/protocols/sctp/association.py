@@ -103,6 +103,7 @@ class Association:
         """
         if self.state not in OPEN:
             raise LocalProtocolError(f"the association does not accept messages: {self.state.value}")
+        # Every call of the host marks the association: the endpoint asks only marked ones for packets.
         self._touched[self] = None
         return self.sender.send_many(stream, bodies, protocol, terms)
 
@@ -158,6 +159,8 @@ class Association:
         """Return when ``handle_timeout`` is due, and ``data_to_send`` after it; None: no timer runs."""
         if self.state is State.CLOSED:
             return None
+        # Computed anew each time: deadlines change with every packet, and the endpoint asks only when it
+        # needs one.
         due = self.paths.deadline() + self.closing.deadlines()
         sack_due = self.receiver.sack_due if self.receiver else None
         due += [at for at in (self._timer, self._reconfiguration.timer, sack_due) if at is not None]
@@ -295,6 +298,7 @@ class Association:
         )
 
     def _on_cookie_ack(self, chunk: Plain, path: Path, now: float) -> None:
+        # A second COOKIE ACK is ignored (5.2.5).
         if self.state is State.COOKIE_ECHOED:
             self.establish(now)
 

@@ -53,6 +53,8 @@ class Bundle(msgspec.Struct, eq=False):
         """Return how many of the chunks, from the first on, fit into ``room`` bytes."""
         if self.length <= room:
             return len(self.messages)
+        # The packet may be narrower than the one in which the bundle was sent: another path, or a path MTU
+        # that has shrunk.
         lengths = [
             len(header) + len(data) for header, data in zip(self.parts[::2], self.parts[1::2], strict=True)
         ]

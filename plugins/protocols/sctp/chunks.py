@@ -241,6 +241,7 @@ def decode_data(packet: bytes, at: int, found: list[Chunk]) -> int:
                 protocol, fsn = 0, protocol
         else:
             _, flags, length, tsn, stream, number, protocol = unpack(packet, at)
+        # A chunk must not reach beyond the packet, and has at least its own header.
         if length < size or at + length > end:
             raise _bad_data(packet, at)
         data = packet[at + size : at + length]
@@ -316,6 +317,7 @@ def _read_forward(flags: int, value: bytes) -> Forward:
 
 def _read_i_forward(flags: int, value: bytes) -> Forward:
     _at_least("I-FORWARD-TSN", value, 4)
+    # Four bytes for the TSN, and eight for each message.
     if len(value) % 8 != 4:
         raise MalformedPacket(f"I-FORWARD-TSN of {4 + len(value)} bytes")
     skipped = tuple((stream, mid, bool(bits & 1)) for stream, bits, mid in _SKIPPED.iter_unpack(value[4:]))

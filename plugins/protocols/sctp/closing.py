@@ -120,5 +120,6 @@ class Closing:
             association.end(What.CLOSED)
 
     def on_shutdown_complete(self, chunk: Plain, path: Path, now: float) -> None:
+        # In any other state the chunk is discarded (9.2).
         if self._association.state is State.SHUTDOWN_ACK_SENT:
             self._association.end(What.CLOSED)

@@ -88,6 +88,7 @@ def decode(data: bytes) -> Parameters:
         if len(data) - at < 4:
             raise MalformedPacket(f"{len(data) - at} bytes where a parameter should be")
         kind, length = _HEAD.unpack_from(data, at)
+        # A length below that of the head would let the loop stand still.
         if length < 4 or at + length > len(data):
             raise MalformedPacket(f"a parameter {kind:#06x} of {length} bytes in {len(data) - at}")
         found.append(Parameter(kind, data[at + 4 : at + length]))

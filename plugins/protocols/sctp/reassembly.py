@@ -113,6 +113,7 @@ class ByNumber:
             return None
         fragments[fragment.fsn] = fragment
         self.bytes += charge(fragment.data)
+        # The last fragment may come before others.
         if fragment.flags & ENDING:
             self._last[key] = fragment.fsn
         # The last fragment gives the count. Without it the default of -2 can never match.

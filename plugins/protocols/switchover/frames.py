@@ -78,6 +78,7 @@ def prepare(source: bytes, group: str) -> bytes:
 
 def read_prepare(payload: bytes) -> tuple[bytes, str]:
     """Decode a PREPARE: TSI and group."""
+    # A text that is no address is reported when the group is joined, and the receiver stays on TCP.
     return payload[:_TSI], payload[_TSI:].decode(errors="replace")
 
 

@@ -72,6 +72,7 @@ class ReceivingSide:
         """Process a new connection: send HELLO."""
         self._deframer = Deframer(self._max_unit)
         self._welcomed = False
+        # HELLO says what this receiver has, so that the sender can go on from there.
         self._out = [frames.hello(self._feed, self.next, self._confirmed)]
 
     def disconnected(self) -> None:
@@ -103,6 +104,8 @@ class ReceivingSide:
                 self.source, self.group = frames.read_prepare(payload)
             elif kind is Kind.MULTICAST:
                 frames.read_number(kind, payload)
+                # The number is not needed: units are sorted by their own numbers, and what is missing in
+                # front of this one is on its way over TCP.
                 self.by_group = True
             elif kind is Kind.UNICAST:
                 self.by_group = False
@@ -122,6 +125,7 @@ class ReceivingSide:
             # Confirmations of the host for units of the old feed may still come, and are recognized by the
             # epoch.
             self.epoch += 1
+            # Numbers of another feed: what waits can never be completed.
             self._early.clear()
             self._early_bytes = 0
             self.next = self._confirmed = first
@@ -131,6 +135,7 @@ class ReceivingSide:
             self.statistics.lost_units += first - self.next
             detail = f"units {self.next} to {first - 1}: the sender no longer has them"
             self.events.append(("lost", detail))
+            # Delivered units stay delivered; what waits behind the gap follows when the rest has come.
             self._skip_to(first)
         # The sender must not repeat what HELLO has said to be here.
         elif first < self.next:
@@ -187,6 +192,8 @@ class ReceivingSide:
         elif number > self.next and number not in self._early:
             self._early[number] = unit
             self._early_bytes += len(unit)
+            # A sender keeps at most ``window_bytes`` unconfirmed, so that more than ``reorder_bytes`` is a
+            # fault of its own.
             if self._early_bytes > self._reorder_bytes:
                 raise RemoteProtocolError(
                     f"unit {self.next} is missing and {self._early_bytes} bytes came after it"
@@ -208,6 +215,7 @@ class ReceivingSide:
 
     def confirm(self, epoch: int, number: int, now: float) -> None:
         """Record that everything before ``number`` of that epoch's feed is confirmed."""
+        # A confirmation of the host may be for a feed that has ended since.
         if epoch == self.epoch and number > self._confirmed:
             self._confirmed = number
             self._progress(now)
@@ -215,6 +223,7 @@ class ReceivingSide:
     def _progress(self, now: float) -> None:
         if self._unreported_bytes >= ACK_BYTES:
             self._ack_at = now
+        # The first progress since the last ACK starts the delay; more progress does not postpone it.
         elif self._ack_at is None:
             self._ack_at = now + ACK_DELAY
 

@@ -239,6 +239,7 @@ class SystemAssociation:
             # It has ended already, as a later notification says.
             return
         self.state = State.ESTABLISHED
+        # The peer may allow fewer streams than were asked for.
         sender.streams = min(sender.streams, notification.streams_out)
         # The largest message is what fits into the peer's window and into our send buffer: the system takes a
         # message as a whole.

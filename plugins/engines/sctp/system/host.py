@@ -166,6 +166,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
         self.host.set_timer(again, self._accept, self)
 
     def _on_incoming(self) -> None:
+        # A bound, so that a flood of associations does not stop the thread's other engines.
         for _ in range(ACCEPTS_PER_TURN):
             if self._listening is None:
                 return
@@ -178,6 +179,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
                 # this thread would turn in a loop: it is not watched for a while.
                 self._accept(again=self.host.now() + ACCEPT_RETRY)
                 return
+            # Accepted sockets do not inherit this from the listening one.
             made.setblocking(False)
             association = self._keep(made, [packed(address[0])], address[1])
             self._advance(association)
@@ -195,6 +197,7 @@ class SystemHost(ConversationHost[SystemAssociation]):
         # The list is for ``EndpointHost``. Here ``_drop`` closes the socket, and the system sends the last
         # packets.
         self._ended.clear()
+        # The conversation may have ended by what was read.
         if association in self.conversations:
             self.flush(association)
         else:

@@ -94,6 +94,8 @@ class SocketFactory:
             # An option that this system does not know is reported, and no reason to refuse the whole.
             except OSError as error:
                 self._warn(f"the system's SCTP does not accept {option.name}: {error.strerror}")
+        # Without it packets go over IP. The option is for the peer's port; our own is the system's
+        # (``_UDP_PORT``).
         if self._udp_port:
             _check_udp_port()
             encapsulated = layout.UDP_ENCAPS.pack(0, b"", socket.htons(self._udp_port))
