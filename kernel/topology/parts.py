@@ -5,8 +5,9 @@ it.  This module owns what runs in it.
 
 The invariant is that ``plan`` describes at any moment what is running.  It begins empty, and each part is
 entered when it is started and taken out when it is removed.  Engines change the system from their own
-threads (``contracts.system``), so every change holds the lock ``_changing`` for the step in which the part
-and the plan change together.
+threads (``contracts.system``), so every change holds the lock ``changing`` for the step in which the part
+and the plan change together.  ``Kernel.close`` takes the same lock: no step is under way when it collects the
+threads that it has to stop, and each later step is refused.
 
 Two rules follow from that.  No step waits for another thread while it holds the lock, because that thread
 may be waiting for the lock: an engine is removed, and not waited for.  And ``apply``, which has to wait for
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -42,11 +44,11 @@ T = TypeVar("T")
 
 
 def _one_at_a_time(method: Callable[Concatenate[Parts, P], T]) -> Callable[Concatenate[Parts, P], T]:
-    """Refuse a method unless the kernel is running, and hold the lock ``_changing`` meanwhile."""
+    """Refuse a method unless the kernel is running, and hold the lock ``changing`` meanwhile."""
 
     @wraps(method)
     def alone(self: Parts, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._changing:
+        with self.changing:
             self._check_running()
             return method(self, *args, **kwargs)
 
@@ -84,7 +86,8 @@ class Parts:
         """What the dispatcher knows of each route.  A list, because two routes may be equal."""
         # Reentrant: ``remove_engine`` calls ``on_gone`` at once for the name of an API, and that callback may
         # change the system again.
-        self._changing = threading.RLock()
+        self.changing: AbstractContextManager[Any] = threading.RLock()
+        """Held for each step.  ``Kernel.close`` holds it while it changes the state that each step asks for."""
 
     def empty(self) -> Plan:
         """Return the plan and begin with an empty one, to which the parts are added as they start."""
@@ -109,15 +112,26 @@ class Parts:
     @_one_at_a_time
     def add_thread(self, plan: ThreadPlan) -> None:
         """Start a thread that hosts engines."""
+        if plan.name in self.threads:
+            raise KernelError(f"there is a thread {plan.name!r} already; choose another name")
         kind = self._registry.kind("thread_kinds", plan.kind)
         options = msgspec.convert(plan.options, kind.options, strict=False)
         thread: EngineThread = kind.create(
             ThreadSetup(name=plan.name, options=options, dispatcher=self._dispatcher, report=self._report)
         )
-        # Entered before ``start``: if that raises, ``Kernel.close`` and ``join`` still find the thread.
+        # Entered before ``start``: a signal handler may raise in it when the thread already runs, and
+        # ``Kernel.close`` and ``join`` have to find the thread then.
+        before = self.plan
         self.threads[plan.name] = thread
-        thread.start()
-        self.plan = msgspec.structs.replace(self.plan, threads=(*self.plan.threads, plan))
+        self.plan = msgspec.structs.replace(before, threads=(*before.threads, plan))
+        try:
+            thread.start()
+        except Exception:
+            # The system gave no thread.  An engine in a thread that does not run would never start.
+            del self.threads[plan.name]
+            self.plan = before
+            thread.dispose()
+            raise
 
     @_one_at_a_time
     def add_engine(self, plan: EnginePlan, bound: BoundSockets | None) -> None:
@@ -296,7 +310,7 @@ class Parts:
         # ``apply`` has removed the engines of the plan.  Those that ``host`` started have ended with it.
         for engine in [engine for engine, home in self.homes.items() if home is gone]:
             del self.homes[engine]
-        with self._changing:
+        with self.changing:
             kept = tuple(kept for kept in self.plan.threads if kept.name != name)
             self.plan = msgspec.structs.replace(self.plan, threads=kept)
 

@@ -154,7 +154,9 @@ class Kernel:
         Calls of the application that wait raise ``KernelClosed``.  Threads have ``linger`` seconds to write
         what is queued.
         """
-        with self._lock:
+        # ``changing`` first: a thread that is being added now is in the list below, and one that is added later
+        # is refused.  Otherwise nobody would stop it, and ``join`` would wait for it for ever.
+        with self._parts.changing, self._lock:
             if self._state in ("closing", "closed"):
                 return
             self._state = "closing"

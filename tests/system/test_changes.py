@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kernel.contracts.errors import KernelError, TimedOut
+from kernel.contracts.kinds import ThreadKind
 from kernel.contracts.message import Envelope, Message
+from kernel.contracts.thread import EngineThread, ThreadSetup
+from kernel.plugins import Installed, Origin, PluginRegistry
 from kernel.testing.fixtures import KernelFactory, plan_of
+from kernel.threads.options import PollThreadOptions
+from kernel.threads.poll_thread import PollThread
 from kernel.topology.plan import EnginePlan, Plan, ThreadPlan
 from tests.events import Events
 from tests.ports import free_port
@@ -309,6 +315,62 @@ def test_engines_without_a_thread_of_their_own_survive_the_one_they_live_in(
                 line.send(name.encode())
                 assert app.receive(timeout=60) == name.encode()
         app.close()
+
+
+def test_a_thread_that_is_added_while_the_kernel_closes_is_stopped_too(kernel_factory: KernelFactory) -> None:
+    making, go_on = threading.Event(), threading.Event()
+    made: list[PollThread] = []
+
+    def make(setup: ThreadSetup) -> PollThread:
+        making.set()
+        assert go_on.wait(60)
+        made.append(PollThread(setup.name, setup.dispatcher, setup.report))
+        return made[0]
+
+    kernel = kernel_factory(registry=with_thread_kind("slow", make))
+    adding = threading.Thread(target=kernel.add_thread, args=(ThreadPlan(name="late", kind="slow"),))
+    adding.start()
+    assert making.wait(60)
+    closing = threading.Thread(target=kernel.close, kwargs={"linger": 0})
+    closing.start()
+    closing.join(0.2)  # it waits for the thread that is being added
+    go_on.set()
+    adding.join(60)
+    closing.join(60)
+    try:
+        assert kernel.join(10)
+    finally:
+        made[0].stop()
+
+
+def test_a_thread_that_the_system_does_not_give_is_in_no_list(kernel_factory: KernelFactory) -> None:
+    class Refused(PollThread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    kinds = with_thread_kind("refused", lambda setup: Refused(setup.name, setup.dispatcher, setup.report))
+    kernel = kernel_factory(registry=kinds)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        kernel.add_thread(ThreadPlan(name="late", kind="refused"))
+    assert [thread.name for thread in kernel.plan.threads] == ["poll-1"]
+    # In the thread with the fewest engines, which must not be the one that does not run.
+    for name in ("one", "two"):
+        kernel.add_engine(listener(name))
+    kernel.wait_running(60)
+    kernel.add_thread(ThreadPlan(name="late"))
+
+
+def test_a_thread_of_the_same_name_is_refused(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(ThreadPlan(name="one"))
+    with pytest.raises(KernelError, match="there is a thread 'one' already"):
+        kernel.add_thread(ThreadPlan(name="one"))
+
+
+def with_thread_kind(name: str, make: Callable[[ThreadSetup], EngineThread]) -> PluginRegistry:
+    registry = PluginRegistry.load()
+    kind = ThreadKind(name=name, summary="for a test", options=PollThreadOptions, create=make)
+    registry.thread_kinds[name] = Installed(kind, Origin(name, "test", "1"))
+    return registry
 
 
 def test_a_listener_of_events_that_raises_takes_nothing_down(kernel_factory: KernelFactory) -> None:
