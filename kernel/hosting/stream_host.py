@@ -384,14 +384,8 @@ class StreamHost(ConnectionOwner):
     def _after(self) -> None:
         """Do what may be possible after input or a deadline: open, subscribe, confirm, write answers."""
         protocol = self._protocol
-        if self._authenticating is not None and self._port is None:
-            self._look_for_login(self._authenticating)
-        if self._port is None and protocol.ready_to_send():
-            self._open()
-        # The conversation is over before its port was opened.  What the peer has sent is passed on all the
-        # same.
-        elif protocol.closed():
-            self._deliver_early()
+        if self._port is None:
+            self._look_for_opening()
         port = self._port
         if protocol.subscriptions and port is not None:
             self._take_subscriptions(port)
@@ -410,6 +404,17 @@ class StreamHost(ConnectionOwner):
         self._connection.arm(protocol.next_deadline())
         if self._upgrading is not None:
             self._look_for_upgrade(self._upgrading)
+
+    def _look_for_opening(self) -> None:
+        """Open the port if the handshake and the login are over."""
+        if self._authenticating is not None:
+            self._look_for_login(self._authenticating)
+        if self._port is None and self._protocol.ready_to_send():
+            self._open()
+        # The conversation is over before its port was opened.  What the peer has sent is passed on all the
+        # same.
+        elif self._protocol.closed():
+            self._deliver_early()
 
     def _take_subscriptions(self, port: Port) -> None:
         """Pass on to the routes what the peer has asked for."""
