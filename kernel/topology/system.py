@@ -346,6 +346,12 @@ class Kernel:
             make_protocol=self.registry.protocol_maker(),
         )
         opened = kind.create(setup)
+        # Before it is in the list: ``join`` disposes of what is there, and no API is disposed of twice.
+        if wanted is not None and not isinstance(opened, wanted):
+            opened.dispose()
+            raise KernelError(
+                f"{name!r} is of kind {kind_name!r}, which opens a {type(opened).__name__}, not a {wanted.__name__}"
+            )
         # Under the lock, because other threads open APIs at the same time: one that is not in the list would
         # never hear that the kernel closes.  Those that the application has closed meanwhile are forgotten
         # here, or a system that opens many would grow without bound.
@@ -354,11 +360,6 @@ class Kernel:
             closing = self._state != "running"
         if closing:
             opened.kernel_closed("the kernel was closed")
-        if wanted is not None and not isinstance(opened, wanted):
-            opened.dispose()
-            raise KernelError(
-                f"{name!r} is of kind {kind_name!r}, which opens a {type(opened).__name__}, not a {wanted.__name__}"
-            )
         return opened
 
     def _refuse_unknown(self, name: str) -> None:

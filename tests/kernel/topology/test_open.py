@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -60,9 +60,12 @@ class Told:
 
     asked = threading.Event()
     other = threading.Event()
+    made: ClassVar[list[Told]] = []
 
     def __init__(self, setup: Any) -> None:
         self.told: list[str] = []
+        self.disposed = 0
+        self.made.append(self)
 
     @property
     def closed(self) -> bool:
@@ -74,7 +77,8 @@ class Told:
     def kernel_closed(self, reason: str) -> None:
         self.told.append(reason)
 
-    def dispose(self) -> None: ...
+    def dispose(self) -> None:
+        self.disposed += 1
 
 
 class NoOptions(msgspec.Struct):
@@ -84,10 +88,7 @@ class NoOptions(msgspec.Struct):
 def test_each_api_hears_once_that_the_kernel_closes_also_if_threads_open_at_the_same_time(
     kernel_factory: KernelFactory,
 ) -> None:
-    registry = PluginRegistry.load()
-    kind = ApiKind(name="told", summary="for a test", options=NoOptions, create=Told, routed=False)
-    registry.apis["told"] = Installed(kind, Origin("told", "test", "1"))
-    kernel = kernel_factory(registry=registry)
+    kernel = kernel_factory(registry=with_told())
     opened: list[Told] = [kernel.open("first", "told")]
     thread = threading.Thread(target=lambda: opened.append(kernel.open("second", "told")))
     thread.start()
@@ -97,6 +98,23 @@ def test_each_api_hears_once_that_the_kernel_closes_also_if_threads_open_at_the_
     thread.join()
     kernel.close(reason="enough")
     assert [api.told for api in opened] == [["enough"]] * 3
+
+
+def test_an_api_of_another_class_than_expected_is_disposed_of_once(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(EnginePlan(name="told", kind="told"), registry=with_told())
+    Told.asked.set()  # nobody waits for another thread here
+    with pytest.raises(KernelError, match="'told' is of kind 'told', which opens a Told, not a Channel"):
+        kernel.open("told", Channel)
+    kernel.close(linger=0)
+    assert kernel.join(60)
+    assert Told.made[-1].disposed == 1
+
+
+def with_told() -> PluginRegistry:
+    registry = PluginRegistry.load()
+    kind = ApiKind(name="told", summary="for a test", options=NoOptions, create=Told, routed=False)
+    registry.apis["told"] = Installed(kind, Origin("told", "test", "1"))
+    return registry
 
 
 RIGHT = """
