@@ -569,7 +569,10 @@ class Port:
             ):
                 self._only = route.pipes[0]
                 # The only destination is waited for without limit, since no other one has to wait for it.
-                self._only.suspended = False
+                # Operators were told that it is suspended, so they are told that it is not any more.
+                if self._only.suspended:
+                    self.stall_watch.back(self._only, "is waited for again, as the only target")
+                    self._only.suspended = False
         self.on_topology()
 
     def __repr__(self) -> str:

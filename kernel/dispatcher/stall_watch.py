@@ -124,11 +124,11 @@ class StallWatch:
         self.on_change()
         return abandoned
 
-    def back(self, stalled: Pipe | Route) -> None:
-        """Report that a suspended consumer takes messages again."""
+    def back(self, stalled: Pipe | Route, how: str = "takes messages again") -> None:
+        """Report that nothing is dropped any more for a suspended consumer, and why."""
         # The counters go on for the life of the pipe, so the count at the suspension is subtracted.
         missed = _dropped(stalled) - self._dropped_before.pop(stalled, 0)
-        self.report("back", f"{_name(stalled)} takes messages again, having missed {missed}")
+        self.report("back", f"{_name(stalled)} {how}, having missed {missed}")
 
     def forget(self, pipe: Pipe) -> None:
         """Forget a pipe whose reader has left."""

@@ -61,6 +61,19 @@ def test_it_is_back_as_soon_as_it_takes_and_that_is_reported(system: System) -> 
     ]
 
 
+def test_it_is_waited_for_again_when_it_is_the_only_one_left_and_that_is_reported(system: System) -> None:
+    three(system, "full", "free", high=4, stall_timeout=5)
+    fill(system)
+    system.wait(6)
+    system.send("a", b"missed")
+    system.ports.pop("free").close()
+    system.turn()
+    assert [what for what, _ in system.reports] == ["suspended", "back"]
+    assert system.reports[1][1] == "a > full is waited for again, as the only target, having missed 1"
+    assert not system.send("a", b"seen")
+    assert system.take("full")[-1] == b"seen"
+
+
 def test_a_slow_destination_sets_the_pace_and_loses_nothing(system: System) -> None:
     three(system, "slow", "free", high=4, stall_timeout=5)
     got: list[bytes] = []
