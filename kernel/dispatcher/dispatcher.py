@@ -41,12 +41,12 @@ Invariants
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import partial
 from typing import Any
 
 from kernel.contracts.engine import PortOwner
-from kernel.dispatcher.past_figures import PastFigures
+from kernel.dispatcher.past_figures import PastFigures, figures_of_port
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.port_groups import group_of, one_of_each, takes
 from kernel.dispatcher.route import Route, RouteSpec
@@ -311,6 +311,20 @@ class Dispatcher:
         """All ports."""
         with self._lock:
             return [port for group in self._groups.values() for port in group]
+
+    def port_figures(self) -> dict[str, Counter[str]]:
+        """Return for each engine the sums of all its ports, with those that have left, and how many are left."""
+        sums = {}
+        # One hold of the lock for both: a port that leaves in between would be counted twice, or not at all.
+        with self._lock:
+            for group, ports in self._groups.items():
+                figures = self.past.of_group(group)
+                for port in ports:
+                    figures.update({"ports": 1, **figures_of_port(port)})
+                # A group without ports and without past is the target of a route where nobody has joined yet.
+                if figures:
+                    sums[group] = figures
+        return sums
 
     def matrix(self) -> list[list[int]]:
         """Return the number of pipes in each cell, by row (writing thread) and column (reading thread)."""

@@ -18,7 +18,7 @@ import msgspec
 
 from kernel.contracts.thread import EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
-from kernel.dispatcher.past_figures import figures_of_pipe, figures_of_port
+from kernel.dispatcher.past_figures import figures_of_pipe
 from kernel.dispatcher.route import RouteSpec
 from kernel.pipes.pipe import Pipe, PipeStatistics
 
@@ -41,11 +41,14 @@ class EngineStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums of all ports of one engine or API, in messages.  Closed connections are included."""
+    """The sums of all ports of one engine or API, in messages.
+
+    Closed connections are included.  The row stays when the last port has left, or the sums would fall.
+    """
 
     name: str
     ports: int
-    """The number of ports now: one, or one for each connection."""
+    """The number of ports now: one, or one for each connection; 0 if all have left."""
     unrouted: int
     """Sent, but there was no route, or no route whose filter accepted them."""
     abandoned: int
@@ -121,11 +124,7 @@ def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> Syste
 
 
 def _ports(dispatcher: Dispatcher) -> tuple[PortStatistics, ...]:
-    sums: dict[str, Counter[str]] = {}
-    for port in dispatcher.ports():
-        if port.group not in sums:
-            sums[port.group] = dispatcher.past.of_group(port.group)
-        sums[port.group].update({"ports": 1, **figures_of_port(port)})
+    sums = dispatcher.port_figures()
     return tuple(_filled(PortStatistics, name, figures) for name, figures in sums.items())
 
 

@@ -81,8 +81,9 @@ def test_what_no_route_wants_is_counted(kernel_factory: KernelFactory) -> None:
     assert b.receive(timeout=60) == b"1"
     assert the_port(kernel, "a").unrouted == 2
     a.close()
+    assert (the_port(kernel, "a").ports, the_port(kernel, "a").unrouted) == (0, 2)
     kernel.open("a")
-    assert the_port(kernel, "a").unrouted == 2
+    assert (the_port(kernel, "a").ports, the_port(kernel, "a").unrouted) == (1, 2)
 
 
 def test_what_an_engine_sends_without_any_route_is_counted(kernel_factory: KernelFactory) -> None:
