@@ -58,11 +58,31 @@ class HearsSubscriptions(Interface):
         ...
 
 
+HOPS = 16
+"""The most connections that a question whether subscriptions are in effect may cross.
+
+Its number of hops is decremented by each connection, so that it ends in a ring of kernels, where it would
+otherwise wait for its own answer."""
+
+
 class HearsEffect(Interface):
     """Optional for the owner of a port: learn when its own subscriptions are in effect."""
 
     def on_subscribed(self) -> None:
-        """All sources in this kernel have applied what the port has subscribed to (``Port.subscribed``)."""
+        """What the port has subscribed to is in effect.  Called after ``Port.subscribed`` was false."""
+        ...
+
+
+class AsksPeer(Interface):
+    """Optional for the owner of a port that passes subscriptions on to a peer (``HearsSubscriptions``)."""
+
+    def on_sync(self, hops: int) -> None:
+        """Ask the peer whether all that it was asked for is in effect there.
+
+        Call ``Port.synced`` with the same number when it has answered, or at once if it cannot answer.  Only
+        then is this called with this number again.  Its sources may ask their own peers, ``hops - 1``
+        connections further.  An owner without a peer waits for the next one and asks it (``Port.unsynced``).
+        """
         ...
 
 
@@ -207,10 +227,32 @@ class Port(Interface):
         ...
 
     def subscribed(self) -> bool:
-        """Return whether all sources in this kernel have applied the subscriptions of this port.
+        """Return whether all sources have applied the subscriptions of this port.
 
-        See ``HearsEffect``.
+        Those are the sources in this kernel, and those of their peers, if the peers can tell.  The first call
+        after a subscription asks them, and is false if it has to wait for an answer (``HearsEffect``).
+        Sources that have gone are not waited for.
         """
+        ...
+
+    def when_subscribed(self, hops: int, then: Callable[[], Any]) -> None:
+        """Call ``then`` when the subscriptions of this port are in effect, at once or later, for a peer.
+
+        ``hops``: how many connections further the sources may ask; ``HOPS - 1`` at the most.  Threads of the
+        application are not waited for: they apply subscriptions before they send anything else.
+        """
+        ...
+
+    def forget_when_subscribed(self) -> None:
+        """Forget all calls of ``when_subscribed``: the conversation that they were for is over."""
+        ...
+
+    def unsynced(self) -> Sequence[int]:
+        """Return with which numbers ``on_sync`` was called and ``synced`` was not (``AsksPeer``)."""
+        ...
+
+    def synced(self, hops: int) -> None:
+        """Take notice that the owner's peer has answered, or cannot answer."""
         ...
 
     @property

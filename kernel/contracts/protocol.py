@@ -10,7 +10,7 @@ their methods is treated accordingly.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, runtime_checkable
 from typing import Protocol as Interface
 
@@ -92,9 +92,9 @@ class ToldOfSubscriptions(Interface):
     def subscribed(self, now: float) -> None:
         """All ``subscriptions`` that the host has taken out so far are in effect at their sources.
 
-        Only sources in this kernel count.  Called after the host has taken some out, at once or later.  A
-        thread of the application applies them in its next call, so do not let a peer wait for this without a
-        limit.  ``data_to_send`` may have the answer.
+        Called after the host has taken some out, at once or later.  A thread of the application applies them
+        in its next call, and a source may wait for its own peer (``Syncing``).  So do not let a peer wait for
+        this without a limit.  ``data_to_send`` may have the answer.
         """
         ...
 
@@ -133,6 +133,41 @@ class Subscribing(Interface):
 
     def unsubscribe(self, pattern: str) -> None:
         """Take back a ``subscribe``."""
+        ...
+
+
+@runtime_checkable
+class Syncing(Interface):
+    """Optional for a protocol that is ``Subscribing``: the peers ask each other when subscriptions are in effect.
+
+    A question has a number.  It is about all subscriptions that were sent before it.  A host that does not
+    call ``offer_sync`` does not take part, and then the peer has to be told so.
+    """
+
+    def offer_sync(self, on_sync: Callable[[int, int], Any], on_synced: Callable[[int], Any]) -> None:
+        """Take part.  Called once, before all other methods but ``Told.on_connection``.
+
+        ``on_sync(number, hops)`` is to be called for each question of the peer, and ``on_synced(number)`` for
+        each of its answers, once ``ready_to_send`` has been true.  This may be in the middle of
+        ``receive_data``: the host only notes it.  ``hops`` is what the peer has given to ``sync``.  The
+        protocol limits how many questions of the peer are open at a time.
+        """
+        ...
+
+    def can_sync(self) -> bool:
+        """Return whether the peer answers questions.  Asked once ``ready_to_send`` has been true."""
+        ...
+
+    def sync(self, number: int, hops: int) -> None:
+        """Ask the peer whether all that was subscribed to is in effect.
+
+        ``hops``: the connections behind the peer that the question may still cross, so that it ends in a
+        ring.  The host has at most ``kernel.contracts.engine.HOPS`` questions open at a time.
+        """
+        ...
+
+    def answer_sync(self, number: int) -> None:
+        """Answer a question of the peer."""
         ...
 
 

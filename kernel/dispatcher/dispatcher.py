@@ -57,12 +57,15 @@ from kernel.pipes.pipe import Pipe
 class ThreadSlot:
     """A thread as the matrix knows it: its number, its name and its mailbox."""
 
-    __slots__ = ("mailbox", "name", "number")
+    __slots__ = ("called", "mailbox", "name", "number")
 
     def __init__(self, number: int, name: str, mailbox: Mailbox) -> None:
         self.number: int = number
         self.name: str = name
         self.mailbox: Mailbox = mailbox
+        self.called: bool = False
+        """Whether it is a thread of the application, which processes its mailbox at the beginning of each call
+        and at no other time."""
 
 
 class Dispatcher:
@@ -109,7 +112,9 @@ class Dispatcher:
                 slot.mailbox.bell.on_ring = None
                 return slot
         # Outside the lock, which ``add_thread`` takes and which is not reentrant.
-        return self.add_thread(name, Mailbox())
+        slot = self.add_thread(name, Mailbox())
+        slot.called = True
+        return slot
 
     def give_back_slot(self, slot: ThreadSlot) -> None:
         """Make a borrowed slot available to the next caller.  Any thread."""
@@ -259,6 +264,7 @@ class Dispatcher:
         pipe.target = target.name
         pipe.engine = target.group
         pipe.origin = (source.name, spec.name)
+        pipe.called = self._slot_of[source].called
         pipe.on_ready = target.ready_callback(pipe)
         self._pipes[pipe] = (spec, source, target)
         self._pipes_of[source].add(pipe)

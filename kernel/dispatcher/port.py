@@ -43,11 +43,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Concatenate, ParamSpec
 
-from kernel.contracts.engine import NOTHING_TAKEN, PortOwner, Taken
+from kernel.contracts.engine import HOPS, NOTHING_TAKEN, PortOwner, Taken
 from kernel.contracts.message import Batch, Envelope
 from kernel.dispatcher.ack_tracker import AckTracker
 from kernel.dispatcher.dead_letter import dead_letter
 from kernel.dispatcher.demand import Demand
+from kernel.dispatcher.effect import Effect, PeerAnswers
 from kernel.dispatcher.route import Route
 from kernel.dispatcher.stall_watch import StallWatch
 from kernel.pipes.fair_queue import FairQueue
@@ -103,9 +104,13 @@ class Port:
         """Set by the dispatcher."""
         self._owner = owner
         self._demand = Demand(owner)
-        self._asking: Counter[Pipe] = Counter()
-        """Subscriptions that the writers of these pipes have not answered yet."""
+        self._peer_answers = PeerAnswers(owner)
         self._queue = FairQueue()
+        self._effect = Effect(lambda: self._queue.pipes)
+        self._asking = False
+        """Whether a question of this port itself is under way (``subscribed``)."""
+        self._unasked = False
+        """Whether there are subscriptions, or sources, that this port itself has not asked about yet."""
         self._queue.on_ended = self._forget_when_confirmed
         self._confirming: set[Pipe] = set()
         self._position = 0
@@ -314,7 +319,9 @@ class Port:
         self.options.setdefault("subscriptions", []).append(pattern)
         # Pipes that are attached later get it from ``options`` (``attach_in``).
         for pipe in self._queue.pipes:
-            self._subscribe_at(pipe, pattern)
+            pipe.ask_writer("subscribe", pattern)
+        self._unasked = True
+        self._effect.subscribed()
 
     def unsubscribe(self, pattern: str) -> None:
         """Take a subscription back."""
@@ -325,25 +332,50 @@ class Port:
                 pipe.ask_writer("unsubscribe", pattern)
 
     def subscribed(self) -> bool:
-        """Whether all that was subscribed to is in effect at the sources in this kernel that are there."""
-        return all(pipe.ended for pipe in self._asking)
+        """Whether all that was subscribed to is in effect at the sources that are there; see the contract."""
+        # The sources are asked here and not in ``subscribe``: most ports never want to know, and each answer
+        # of a peer costs two frames.
+        if self._asking:
+            self._effect.look(HOPS)
+        elif self._unasked:
+            self._ask_effect()
+        return not self._asking and not self._unasked
 
-    def _subscribe_at(self, pipe: Pipe, pattern: str) -> None:
-        self._asking[pipe] += 1
-        pipe.ask_writer("subscribe", pattern, partial(self._on_subscribed, pipe))
+    def _ask_effect(self) -> bool:
+        """Ask whether the subscriptions are in effect; return True if they are."""
+        self._unasked = False
+        self._asking = not self._effect.ask(HOPS, self._on_effect)
+        return not self._asking
 
-    def _on_subscribed(self, pipe: Pipe) -> None:
-        # Not in there: the pipe has ended meanwhile, and is not waited for any more.
-        if pipe in self._asking:
-            self._asking[pipe] -= 1
-            if not self._asking[pipe]:
-                del self._asking[pipe]
+    def _on_effect(self) -> None:
+        self._asking = False
+        # The port has subscribed since it asked.  One question is enough for all that came meanwhile.
+        if self._unasked and not self._ask_effect():
+            return
         on_subscribed = getattr(self._owner, "on_subscribed", None)
-        if on_subscribed is not None and not self.closed and self.subscribed():
+        if on_subscribed is not None and not self.closed:
             try:
                 on_subscribed()
             except Exception as error:
                 self.on_failure(error)
+
+    def when_subscribed(self, hops: int, then: Callable[[], Any]) -> None:
+        """Call ``then`` when the subscriptions are in effect; see the contract."""
+        # Questions of peers never join that of this port itself, which also waits for the application.
+        if self._effect.ask(min(hops, HOPS - 1), then):
+            then()
+
+    def forget_when_subscribed(self) -> None:
+        """Forget all calls of ``when_subscribed``."""
+        self._effect.cancel(keep=self._on_effect)
+
+    def unsynced(self) -> list[int]:
+        """Return the numbers of hops for which the owner's peer has not answered."""
+        return self._peer_answers.open()
+
+    def synced(self, hops: int) -> None:
+        """Take notice that the owner's peer has answered, or cannot answer."""
+        self._peer_answers.answered(hops)
 
     @property
     def asked(self) -> Mapping[str, int]:
@@ -371,7 +403,10 @@ class Port:
         # The writer was told what this port had subscribed to when the pipe was made. This call was posted,
         # so the port may have changed its subscriptions since then. The writer is told the difference.
         for pattern in (wanted - known).elements():
-            self._subscribe_at(pipe, pattern)
+            pipe.ask_writer("subscribe", pattern)
+        # ``attach_out`` may not have run yet.  It was posted before any question of this port can be.
+        if wanted:
+            self._unasked = True
         for pattern in (known - wanted).elements():
             pipe.ask_writer("unsubscribe", pattern)
         if pipe.confirms:
@@ -384,7 +419,7 @@ class Port:
 
     def _forget_when_confirmed(self, pipe: Pipe) -> None:
         """A source has gone: nobody waits for confirmations of what was read to its end and is confirmed."""
-        self._asking.pop(pipe, None)
+        self._effect.forget(pipe)
         # While something was taken and is not confirmed, the pipe stays: the writer's tracker waits for it.
         if pipe.ended and not pipe.more() and not pipe.awaits():
             self._confirming.discard(pipe)
@@ -441,6 +476,7 @@ class Port:
                 pipe.on_writable = partial(self._on_pipe_writable, route, pipe)
                 pipe.on_confirmed = self._on_pipe_confirmed
                 pipe.on_asked = partial(self._on_asked, route, pipe)
+                pipe.on_effect = partial(self._on_effect_asked, pipe)
                 pipe.on_refused = partial(self._on_refused, route, pipe)
                 if route.suspended:
                     self.stall_watch.back(route)
@@ -455,6 +491,7 @@ class Port:
     def detach_out(self, pipe: Pipe) -> None:
         """A destination has left: its reader will not touch the pipe again."""
         self._demand.leave(pipe)
+        self._peer_answers.forget(pipe)
         for route in self.routes:
             if pipe in route.pipes:
                 # First ``release``, then ``detach``: what ``detach`` takes out of the pipe may be written to
@@ -489,10 +526,23 @@ class Port:
             return
         if verb == "subscribe":
             route.subscribe(pipe, pattern)
+            before = len(self._demand.counts)
             self._demand.subscribe(pipe, pattern)
+            # The owner passes on the first subscription to a pattern only.  A reader that subscribes to what
+            # its peer was asked for before may join a question that is under way.
+            if len(self._demand.counts) > before:
+                self._peer_answers.passed_on()
         else:
             route.unsubscribe(pipe, pattern)
             self._demand.unsubscribe(pipe, pattern)
+
+    @_blamed
+    def _on_effect_asked(self, pipe: Pipe, hops: int, answer: Callable[[], Any]) -> None:
+        # A pipe that has ended is not waited for, but ``detach_out`` may not come for it any more.
+        if self.closed or pipe.ended:
+            answer()
+        else:
+            self._peer_answers.ask(pipe, hops, answer)
 
     @_blamed
     def _on_refused(

@@ -4,7 +4,7 @@ Batches pass without bytes or copies.  Two pipes of their own take the place of 
 direction.  Each has a writer and a reader, as every pipe: the ends may be in two threads, and the callbacks
 of a pipe are posted to the thread that they are for.  What a protocol would do with control frames, the pipes
 do themselves: they carry confirmations and subscriptions in the opposite direction (``Pipe.confirm``,
-``Pipe.ask_writer``).
+``Pipe.ask_writer``, ``Pipe.ask_effect``).
 
 Two numberings meet, as in a stream host.  A pair of pipes lives as long as one connection and counts its
 messages from 1; the port of a dialler lives on, and its positions go on.  ``_base_in`` and ``_base_out``
@@ -58,6 +58,7 @@ class InprocEnd:
         outgoing.on_confirmed = self._on_peer_confirmed
         self._patterns.begin(port)
         outgoing.on_asked = partial(self._patterns.ask, port)
+        outgoing.on_effect = port.when_subscribed
         self._waiting_for_room = False
         # What the last connection left unconfirmed goes out before anything newer.
         self._write(port.rewind())
@@ -74,9 +75,14 @@ class InprocEnd:
         if self.port is not None and self._incoming is not None:
             for pattern in self.port.asked:
                 self._incoming.ask_writer("subscribe", pattern)
+            # What an earlier connection has not answered, behind the patterns that it is about.
+            for hops in self.port.unsynced():
+                self.on_sync(hops)
 
     def unplug(self) -> None:
         """End the connection.  The other end takes what is in the pipe and then sees the end."""
+        if self.port is not None:
+            self.port.forget_when_subscribed()
         if self._outgoing is not None:
             self._outgoing.end()
         self._incoming = self._outgoing = None
@@ -134,6 +140,17 @@ class InprocEnd:
             count = self.port.asked.get(pattern, 0)
             if (verb, count) in (("subscribe", 1), ("unsubscribe", 0)):
                 self._incoming.ask_writer(verb, pattern)
+
+    def on_sync(self, hops: int) -> None:
+        """Ask the other end whether what was subscribed to there is in effect."""
+        # Without a connection the question waits for the next one, and ``subscribe_at_peer`` asks it.
+        if self._incoming is not None:
+            self._incoming.ask_effect(hops - 1, partial(self._on_synced, self._incoming, hops))
+
+    def _on_synced(self, incoming: Pipe, hops: int) -> None:
+        # Another pipe: the answer is of an earlier connection, and the question was asked again in this one.
+        if self.port is not None and incoming is self._incoming:
+            self.port.synced(hops)
 
     def on_confirmed(self, position: int) -> None:
         """Confirm to the other end what every destination has confirmed."""

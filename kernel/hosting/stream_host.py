@@ -60,6 +60,7 @@ from kernel.contracts.protocol import (
     Refusing,
     StreamProtocol,
     Subscribing,
+    Syncing,
     Told,
     ToldOfSubscriptions,
     UpgradesToTls,
@@ -132,6 +133,8 @@ class StreamHost(ConnectionOwner):
     _withheld = False
     # Whether readers have changed their subscriptions while the protocol was not ready.
     _patterns_late = False
+    # The number of the last question whether subscriptions are in effect (``Syncing``).
+    _sync_number = 0
 
     def __init__(
         self,
@@ -169,6 +172,9 @@ class StreamHost(ConnectionOwner):
             self._subscribing = _offered(protocol, Subscribing)
         # What this conversation has subscribed to at the peer.
         self._subscribed_to: set[str] = set()
+        self._syncing: Syncing | None = _offered(protocol, Syncing)
+        # Questions that the peer has not answered: number and hops.
+        self._syncs: dict[int, int] = {}
         self._named: Named | None = _offered(protocol, Named)
         self._observable: Observable | None = _offered(protocol, Observable)
         self._authenticating: Authenticating | None = _offered(protocol, Authenticating)
@@ -209,6 +215,9 @@ class StreamHost(ConnectionOwner):
         # Before anything else: the protocol may greet with what it learns here.
         if told is not None:
             told.on_connection(self._facts())
+        # Before anything is sent: the peer may be told in the greeting.
+        if self._syncing is not None:
+            self._syncing.offer_sync(self._on_peer_asks, self._on_peer_answers)
         # The first call of the conversation: it tells the protocol the time.
         self._protocol.handle_timeout(self._host.now())
         self._connection.start()
@@ -306,6 +315,9 @@ class StreamHost(ConnectionOwner):
 
     def on_ended(self, reason: str) -> None:
         """Tell the engine that the conversation is over."""
+        # The port of a dialler goes on, and would remember the questions of all its earlier peers.
+        if self._port is not None:
+            self._port.forget_when_subscribed()
         self._on_end(self, reason)
 
     def on_subscribed(self) -> None:
@@ -391,6 +403,7 @@ class StreamHost(ConnectionOwner):
             self._take_subscriptions(port)
         if self._patterns_late and port is not None and self._subscribing and protocol.ready_to_send():
             self._subscribe_at_peer(port, self._subscribing)
+            self._ask_again(port)
         if self._base_out is not None:
             self._take_confirmations()
         self._flush()
@@ -435,6 +448,7 @@ class StreamHost(ConnectionOwner):
         self._patterns.begin(port)
         if self._subscribing is not None:
             self._subscribe_at_peer(port, self._subscribing)
+        self._ask_again(port)
         # Before the first ``take``: what an earlier conversation left unconfirmed goes out before newer
         # messages.
         again = port.rewind()
@@ -537,6 +551,57 @@ class StreamHost(ConnectionOwner):
         else:
             self._subscribed_to.discard(pattern)
             protocol.unsubscribe(pattern)
+    # ------------------------------------------------------------------ subscriptions in effect
+
+    def on_sync(self, hops: int) -> None:
+        """Ask the peer whether what was subscribed to there is in effect."""
+        port, protocol = self._port, self._syncing
+        # ``_open`` asks, of this conversation or of the next one.
+        if port is None or self.ended:
+            return
+        if protocol is None or self._subscribing is None or not protocol.can_sync():
+            port.synced(hops)
+            return
+        # The patterns go out late, and the question has to follow them: ``_after`` asks it.
+        if not self._protocol.ready_to_send():
+            self._patterns_late = True
+            return
+        self._sync_number += 1
+        self._syncs[self._sync_number] = hops
+        protocol.sync(self._sync_number, hops - 1)
+        self._flush()
+
+    def _ask_again(self, port: Port) -> None:
+        """Ask what was asked while there was no conversation, or no way to ask.  Behind the patterns."""
+        for hops in port.unsynced():
+            if hops not in self._syncs.values():
+                self.on_sync(hops)
+
+    # The protocol calls the next two while it processes input.  What came before them in the same input, such
+    # as subscriptions, is taken at the end of this turn, so they are looked at in a later one.  Nothing has
+    # to be looked for after each input, then.
+
+    def _on_peer_asks(self, number: int, hops: int) -> None:
+        self._host.soon(partial(self._take_question, number, hops))
+
+    def _on_peer_answers(self, number: int) -> None:
+        self._host.soon(partial(self._take_answer, number))
+
+    def _take_question(self, number: int, hops: int) -> None:
+        if self._port is not None and not self.ended:
+            self._port.when_subscribed(hops, partial(self._answer, number))
+
+    def _answer(self, number: int) -> None:
+        # The port of a listener may outlive the conversation by a turn.
+        if self._syncing is not None and not self.ended:
+            self._syncing.answer_sync(number)
+            self._flush()
+
+    def _take_answer(self, number: int) -> None:
+        hops = self._syncs.pop(number, None)
+        # After the end the next conversation has to ask again: its peer has other sources, perhaps.
+        if hops is not None and self._port is not None and not self.ended:
+            self._port.synced(hops)
 
     def _deliver_early(self) -> None:
         """Pass on what came before the port was opened, even if the conversation is over by now."""

@@ -115,6 +115,7 @@ class Pipe:
         "batches_written",
         "blocked",
         "bytes_taken",
+        "called",
         "confirmed",
         "confirms",
         "dropped",
@@ -125,6 +126,7 @@ class Pipe:
         "on_answered",
         "on_asked",
         "on_confirmed",
+        "on_effect",
         "on_ready",
         "on_refused",
         "on_writable",
@@ -164,6 +166,7 @@ class Pipe:
         self.on_writable: Callable[[], Any] = _ignore
         self.on_confirmed: Callable[[], Any] = _ignore
         self.on_asked: Callable[[str, str], Any] = _ignore
+        self.on_effect: Callable[[int, Callable[[], Any]], Any] = _answer_at_once
         self.on_refused: Callable[[int, int, list[tuple[int, Batch]], str], Any] | None = None
         self.on_answered: Callable[[], Any] = _ignore
         # ``target`` is the name of the port at the reading end, ``engine`` that of the engine of this port.
@@ -171,6 +174,8 @@ class Pipe:
         self.target: str = name
         self.engine: str = name
         self.origin: tuple[str, str] = (name, "")
+        # Whether the writing thread belongs to the application: it does what is posted to it in its next call.
+        self.called: bool = False
         # Written by the writing thread only.
         self.written: int = 0
         self.written_bytes: int = 0
@@ -545,17 +550,24 @@ class Pipe:
         if self.confirmed != before:
             self._post_to_writer(self.on_confirmed)
 
-    def ask_writer(self, verb: str, pattern: str, then: Callable[[], Any] | None = None) -> None:
-        """Have the writing thread apply ``subscribe`` or ``unsubscribe``.
+    def ask_writer(self, verb: str, pattern: str) -> None:
+        """Have the writing thread apply ``subscribe`` or ``unsubscribe``."""
+        self._post_to_writer(partial(self._asked, verb, pattern))
 
-        Then call ``then`` in the reading thread.
-        """
-        self._post_to_writer(partial(self._asked, verb, pattern, then))
-
-    def _asked(self, verb: str, pattern: str, then: Callable[[], Any] | None) -> None:
+    def _asked(self, verb: str, pattern: str) -> None:
         self.on_asked(verb, pattern)
-        if then is not None:
-            self._post_to_reader(then)
+
+    def ask_effect(self, hops: int, then: Callable[[], Any]) -> None:
+        """Call ``then`` in the reading thread when all that the writer was asked for is in effect.
+
+        ``hops``: the connections that the question may still cross (``kernel.dispatcher.effect``).
+        """
+        # Posts keep their order, so the writer has applied all earlier subscriptions when it gets this.
+        self._post_to_writer(partial(self._effect_asked, hops, then))
+
+    def _effect_asked(self, hops: int, then: Callable[[], Any]) -> None:
+        # ``on_effect`` is looked up here, in the writing thread, like ``on_asked``: ``attach_out`` has set it.
+        self.on_effect(hops, partial(self._post_to_reader, then))
 
     def unconfirmed(self) -> list[Batch]:
         """Return what was taken and not confirmed, in order.  A new conversation has to send it again."""
@@ -634,6 +646,11 @@ def _batches_of(items: list[Any]) -> list[Batch]:
 
 def _is_batch(item: Any) -> bool:
     return type(item) is Batch
+
+
+def _answer_at_once(hops: int, answer: Callable[[], Any]) -> None:
+    """Answer: the writer of a pipe without a port has no source behind it that could be asked."""
+    answer()
 
 
 def _ignore(*_: object) -> None:

@@ -318,10 +318,11 @@ class Channel:
         self._port.unsubscribe(in_group(pattern, group) if group else pattern)
 
     def wait_subscribed(self, timeout: float | None = None) -> None:
-        """Wait until all subscriptions are in effect at the sources in this kernel.
+        """Wait until all subscriptions are in effect at the sources, in this kernel and in those behind it.
 
         Messages that are sent afterwards are selected by them.  A source that is another thread of the
-        application applies them in its next call.
+        application applies them in its next call.  A peer that is not connected yet is waited for, if this
+        kernel dials it; one that cannot tell (an older version, another protocol) is not.
         """
         self._check()
         self._process()

@@ -93,7 +93,7 @@ class TrioChannel:
         await self._call(lambda: self._channel.wait_confirmed(0))
 
     async def wait_subscribed(self) -> None:
-        """Wait until all subscriptions are in effect at the sources in this kernel."""
+        """Wait until all subscriptions are in effect at the sources, in this kernel and in those behind it."""
         await self._call(lambda: self._channel.wait_subscribed(0))
 
     async def _call(self, attempt: Callable[[], Any]) -> Any:

@@ -13,6 +13,7 @@ import trio
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.errors import ConnectionLost
 from kernel.contracts.kinds import EngineSetup
+from kernel.contracts.protocol import Syncing
 from kernel.contracts.router import Outlet
 from kernel.hosting.address import parse_address
 from kernel.hosting.backoff import Backoff
@@ -45,7 +46,10 @@ class StreamDialler:
         self._shared: dict[str, Any] = {}
         self._handshakes = setup.options.handshakes(self._address, server_side=False)
         # Made and dropped: wrong options of the protocol fail now, and not at the first connection.
-        self._make_protocol(self._address.protocol, setup.options.protocol, "client")
+        probe = self._make_protocol(self._address.protocol, setup.options.protocol, "client")
+        # Whether a peer may be able to tell when subscriptions are in effect.  Which one can, its greeting
+        # tells.
+        self._may_sync = setup.options.forward_subscriptions and isinstance(probe, Syncing)
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Keep a connection up until cancelled."""
@@ -157,6 +161,14 @@ class StreamDialler:
         """A reader has subscribed or unsubscribed."""
         if self._connection is not None:
             self._connection.on_asked(verb, pattern, outlet)
+
+    def on_sync(self, hops: int) -> None:
+        """A reader wants to know whether what it has subscribed to is in effect at the peer."""
+        if self._connection is not None:
+            self._connection.on_sync(hops)
+        elif not self._may_sync and self._port is not None:
+            self._port.synced(hops)
+        # Otherwise the next conversation asks: a peer that is away has nothing in effect.
 
     def on_subscribed(self) -> None:
         """What the peer has subscribed to is in effect."""

@@ -22,12 +22,15 @@ Invariants
   preceded by an ENVELOPE or USE frame.  ``_decoder.envelope`` is the same for the other direction.
 * Messages that the peer would not accept are not sent (``refusals.py``).  The host learns of them from
   ``refused``.  ``confirmed`` counts them, too.
+* ``_questions`` has the numbers of the peer's SYNC frames that are not answered, ``_own_questions`` those of
+  this side.  Both are limited: the first by ``OPEN_SYNCS``, the second by the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope
@@ -52,6 +55,12 @@ MISSED_HEARTBEATS = 3
 """Heartbeat intervals of silence after which a peer counts as lost."""
 PING_LIMIT = 1024
 """Bytes of the payload of a PING: each is answered with as many, so that a peer must not ask for more."""
+
+OPEN_SYNCS = 64
+"""SYNC frames of the peer that may be open at a time.  A kernel has one open for each number of hops, which is
+16 at the most (``kernel.contracts.engine.HOPS``)."""
+SYNC_SIZE, SYNCED_SIZE = 9, 8
+"""Bytes of their payloads: a number, and the hops."""
 
 
 class Phase(Enum):
@@ -87,6 +96,11 @@ class BackendConnection:
         self.subscriptions = self._peer_subscriptions.news
         """("subscribe" or "unsubscribe", pattern) of the peer's frames.  The host reads and removes the
         entries."""
+        self._on_sync: Callable[[int, int], Any] | None = None
+        """None: the host does not take part, so SYNC frames are neither answered nor sent."""
+        self._on_synced: Callable[[int], Any] | None = None
+        self._questions: set[int] = set()
+        self._own_questions: set[int] = set()
         self._refusals = Refusals()
         self.refused = self._refusals.news
         """An entry for each message that was not sent.  The host reads and removes the entries."""
@@ -217,6 +231,29 @@ class BackendConnection:
     def _on_unsubscribe(self, payload: bytes) -> None:
         self._peer_subscriptions.unsubscribe(payload)
 
+    def _on_sync_frame(self, payload: bytes) -> None:
+        if self._on_sync is None:
+            raise RemoteProtocolError("SYNC, which the greeting of this side does not offer")
+        if len(payload) != SYNC_SIZE:
+            raise RemoteProtocolError(f"a SYNC of {len(payload)} bytes; it has {SYNC_SIZE}")
+        number = int.from_bytes(payload[:8], "big")
+        if number in self._questions:
+            raise RemoteProtocolError(f"SYNC {number} again, before it was answered")
+        # The host remembers something for each open one, so there is a limit.
+        if len(self._questions) == OPEN_SYNCS:
+            raise RemoteProtocolError(f"more than {OPEN_SYNCS} SYNC frames that are not answered")
+        self._questions.add(number)
+        self._on_sync(number, payload[8])
+
+    def _on_synced_frame(self, payload: bytes) -> None:
+        number = int.from_bytes(payload, "big")
+        if len(payload) != SYNCED_SIZE or number not in self._own_questions:
+            raise RemoteProtocolError(f"SYNCED {number}, which this side has not asked for")
+        self._own_questions.remove(number)
+        # There are own questions only if the host has called ``offer_sync``.
+        assert self._on_synced is not None
+        self._on_synced(number)
+
     def _on_close(self, payload: bytes) -> None:
         self.phase = Phase.CLOSED
 
@@ -298,6 +335,31 @@ class BackendConnection:
         if self.phase is Phase.EXTENDED:
             self._out.append(control_frame(Control.UNSUBSCRIBE, pattern.encode()))
 
+    def offer_sync(self, on_sync: Callable[[int, int], Any], on_synced: Callable[[int], Any]) -> None:
+        """Take part in SYNC, and say so in the greeting."""
+        self._on_sync, self._on_synced = on_sync, on_synced
+        # The constructor has made the greeting, which is not sent yet: make it anew.
+        if self._out:
+            self._out.clear()
+            self._greet()
+
+    def can_sync(self) -> bool:
+        """Whether the peer answers SYNC frames."""
+        return self._peer.sync > 0
+
+    def sync(self, number: int, hops: int) -> None:
+        """Ask the peer whether all that was subscribed to so far is in effect at its sources."""
+        if self.phase is Phase.EXTENDED:
+            self._own_questions.add(number)
+            payload = number.to_bytes(8, "big") + bytes((hops,))
+            self._out.append(control_frame(Control.SYNC, payload))
+
+    def answer_sync(self, number: int) -> None:
+        """Answer a SYNC of the peer."""
+        if self.phase is Phase.EXTENDED and number in self._questions:
+            self._questions.remove(number)
+            self._out.append(control_frame(Control.SYNCED, number.to_bytes(8, "big")))
+
     def confirm(self, count: int) -> None:
         """Confirm the first ``count`` messages of the peer, if it has asked for confirmations."""
         before = self._confirmed_to_peer
@@ -339,6 +401,7 @@ class BackendConnection:
             max_message=options.max_message,
             envelopes=options.envelopes,
             envelope_bytes=options.envelope_bytes,
+            sync=int(self._on_sync is not None),
         )
         self._out.append(control_frame(Control.GREETING, encode_greeting(greeting)))
 
@@ -403,4 +466,6 @@ _HANDLERS: dict[Control, Callable[[BackendConnection, bytes], None]] = {
     Control.UNSUBSCRIBE: BackendConnection._on_unsubscribe,
     Control.CLOSE: BackendConnection._on_close,
     Control.WANT_CONFIRM: BackendConnection._on_want_confirm,
+    Control.SYNC: BackendConnection._on_sync_frame,
+    Control.SYNCED: BackendConnection._on_synced_frame,
 }

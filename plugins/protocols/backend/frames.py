@@ -43,6 +43,8 @@ class Control(IntEnum):
     UNSUBSCRIBE = 9
     CLOSE = 10
     WANT_CONFIRM = 11
+    SYNC = 12
+    SYNCED = 13
 
 
 def header(size: int) -> bytes:

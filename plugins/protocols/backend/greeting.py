@@ -27,6 +27,8 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     """Envelopes that this side remembers: the peer uses the numbers from 0 to one less than this."""
     envelope_bytes: int = (1 << 56) - 1
     """Bytes of the maps of these envelopes together."""
+    sync: int = 0
+    """1: this side answers SYNC frames.  0: it does not."""
 
 
 class WireEnvelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

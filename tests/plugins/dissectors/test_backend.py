@@ -176,6 +176,21 @@ def test_an_envelope_that_is_too_large_to_be_kept_is_not_the_one_before_it() -> 
     assert _messages(dissector, use + b"\x01x")["key"] == "a.b"
 
 
+def test_questions_and_answers_about_subscriptions_are_shown() -> None:
+    dissector = BackendDissector()
+    lines = heard(
+        dissector,
+        [
+            (CLIENT, control_frame(Control.SYNC, (7).to_bytes(8, "big") + b"\x0f")),
+            (SERVER, control_frame(Control.SYNCED, (7).to_bytes(8, "big"))),
+        ],
+    )
+    assert [(line.what, dict(line.facts)) for line in lines] == [
+        ("SYNC", {"number": 7, "hops": 15}),
+        ("SYNCED", {"number": 7}),
+    ]
+
+
 def test_it_is_recognised_by_its_greeting() -> None:
     (kind,) = register_dissectors()
     assert kind.recognises(SAID[0][1][:16])

@@ -9,9 +9,22 @@ from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.options import BackendOptions
 
 
-def make(side: str = "server", **options: Any) -> BackendConnection:
-    """A conversation whose clock stands at 0."""
+class Questions:
+    """Notes which SYNC and SYNCED frames have come, as the host of a conversation does."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.answered: list[int] = []
+
+    def ask(self, number: int, hops: int) -> None:
+        self.asked.append((number, hops))
+
+
+def make(side: str = "server", questions: Questions | None = None, **options: Any) -> BackendConnection:
+    """A conversation whose clock stands at 0, and whose host takes part in SYNC."""
     connection = BackendConnection(BackendOptions(**options), side)
+    questions = questions or Questions()
+    connection.offer_sync(questions.ask, questions.answered.append)
     connection.handle_timeout(0.0)
     return connection
 

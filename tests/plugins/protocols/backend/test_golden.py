@@ -7,7 +7,7 @@ import pytest
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.frames import Control
-from tests.plugins.protocols.backend.conversation import exchange, make, opened, plain, sent
+from tests.plugins.protocols.backend.conversation import Questions, exchange, make, opened, plain, sent
 from tests.plugins.protocols.backend.golden import PAGE, Example, read_examples
 
 EXAMPLES = read_examples()
@@ -87,6 +87,12 @@ def _write(example: Example, client: BackendConnection, server: BackendConnectio
         client.receive_data(b"\xff\x86\x00\x00\x00\x00\x00\x00\x02" + argument.encode(), 0)
     elif example.what == "close":
         client.close(argument, 0)
+    elif example.what == "sync":
+        client.sync(int(argument), int(example.words[3]))
+    elif example.what == "synced":
+        server.sync(int(argument), 0)
+        client.receive_data(sent(server), 0)
+        client.answer_sync(int(argument))
     else:
         getattr(client, example.what)(argument)
     return sent(client)
@@ -94,9 +100,12 @@ def _write(example: Example, client: BackendConnection, server: BackendConnectio
 
 @pytest.mark.parametrize("example", CONTROLS, ids=lambda example: example.name)
 def test_control_frames_are_read_as_the_page_says(example: Example) -> None:
-    client, server = opened()
+    questions = Questions()
+    client, server = opened(questions=questions)
     server.send_batches([Batch([b"x"] * 9, 9)], 0)
+    server.sync(7, 0)
     exchange(server, client)
+    questions.asked.clear()
     assert server.receive_data(example.data, 1) == []
     argument = example.words[1] if len(example.words) > 1 else ""
     if example.what == "want_confirm":
@@ -108,5 +117,11 @@ def test_control_frames_are_read_as_the_page_says(example: Example) -> None:
         assert sent(server) == b"\xff\x87" + bytes(7)
     elif example.what == "close":
         assert server.closed()
+    elif example.what == "sync":
+        assert questions.asked == [(int(argument), int(example.words[3]))]
+        server.answer_sync(int(argument))
+        assert sent(server) == b"\xff\x8d" + (8).to_bytes(7, "big") + example.data[9:17]
+    elif example.what == "synced":
+        assert questions.answered == [int(argument)]
     elif example.what != "pong":
         assert server.subscriptions == [(example.what, argument)]
