@@ -72,6 +72,10 @@ class Effect:
             under_way.thens.append(then)
         return False
 
+    def asking(self) -> bool:
+        """Whether an answer is awaited."""
+        return bool(self._rounds)
+
     def subscribed(self) -> None:
         """The port has one more subscription."""
         for under_way in self._rounds.values():

@@ -419,7 +419,9 @@ class Port:
 
     def _forget_when_confirmed(self, pipe: Pipe) -> None:
         """A source has gone: nobody waits for confirmations of what was read to its end and is confirmed."""
-        self._effect.forget(pipe)
+        # Posted: this may be in the middle of ``take``, and the owner may close the port when it is told.
+        if self._effect.asking():
+            self.post(partial(self._effect.forget, pipe))
         # While something was taken and is not confirmed, the pipe stays: the writer's tracker waits for it.
         if pipe.ended and not pipe.more() and not pipe.awaits():
             self._confirming.discard(pipe)
@@ -457,6 +459,7 @@ class Port:
             self.routes.remove(route)
             for pipe in route.pipes:
                 self._demand.leave(pipe)
+                self._peer_answers.forget(pipe)
             # The pipes are not drained: readers still take, and confirm, what is in them.
             self.abandoned += route.end()
         self._topology_changed()

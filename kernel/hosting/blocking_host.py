@@ -28,7 +28,7 @@ The contract of protocols
     ``ToldOfSubscriptions``  is told at once: the application is the only source, and nothing filters
     =======================  =================================================================================
 
-    ``Answering``, ``Named`` and ``Subscribing`` are about routes and ports, and there are none.
+    ``Answering``, ``Named``, ``Subscribing`` and ``Syncing`` are about routes and ports, and there are none.
     ``LargeBodies`` and ``Observable`` are not used.
 """
 

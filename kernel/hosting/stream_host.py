@@ -582,7 +582,10 @@ class StreamHost(ConnectionOwner):
     # to be looked for after each input, then.
 
     def _on_peer_asks(self, number: int, hops: int) -> None:
-        self._host.soon(partial(self._take_question, number, hops))
+        take = partial(self._take_question, number, hops)
+        # A port that opens at the end of this turn has its pipes attached in the next one, behind what is
+        # posted now.  Without them the port would answer at once.
+        self._host.soon(take if self._port is not None else partial(self._host.soon, take))
 
     def _on_peer_answers(self, number: int) -> None:
         self._host.soon(partial(self._take_answer, number))

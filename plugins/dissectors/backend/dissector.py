@@ -152,7 +152,10 @@ class BackendDissector(FramedDissector):
             self._sides[1 - sender].awaited.answered_up_to(count, time)
             facts = {"count": count}
         elif control is Control.SYNC:
-            facts = {"number": int.from_bytes(payload[:8], "big"), "hops": int.from_bytes(payload[8:9], "big")}
+            facts = {
+                "number": int.from_bytes(payload[:8], "big"),
+                "hops": int.from_bytes(payload[8:9], "big"),
+            }
         elif control is Control.SYNCED:
             facts = {"number": int.from_bytes(payload[:8], "big")}
         elif control in _TEXT:

@@ -174,8 +174,33 @@ def test_a_source_that_goes_is_not_waited_for_and_the_owner_hears_it(system: Sys
     net.close()
     system.turn()
     assert reader.subscribed()
-    assert system.take("reader") == []
     assert owner.in_effect == 1
+
+
+def test_the_end_of_a_source_is_an_answer_to_a_peer_once_it_is_read(system: System) -> None:
+    net, _, reader, _ = one_source(system)
+    got, answer = answers()
+    reader.when_subscribed(3, answer("gone"))
+    system.turn()
+    net.close()
+    system.turn()
+    assert (system.take("reader"), got) == ([], [])
+    system.turn()
+    assert got == ["gone"]
+
+
+def test_a_route_that_is_removed_is_not_waited_for(system: System) -> None:
+    spec = system.route("net", "reader", router="by-key")
+    source = Connected()
+    net, reader = system.port("net", owner=source), system.port("reader")
+    system.turn()
+    reader.subscribe("k")
+    assert not reader.subscribed()
+    system.turn()
+    system.dispatcher.remove_route(spec)
+    system.turn()
+    assert reader.subscribed()
+    assert not any(level.waiting or level.following for level in net._peer_answers._levels.values())
 
 
 def test_a_reader_that_goes_leaves_nothing_behind(system: System) -> None:

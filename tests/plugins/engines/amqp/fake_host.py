@@ -54,6 +54,16 @@ class FakePort:
     def subscribed(self) -> bool:
         return True
 
+    def when_subscribed(self, hops: int, then: Callable[[], Any]) -> None:
+        then()
+
+    def forget_when_subscribed(self) -> None: ...
+
+    def unsynced(self) -> list[int]:
+        return []
+
+    def synced(self, hops: int) -> None: ...
+
     def wants(self, what: Envelope | Batch) -> bool:
         envelope = what.envelope if isinstance(what, Batch) else what
         return envelope.key != "unwanted"
