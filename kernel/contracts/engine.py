@@ -238,6 +238,7 @@ class Port(Interface):
     def when_subscribed(self, hops: int, then: Callable[[], Any]) -> None:
         """Call ``then`` when the subscriptions of this port are in effect, at once or later, for a peer.
 
+        Do not call it in the turn in which the port was opened: its pipes are attached in the next one.
         ``hops``: how many connections further the sources may ask; ``HOPS - 1`` at the most.  Threads of the
         application are not waited for: they apply subscriptions before they send anything else.
         """

@@ -13,7 +13,9 @@ convert.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from kernel.contracts.engine import Host, Port, Taken
 from kernel.contracts.router import Outlet
@@ -58,7 +60,7 @@ class InprocEnd:
         outgoing.on_confirmed = self._on_peer_confirmed
         self._patterns.begin(port)
         outgoing.on_asked = partial(self._patterns.ask, port)
-        outgoing.on_effect = port.when_subscribed
+        outgoing.on_effect = partial(self._on_peer_asks, outgoing)
         self._waiting_for_room = False
         # What the last connection left unconfirmed goes out before anything newer.
         self._write(port.rewind())
@@ -146,6 +148,16 @@ class InprocEnd:
         # Without a connection the question waits for the next one, and ``subscribe_at_peer`` asks it.
         if self._incoming is not None:
             self._incoming.ask_effect(hops - 1, partial(self._on_synced, self._incoming, hops))
+
+    def _on_peer_asks(self, outgoing: Pipe, hops: int, answer: Callable[[], Any]) -> None:
+        # A turn later: if the port has just opened, its pipes are attached behind what is posted already.
+        # Without them it would answer at once.
+        self._host.soon(partial(self._take_question, outgoing, hops, answer))
+
+    def _take_question(self, outgoing: Pipe, hops: int, answer: Callable[[], Any]) -> None:
+        # Another pipe: the connection in which this was asked has ended.
+        if self.port is not None and outgoing is self._outgoing:
+            self.port.when_subscribed(hops, answer)
 
     def _on_synced(self, incoming: Pipe, hops: int) -> None:
         # Another pipe: the answer is of an earlier connection, and the question was asked again in this one.

@@ -401,9 +401,8 @@ class StreamHost(ConnectionOwner):
         port = self._port
         if protocol.subscriptions and port is not None:
             self._take_subscriptions(port)
-        if self._patterns_late and port is not None and self._subscribing and protocol.ready_to_send():
-            self._subscribe_at_peer(port, self._subscribing)
-            self._ask_again(port)
+        if self._patterns_late and port is not None:
+            self._subscribe_late(port)
         if self._base_out is not None:
             self._take_confirmations()
         self._flush()
@@ -551,6 +550,13 @@ class StreamHost(ConnectionOwner):
         else:
             self._subscribed_to.discard(pattern)
             protocol.unsubscribe(pattern)
+
+    def _subscribe_late(self, port: Port) -> None:
+        """Make up for what readers have asked for while the protocol was not ready."""
+        if self._subscribing is not None and self._protocol.ready_to_send():
+            self._subscribe_at_peer(port, self._subscribing)
+            self._ask_again(port)
+
     # ------------------------------------------------------------------ subscriptions in effect
 
     def on_sync(self, hops: int) -> None:
