@@ -399,10 +399,8 @@ class StreamHost(ConnectionOwner):
         if self._port is None:
             self._look_for_opening()
         port = self._port
-        if protocol.subscriptions and port is not None:
+        if (protocol.subscriptions or self._patterns_late) and port is not None:
             self._take_subscriptions(port)
-        if self._patterns_late and port is not None:
-            self._subscribe_late(port)
         if self._base_out is not None:
             self._take_confirmations()
         self._flush()
@@ -429,7 +427,11 @@ class StreamHost(ConnectionOwner):
             self._deliver_early()
 
     def _take_subscriptions(self, port: Port) -> None:
-        """Pass on to the routes what the peer has asked for."""
+        """Pass on to the routes what the peer has asked for, and to the peer what readers asked for too early."""
+        if self._patterns_late:
+            self._subscribe_late(port)
+        if not self._protocol.subscriptions:
+            return
         for verb, pattern in self._protocol.subscriptions:
             self._patterns.ask(port, verb, pattern)
         # The same list, not a new one: the protocol keeps a reference to it.
