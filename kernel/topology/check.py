@@ -98,6 +98,7 @@ class Checker:
     def __init__(self, file: TopologyFile, registry: PluginRegistry) -> None:
         self._file = file
         self._registry = registry
+        # All names before any check: an engine names its thread, and a route its engines.
         self._threads = self._tables("threads")
         self._engines = self._tables("engines")
 
@@ -150,6 +151,7 @@ class Checker:
 
     def _engine(self, name: str, table: dict[str, Any]) -> EnginePlan | None:
         path: Path = ("engines", name)
+        # Before the kind, so that a ``thread`` that is not text is also reported if the kind is missing.
         thread = self._text(path, table, "thread", "")
         kind_name = self._text(path, table, "kind", None)
         if kind_name is None:
@@ -172,6 +174,7 @@ class Checker:
         # ``amqp``, have one built in, and the part of their address before ``+`` names no plugin.
         if "protocol" in installed.kind.options.__struct_fields__:
             self._check_protocol(path, options)
+        # Only engine kinds have it, and this may be the kind of an API.
         for tables in getattr(installed.kind, "kind_tables", ()):
             self._check_kind_tables(path, options, tables)
         return EnginePlan(
@@ -264,6 +267,7 @@ class Checker:
                 continue
             # Every route that fits gets the message, so two equal ones deliver it twice.
             twin = next((known for known in routes if _same(known, route)), None)
+            # In a plan made in Python it is no mistake, as two equal calls of ``Kernel.add_route`` are none.
             if twin is None or self._file.from_python:
                 routes.append(route)
             else:
@@ -278,6 +282,7 @@ class Checker:
             # A route with a misspelt key may have misspelt names too, and the user wants to see both.
             self._check_ends(path, table)
             return None
+        # ``checked`` and not ``table``, from here on: values from the environment are converted in it.
         read = msgspec.convert(checked, _RouteTable)
         self._check_ends(path, checked)
         router = self._registry.routers.get(read.router)

@@ -45,7 +45,8 @@ def check_plan(plan: Plan, registry: PluginRegistry) -> None:
         ("threads", [thread.name for thread in plan.threads]),
         ("engines", [engine.name for engine in plan.engines]),
     ):
-        # A file cannot have this mistake: a table that is written twice is not TOML.
+        # A file cannot have this mistake: a table that is written twice is not TOML.  So the checker does not
+        # look for it, and could not find it: ``_values`` has only the last one of each name.
         file.complaints += [
             f"there are {count} {noun} with the name {name!r}; names must be unique"
             for name, count in Counter(names).items()
@@ -66,6 +67,7 @@ def _values(plan: Plan) -> dict[str, Any]:
             engine.name: {
                 **engine.options,
                 "kind": engine.kind,
+                # No key for None, as in a file: the kernel chooses the thread.
                 **({"thread": engine.thread} if engine.thread else {}),
             }
             for engine in plan.engines

@@ -141,6 +141,7 @@ def _document(width: int, height: int, parts: list[str]) -> str:
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
     # Everything in the file itself, so that a page may embed it, and its fonts and colours come along.
+    # Labels have a white outline, because other routes may pass behind them.
     style = (
         "<style>text{font-family:system-ui,sans-serif;font-size:13px;fill:#1f2937}"
         ".title{font-weight:600;fill:#475569}.name{font-weight:600}.kind,.label{font-size:11px;fill:#475569}"
@@ -212,5 +213,6 @@ def _shortened(text: str) -> str:
 
 def _quoted(text: str) -> str:
     """Escape for a string of Mermaid, which has HTML entities and no backslash."""
+    # "&" first, or the entities that the other replacements make would be escaped again.
     escaped = text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped.replace("\n", "<br>")

@@ -43,6 +43,7 @@ def inspect(threads: Sequence[EngineThread], what: str, timeout: float) -> Inspe
     deadline = time.monotonic() + timeout
     while collected.waited_for:
         try:
+            # Not below 0, which ``get`` refuses.  With 0 it still returns what has arrived by now.
             collected.add(answers.get(timeout=max(0.0, deadline - time.monotonic())))
         except Empty:
             break
@@ -85,6 +86,7 @@ class _Collected:
     """The answers that have come so far."""
 
     def __init__(self, threads: Sequence[EngineThread], timeout: float) -> None:
+        # A dict as an ordered set: late threads are named in the order of the system.
         self.waited_for = {thread.name: None for thread in threads}
         self.over = False
         self._timeout = timeout

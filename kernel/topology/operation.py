@@ -76,6 +76,7 @@ def _ask(
     threads: Sequence[EngineThread], engine: str, what: str, argument: Any, reply: Callable[[Done], Any]
 ) -> None:
     """Post the request to the engine's thread; ``KernelError`` if there is no such engine."""
+    # The engine may be removed between the look and the call; then ``EngineThread.operate`` raises the error.
     thread = next((thread for thread in threads if engine in thread.states), None)
     if thread is None:
         raise KernelError(f"there is no engine {engine!r}")

@@ -282,6 +282,7 @@ class Parts:
 
     def apply(self, plan: Plan) -> list[str]:
         """Change what runs to ``plan``, which was checked; return a line for each change."""
+        # A plan without threads gets those that run, as at the start it gets one.
         new = plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
         change = diff(self.plan, new, {name: thread.name for name, thread in self.homes.items()})
         # A guest thread belongs to the trio run of ``async with``: its start and its end are not ours.
@@ -302,6 +303,7 @@ class Parts:
         return change.lines()
 
     def _remove_thread(self, name: str) -> None:
+        # Out of ``threads`` before it stops, so that ``_thread_for`` gives it no engine any more.
         gone = self.threads.pop(name)
         gone.stop()
         # Without the lock: an engine of that thread may be waiting for it, to change a route as it ends.

@@ -107,10 +107,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes from one plan to another, to be applied in the order of the fields.
+    """The changes from one plan to another.  ``Parts.apply`` removes in the order of the fields.
 
     Something that differs is removed and added again.  If a thread is removed, so are its engines; if an
-    engine is removed, so are its routes.  So there is never a route without its engines.
+    engine is removed, so are its routes.  So no route is left behind whose engines have gone.
     """
 
     routes_removed: tuple[RoutePlan, ...] = ()
@@ -144,7 +144,10 @@ def diff(old: Plan, new: Plan, homes: Mapping[str, str] = _NOWHERE) -> PlanChang
     threads_removed, threads_added = _compare(old.threads, new.threads)
     gone = {thread.name for thread in threads_removed}
     engines_removed, engines_added = _compare(
-        old.engines, new.engines, lambda it: (it.thread or homes.get(it.name)) in gone
+        # An engine without a thread of its own goes with the thread that the kernel has chosen for it.
+        old.engines,
+        new.engines,
+        lambda it: (it.thread or homes.get(it.name)) in gone,
     )
     moved = {engine.name for engine in engines_removed}
     routes_removed, routes_added = _compare(old.routes, new.routes, lambda it: not moved.isdisjoint(it.ends))
@@ -184,4 +187,5 @@ def _compare(
 
 
 def _meaning(item: _Item) -> _Item:
+    # A part that has only moved to another line of its file has not changed.
     return msgspec.structs.replace(item, line=0)

@@ -130,6 +130,7 @@ def _section(name: str, installed: Installed) -> Iterator[str]:
 def _tables(name: str, struct: type[msgspec.Struct], seen: set[type]) -> Iterator[str]:
     """Yield the table of a class, and after it those of the structs inside, each once."""
     options = options_of(struct)
+    # Before the structs inside, of which one may hold this struct again.
     seen.add(struct)
     if options:
         rows = [f"| `{each.name}` | {each.value} | {each.default} | {each.text} |" for each in options]

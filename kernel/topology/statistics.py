@@ -113,7 +113,10 @@ def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> Syste
     pipes = dispatcher.pipes()
     return SystemStatistics(
         engines=tuple(
-            _engine(thread, state) for thread in threads.values() for state in list(thread.states.values())
+            # A copy: engines are added to a thread and removed from it in the meantime.
+            _engine(thread, state)
+            for thread in threads.values()
+            for state in list(thread.states.values())
         ),
         ports=_ports(dispatcher),
         routes=_routes(dispatcher, pipes),
@@ -134,6 +137,7 @@ def _routes(
     sums = {spec.name: dispatcher.past.of_route(spec.name) for spec in dispatcher.routes()}
     for _, _, spec, pipe in pipes:
         # A route that was added or removed since ``sums`` was made is left out.
+        # ``update`` of a ``Counter`` adds, here and below; that of a dict would replace.
         if spec.name in sums:
             sums[spec.name].update({"pipes": 1, "depth": pipe.waiting(), **figures_of_pipe(pipe)})
     for port in dispatcher.ports():
@@ -156,6 +160,7 @@ def _threads(
     # Rows without a host are threads of the application.
     hosts = {thread.number: thread for thread in threads.values()}
     found = []
+    # Not strict: a thread that has joined since has no sums yet.
     for slot, figures in zip(dispatcher.threads, sums, strict=False):
         host = hosts.get(slot.number)
         engines = tuple(host.states) if host is not None else ()

@@ -162,6 +162,7 @@ class Kernel:
             self._state = "closing"
             # An API that is opened after this finds the state, and ``open`` tells it.
             apis = self._apis
+        # Outside the lock: a plugin's hook may call ``close`` itself, and would wait for the lock for ever.
         self.registry.kernel_stopping(self, reason)
         # The APIs first, so that no more messages come from the application while the threads write out.
         for api in apis:
@@ -190,6 +191,7 @@ class Kernel:
         return True
 
     def __enter__(self) -> Kernel:
+        # ``with kernel.start():`` and ``with`` around a kernel that runs already: the block only closes it.
         return self.start() if self._state == "new" else self
 
     def __exit__(
@@ -251,7 +253,9 @@ class Kernel:
         for _, reader, _, pipe in self._dispatcher.pipes():
             if reader in homes and pipe.more():
                 return False
-        # What engines took from their pipes, and have not handed to their sockets or disks yet.
+        # What engines took from their pipes, and have not handed to their sockets or disks yet.  After the
+        # pipes: a message that an engine has taken since then is found here.  The other way round it could
+        # be missed by both looks.
         if any(thread.pending() for thread in threads):
             return False
         # The other threads may be asleep.  They take no turn, so they would never ask.

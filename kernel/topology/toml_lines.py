@@ -72,6 +72,7 @@ class _Scanner:
         self._at += brackets
         names = self._key()
         path: Path = ()
+        # The last name of ``[[a.b]]`` is that of the array, to which a new table is added below.
         for name in names[: len(names) - (brackets - 1)]:
             path = self._newest((*path, name))
         if brackets == 2:
