@@ -229,6 +229,8 @@ class PluginRegistry:
 
     def hint(self, group: str, name: str) -> str:
         """Return a sentence that helps with an unknown name."""
+        # By the name of the plugin, since nobody knows the kinds of one that was not loaded.  Many plugins
+        # have the name of their main kind.
         for refused in self.refused:
             if refused.origin.plugin == name:
                 return str(refused)
@@ -255,6 +257,8 @@ class PluginRegistry:
                 if self._is_new(group):
                     announced.append(group)
                     self._announce(group)
+            # Refuses hooks that nobody has announced, such as misspelt ones.  After ``_announce``, because a
+            # plugin may implement the hook of its own group.
             self._manager.check_pending()
             kinds = self._collect(origin.plugin)
             # Before anything is entered in the tables: either all of the plugin's kinds are taken, or none.
@@ -316,6 +320,8 @@ class PluginRegistry:
         return known is None
 
     def _has_spec(self, group: KindGroup[Any]) -> bool:
+        # pluggy also makes the attribute for a hook without a specification that a plugin implements, as one
+        # that announces a group may do with its hook.
         caller: pluggy.HookCaller = getattr(self._manager.hook, group.hook.__name__)
         return caller.has_spec()
 
@@ -435,7 +441,8 @@ def _with_origins(points: Iterable[metadata.EntryPoint]) -> list[tuple[Origin, m
     ``version`` do it at each access.  For the 17 entry points of this distribution it was more than half of
     the time of loading all plugins.
     """
-    distributions: dict[int, tuple[str, str]] = {}  # by identity: all entry points of one share an object
+    # By identity: all entry points of one distribution share an object.
+    distributions: dict[int, tuple[str, str]] = {}
     found = []
     for point in points:
         # An entry point that was not read from an installed distribution, as in tests.

@@ -49,6 +49,7 @@ def _far_end(told: Connection) -> None:
             elif body[:5] == b"count":
                 left = int(body[5:])
                 while left:
+                    # Not more than ``left``: the next command may have arrived behind the messages.
                     left -= len(app.receive_many(left))
                 app.send(b"done")
 
@@ -104,6 +105,7 @@ def command(seconds: float) -> None:
         for size in (1, 100, 1024, 65536):
             # A short sample says how many messages fill the time that was asked for.
             sample = _rate(app, size, 2000)
+            # A multiple of ``_BATCH``: ``_rate`` sends whole batches, and the far end waits for all of them.
             rate = _rate(app, size, max(int(sample * seconds) // _BATCH, 1) * _BATCH)
             click.echo(f"one way, {size:>6,} B   {rate:>12,.0f} msg/s   {rate * size / 1e6:>8,.0f} MB/s")
         trips = _round_trips(app, seconds)

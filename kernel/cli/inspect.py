@@ -78,6 +78,7 @@ def command(
         remarks = _inspect(capture, Recognition(kinds, wanted), summary, as_json)
     finally:
         capture.close()
+    # After ``close``, in which a live capture reads how many packets were dropped.
     for remark in (capture.complaint, *remarks):
         if remark:
             click.echo(f"kernel: {printable(remark)}", err=True)

@@ -103,6 +103,7 @@ def add_rates(rows: list[Row], before: list[Row], seconds: float) -> None:
 
 def rows_of(answer: dict[str, Any]) -> list[Row]:
     """Return all rows that may have rates, of any answer, in one list."""
+    # The list is new and the rows are those of the answer, so that ``add_rates`` writes into the answer.
     if "rows" in answer:
         return list(answer["rows"])
     status = answer["status"]
@@ -111,6 +112,7 @@ def rows_of(answer: dict[str, Any]) -> list[Row]:
 
 def _named(engines: list[Row]) -> Iterator[Row]:
     for engine in engines:
+        # Counters have no name of their own, and ``_identity`` has to tell those of two engines apart.
         engine["counters"]["name"] = engine["name"]
         yield engine
 

@@ -104,6 +104,7 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit.  The entry point of the distribution."""
     _have_standard_streams()
+    # Not standard error, which Python opens with ``backslashreplace`` anyway.
     _write_anything(sys.stdout)
     sys.exit(run(arguments))
 
@@ -122,6 +123,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    # Before ``KernelError``, its base class: it has several lines, each of which begins with its place.
     except PlanError as error:
         for complaint in error.complaints:
             click.echo(complaint, err=True)

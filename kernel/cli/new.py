@@ -69,8 +69,9 @@ def command(what: str, name: str, into: Path) -> None:
 
 
 def _check_free(what: str, name: str) -> None:
-    """Raise ``KernelError`` if there is a plugin or kind of that name: the kernel would refuse the new one."""
+    """Raise ``KernelError`` if a plugin or kind has that name: the kernel would refuse the new one."""
     registry = PluginRegistry.load()
+    # A group that a plugin announces, as ``front_ends``, exists only if that plugin was loaded.
     kinds = [registry.group(group).get(name) for group in _GROUPS[what] if group in registry.groups]
     for owner in (registry.plugins.get(name), *(kind.origin for kind in kinds if kind is not None)):
         # The same distribution may be written again, in another folder.

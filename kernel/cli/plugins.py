@@ -60,6 +60,7 @@ def _show_all(registry: PluginRegistry, found: list[tuple[str, str, Installed]])
         table.add_row(noun, name, installed.kind.summary, f"{origin.distribution} {origin.version}")
     console.print(table)
     for refused in registry.refused:
+        # A reason is the text of an exception, in which brackets are no markup.
         console.print(str(refused), style="red", markup=False)
 
 
@@ -120,5 +121,6 @@ def _refused(registry: PluginRegistry) -> list[dict[str, str]]:
 def _console() -> Any:
     from rich.console import Console
 
+    # As in ``looking.print_table``: into a pipe or a file rich would fold lines at 80 columns.
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=160)

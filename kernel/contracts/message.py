@@ -27,6 +27,8 @@ Body: TypeAlias = Buffer | tuple[Buffer, ...]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+# ``gc=False`` here and below: the collector does not track these objects, of which there are many.  So
+# nothing that they hold may refer back to them: such a cycle would never be freed.
 class Envelope(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """What messages of one flow have in common.  Immutable, shared, equal only to itself.
 
@@ -84,6 +86,7 @@ class Batch(msgspec.Struct, gc=False):
             # A known width makes the size a product. Multi-part batches have no width, so ``multipart`` is
             # False here.
             return Batch(bodies, len(bodies) * width, self.envelope, False, width, self.group)
+        # A slice of bodies of several sizes may have one: ``batch_of`` looks again.
         batch = batch_of(bodies, self.envelope, multipart=self.multipart)
         batch.group = self.group
         return batch

@@ -82,6 +82,7 @@ class Acceptor:
             self._host.report(EngineEvent(engine=self._engine, what="refused", peer=peer, detail=str(error)))
             return
         finally:
+            # Also when the task is cancelled, because the engine ends.
             self._under_way -= 1
         # The acceptor may have been closed in the very turn in which the handshake was done.
         if self._closed:

@@ -211,7 +211,8 @@ def replace_file(path: Path, data: Buffer, *, mode: int = 0o640, disk: Disk | No
     """
     disk = disk or Disk()
     new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)  # of a process that was killed
+    # A process that was killed may have left it, and ``create`` refuses a file that exists.
+    new.unlink(missing_ok=True)
     try:
         descriptor = disk.create(new, mode)
         try:
@@ -222,6 +223,7 @@ def replace_file(path: Path, data: Buffer, *, mode: int = 0o640, disk: Disk | No
             disk.close(descriptor)
         new.replace(path)
     except OSError:
+        # An error of ``unlink`` must not take the place of the one that says what has failed.
         with suppress(OSError):
             new.unlink(missing_ok=True)
         raise

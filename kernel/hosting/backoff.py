@@ -38,6 +38,7 @@ class Backoff:
         # ``2.0 ** 1024`` raises OverflowError, and some hours of attempts would lead there.
         full: float = min(options.first * 2.0 ** min(self.attempts, 62), options.most)
         self.attempts += 1
+        # The random part is taken off and never added, so that no wait is longer than ``most``.
         return full * (1 - options.jitter * self._chance.random())
 
     def lasted(self, seconds: float) -> None:
@@ -48,6 +49,7 @@ class Backoff:
         Something that starts and fails at once has not succeeded, however often it does so.
         """
         options = self._options
+        # ``next_wait`` has counted this attempt: the wait before it was that of one attempt less.
         if seconds > min(options.first * 2.0 ** min(max(self.attempts - 1, 0), 62), options.most):
             self.succeeded()
 

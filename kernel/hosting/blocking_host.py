@@ -172,6 +172,8 @@ class BlockingHost:
                 self._await_readiness()
                 credit = crediting.may_send()
                 if credit is not None and credit <= 0:
+                    # ``inf`` and not None: this also returns after a deadline of the protocol, which may have
+                    # ended the conversation.  ``_await_readiness`` finds that out.
                     self._read(math.inf)
                     continue
                 most = len(batch) if credit is None else credit
@@ -482,6 +484,8 @@ class BlockingHost:
             self._lose(error)
 
     def _lose(self, error: OSError | None) -> NoReturn:
+        # The first reason stays: later errors, such as that of writing to a socket that is shut down, follow
+        # from it.
         self._lost = self._lost or f"{self.peer}: {error or 'closed by the peer'}"
         raise ConnectionLost(self._lost) from error
 

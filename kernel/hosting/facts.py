@@ -36,7 +36,8 @@ def facts_of(wire: Wire, peer: str, shared: dict[str, Any]) -> ConnectionFacts:
 def _local(connected: socket.socket) -> str:
     try:
         name = connected.getsockname()
-    except OSError:  # reset already
+    except OSError:
+        # The peer has reset the connection already.
         return ""
     if not isinstance(name, tuple):
         return str(name)

@@ -60,6 +60,7 @@ class Handshakes:
 
     async def shake(self, connected: socket.socket) -> Wire:
         """Do the handshakes; return the wire.  If they fail, the socket is closed: ``ConnectionLost``."""
+        # TLS first: for ``wss`` the HTTP request of the WebSocket is encrypted already.
         wire: Wire = PlainWire(connected) if self._context is None else await self._shake_tls(connected)
         return wire if self._web is None else await self._web.shake(wire, self._seconds, self._waits)
 

@@ -71,6 +71,7 @@ def _ipv6_addresses(wanted: str) -> list[ipaddress.IPv6Address]:
     try:
         lines = _IPV6_INTERFACES.read_text().splitlines()
     except FileNotFoundError:
+        # A system without IPv6.
         return []
     rows = (line.split() for line in lines)
     return [ipaddress.IPv6Address(bytes.fromhex(row[0])) for row in rows if row[-1] == wanted]
@@ -78,6 +79,7 @@ def _ipv6_addresses(wanted: str) -> list[ipaddress.IPv6Address]:
 
 def _is_in(address: IpAddress, wanted: str) -> bool:
     try:
+        # A single address is a network of one.  Not strict: ``10.1.2.3/24`` is the network that has 10.1.2.3.
         return address in ipaddress.ip_network(wanted, strict=False)
     except ValueError:
         return False
@@ -87,6 +89,6 @@ def _address_towards(group: IpAddress) -> str:
     family = socket.AF_INET if group.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         # Connecting a datagram socket sends nothing.  It makes the system choose a route, and with it our
-        # address.
+        # address.  The port has no meaning here; 9 is "discard" (RFC 863).
         sock.connect((str(group), 9))
         return str(sock.getsockname()[0])

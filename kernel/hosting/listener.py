@@ -193,7 +193,10 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
     ):
         sock = socket.socket(family, kind)
         try:
+            # A successor may bind while connections of a process that has ended are in TIME_WAIT.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Otherwise the IPv6 socket of "every interface" would take IPv4 as well, and the two would be in
+            # each other's way (EADDRINUSE).
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             # The system chooses a port for the first family, and the others get the same one.

@@ -85,7 +85,8 @@ class InThread:
         self._wait(descriptor, select.POLLOUT)
 
     def _wait(self, descriptor: int, event: int) -> None:
-        # An error of the socket also ends the wait.  The read or write that follows raises it.
+        # ``poll`` and not ``select``: it has no limit for the number of a descriptor.  An error of the socket
+        # also ends the wait.  The read or write that follows raises it.
         poll = select.poll()
         poll.register(descriptor, event)
         # ``poll`` returns at the deadline of the whole handshake, however many waits it consists of.

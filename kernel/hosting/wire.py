@@ -120,6 +120,7 @@ class PlainWire:
     def close(self) -> None:
         """Close the socket."""
         self.connected.close()
+        # A buffer that was lent is returned now, even if somebody still refers to the wire (``drop_sent``).
         self._begun.clear()
 
 

@@ -27,6 +27,8 @@ class Awaited:
         for at, (each, _) in enumerate(self._waiting):
             if each >= number:
                 if each == number:
+                    # It stays, without a time.  If it were removed, ``answered_up_to`` would take the request
+                    # before it for the last one and measure that.
                     self._waiting[at] = (number, None)
                 return
 

@@ -209,6 +209,7 @@ class LiveCapture:
         self._seconds = seconds
         self._dropped = 0
         self._socket = _listen(interface)
+        # Item 3 of a packet socket's address is the hardware type (packet(7)).
         self._link = ETHERNET if self._socket.ins.getsockname()[3] in _LIKE_ETHERNET else RAW
 
     @property
@@ -258,6 +259,8 @@ def _listen(interface: str) -> Any:
     try:
         from scapy.arch.linux import L2ListenSocket, L2Socket
 
+        # ``L2Socket`` leaves out what goes out.  On the loopback interface all of that comes in again; on any
+        # other one it would be half of each conversation.
         both_ways = L2Socket if interface == "lo" else L2ListenSocket
         opened = both_ways(iface=interface, promisc=False)
     except PermissionError:

@@ -56,8 +56,10 @@ class FramedDissector(ABC):
                     self._skipped[sender] = reader.skipped
                 try:
                     lines += self.frame(sender, frame, time)
+                # The content of one frame is wrong.  Its size was right, so the next frame is found.
                 except RemoteProtocolError as error:
                     lines.append(self._malformed(error))
+        # The size is wrong: the reader is out of step, and what the sender had begun cannot be finished.
         except RemoteProtocolError as error:
             lines.append(self._malformed(error))
             lines += self.lost(sender)

@@ -182,6 +182,8 @@ class Inspector:
 
     def _forgotten(self, conversation: Conversation) -> None:
         """Keep the figures of an ended conversation."""
+        # ``Latest`` calls this for the conversation that it removes, too.  No lines can be yielded from here,
+        # so what such a conversation still waits for is not shown.
         if conversation.kind is None:
             return
         self._number(conversation)

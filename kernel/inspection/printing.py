@@ -26,6 +26,7 @@ def for_people(shown: Shown) -> str:
 
 def as_json(shown: Shown) -> str:
     """Return a line as JSON."""
+    # Without ``printable``: ``json.dumps`` writes escape sequences as ``\u001b`` itself.
     line = {
         "time": round(shown.time, 9),
         "protocol": shown.protocol,
@@ -102,6 +103,7 @@ def _fact(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
+        # In quotes if it is empty or has a space, which would look like the end of the fact.
         return value if value and " " not in value else json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name}: {_fact(each)}" for name, each in value.items()) + "}"

@@ -67,4 +67,6 @@ class Recognition:
 
     def is_known_port(self, port: int) -> bool:
         """Whether this is a server's port."""
+        # Of all dissectors, and not only of the chosen ones: this tells which side is the server, not what is
+        # shown.
         return port in self._wanted.meant or any(port in kind.ports for kind in self._kinds.values())

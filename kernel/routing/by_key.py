@@ -52,6 +52,7 @@ class ByKey:
 
     def __init__(self) -> None:
         self._trie: KeyTrie[_Value] = KeyTrie()
+        # Lists: who has subscribed twice to a pattern has to unsubscribe twice.
         self._patterns: dict[Outlet, list[str]] = {}
         self._groups: dict[str, _Group] = {}
         """By the whole subscription: ``group:NAME:PATTERN``."""

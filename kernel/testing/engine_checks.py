@@ -211,6 +211,8 @@ def isolates_a_slow_reader(subject: EngineSubject) -> None:
         )
         kernel.open("hello", "native").send(b"here", timeout=TIMEOUT)
         assert bytes(ready.receive(TIMEOUT)) == b"here"
+        # The pipe to ``app`` has room for one message.  So the kernel of the sink that is never read stops
+        # reading its socket soon, and the listener has a peer that is blocked.
         sinks.append(kernel.open("app", "native"))
     source, quick = serving.open("app", "native"), sinks[1]
     # 30 MB: far more than the buffers on the way to the other peer, which never reads.

@@ -105,6 +105,7 @@ class MemoryWire:
 
     def ready(self) -> tuple[bool, bool]:
         """Whether it can be read, and written."""
+        # A wire that is cut is ready for both, as a socket with an error is: reading or writing raises it.
         return bool(self._arrived) or self._ended or self.cut, self.peer._flying < self._capacity or self.cut
 
     def _see_end(self) -> None:

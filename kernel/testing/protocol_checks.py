@@ -32,6 +32,7 @@ def sample_batches() -> tuple[Batch, ...]:
     """Batches of all sizes of bodies, with and without keys."""
     keyed, other = Envelope(key="a.key"), Envelope(key="another.key")
     return (
+        # Around 255: many protocols write shorter sizes in one byte and others in several.
         batch_of([b"", b"1", b"x" * 254, b"y" * 255, b"z" * 256]),
         batch_of([b"of one size"] * 500),
         batch_of([b"keyed", b"\x00\xff" * 40], keyed),
