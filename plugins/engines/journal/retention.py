@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kernel.hosting.disk import sync_directory
 from plugins.engines.journal.options import KeepOptions
 from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.names import SegmentName, segment_names
@@ -50,11 +51,18 @@ def delete(journal: Path, segments: list[SegmentInfo]) -> None:
 
     Before a compacted segment, the segments that it has replaced are deleted.  A compaction that was killed
     may have left some of them, and readers would find their rows again.
+
+    The order holds after a loss of power, too: each index is durably gone before its data file and before the
+    next index.
     """
     for segment in segments:
         # The old ones first: once the compacted segment has gone, readers would take them for valid.
         for name in [*_superseded(journal, segment), segment.name]:
             name.index_path(journal).unlink(missing_ok=True)
+            # Not every file system keeps the order of two deletions.  An index without data is damage to
+            # readers, and so is a gap, if a later segment has gone and this one is back.  A data file without
+            # an index is harmless: recovery makes the index again, and retention deletes both again.
+            sync_directory(journal)
             name.data_path(journal).unlink(missing_ok=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kernel.cli.main import run
 from kernel.contracts.message import Envelope, batch_of
-from plugins.engines.journal import compaction
+from plugins.engines.journal import compaction, retention
 from plugins.engines.journal.compaction import compact
 from plugins.engines.journal.lock import JournalBusy, compaction_lock
 from plugins.engines.journal.options import KeepOptions
@@ -196,6 +196,33 @@ def test_rows_on_both_sides_of_a_gap_do_not_become_neighbours(journal: Path) -> 
     assert bodies_in(journal, third) == numbered(third, 30)
     assert run(["journal", "repair", str(journal)]) == 0
     assert bodies_in(journal, third) == numbered(third, 30)
+
+
+def test_an_index_is_durably_gone_before_its_data_and_before_the_next_index(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a loss of power could leave an index without data, or a gap: both are damage to readers."""
+    calls: list[str] = []
+    unlink, sync = Path.unlink, retention.sync_directory
+
+    def unlinked(path: Path, missing_ok: bool = False) -> None:
+        calls.append(path.name)
+        unlink(path, missing_ok)
+
+    def synced(path: Path) -> None:
+        assert path == journal
+        calls.append("sync")
+        sync(path)
+
+    monkeypatch.setattr(Path, "unlink", unlinked)
+    monkeypatch.setattr(retention, "sync_directory", synced)
+    first, second = JournalReader(journal).summaries()[:2]
+    delete(journal, [first, second])
+    assert calls == [
+        word
+        for segment in (first, second)
+        for word in (f"{segment.name}.index", "sync", f"{segment.name}.arrows")
+    ]
 
 
 @pytest.mark.parametrize("parquet", [False, True])
