@@ -332,8 +332,9 @@ class StreamProtocol(Interface):
         """Queue batches for sending.  The bytes are fetched with ``data_to_send``.
 
         Called only after ``ready_to_send`` was true; otherwise it raises ``LocalProtocolError``.  Do not
-        raise for a message that the protocol cannot carry: put it into ``refused`` (``Refusing``).  What this
-        method raises ends the engine, with all its connections.
+        raise for a message that the protocol cannot carry: put it into ``refused`` (``Refusing``).  After a
+        ``LocalProtocolError`` the host refuses all of these messages and ends the connection, because it does
+        not know which one was the cause.  Any other exception ends the engine, with all its connections.
         """
         ...
 

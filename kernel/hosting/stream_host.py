@@ -45,7 +45,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kernel.contracts.engine import NOTHING_TAKEN, Host, Port, Taken
-from kernel.contracts.errors import ConnectionLost, RemoteProtocolError
+from kernel.contracts.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import Batch
 from kernel.contracts.protocol import (
     Answering,
@@ -114,7 +114,7 @@ class StreamHost(ConnectionOwner):
     ``on_login(login, decide)`` is called when an ``Authenticating`` protocol has a login; without it every
     login is refused. ``start_tls`` is for a protocol that ``UpgradesToTls``, ``shared`` for one that is
     ``Told`` of its connection. ``on_refused(why)`` is called at the first message that is not sent because
-    the peer would not take it.
+    the peer would not take it, or because the protocol has raised ``LocalProtocolError``.
     """
 
     # Messages of this conversation.
@@ -694,10 +694,39 @@ class StreamHost(ConnectionOwner):
             self._base_out = position - self._sent
             self._unwritten = position
         # ``want_confirm`` comes before the messages that it is about, also on the wire.
-        self._protocol.send_batches(batches, self._host.now())
+        try:
+            self._protocol.send_batches(batches, self._host.now())
+        except LocalProtocolError as error:
+            self._give_up(taken, str(error))
+            return
         self._flush()
         if self._refusing is not None and self._refusing.refused:
             self._take_refusals(self._refusing.refused)
+
+    def _give_up(self, taken: Taken, reason: str) -> None:
+        """Refuse messages for which the protocol has raised, and end this conversation only.
+
+        A protocol names single messages in ``refused`` (``Refusing``) and does not raise.  One that raises
+        does not say which message was the cause, nor which ones it has encoded.  So all of them are refused:
+        if they were given to the next conversation, they would end it as well, and so on for ever.
+        """
+        if self._port is not None and taken.position is not None:
+            self._port.refuse(taken.position - taken.count + 1, taken.position, reason)
+        self._counters.messages_refused += taken.count
+        self._counters.messages_out -= taken.count
+        # They are answered for, and none of them will be written.
+        self._unwritten = None
+        self._tell_refused(reason)
+        # Without ``data_to_send``, which may have a part of these messages.
+        self._connection.close(
+            f"the protocol cannot send {taken.count} messages, which are refused: {reason}"
+        )
+
+    def _tell_refused(self, reason: str) -> None:
+        # Once a conversation: a peer that refuses everything would fill the log.
+        if self._on_refused is not None:
+            tell, self._on_refused = self._on_refused, None
+            tell(reason)
 
     def _take_refusals(self, refused: list[Refusal]) -> None:
         """Count the refused messages, report the first, and give them back to the port (``Port.refuse``)."""
@@ -710,10 +739,7 @@ class StreamHost(ConnectionOwner):
         self._counters.messages_refused += len(refused)
         self._counters.messages_out -= len(refused)
         refused.clear()
-        if self._on_refused is not None:
-            # Once a conversation: a peer that refuses everything would fill the log.
-            tell, self._on_refused = self._on_refused, None
-            tell(first)
+        self._tell_refused(first)
         # A refusal may have been all that later confirmations waited for.
         if not self.ended:
             self._take_confirmations()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
 from kernel.contracts.protocol import StreamProtocol
 from kernel.dispatcher.port import Port
@@ -311,6 +312,79 @@ def test_a_protocol_that_is_not_ready_any_more_is_given_no_messages_until_it_is(
     peer.send(deque([b"+"]))
     rig.host.run()
     assert sum(protocol.batches) == 3
+
+
+class Strict(Asked):
+    """It raises for a message that it cannot carry, when it has encoded those before it."""
+
+    def send_batches(self, batches: Sequence[Batch], now: float) -> None:
+        for batch in batches:
+            if b"?" in batch.bodies:
+                raise LocalProtocolError("'?' is no message")
+            super().send_batches([batch], now)
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+def test_messages_that_a_protocol_cannot_send_end_one_conversation_and_do_not_come_again(
+    confirm: bool,
+) -> None:
+    rig = Rig()
+    spec = RouteSpec(
+        name="c", source="app c", targets=("net c",), make_router=FanOut, marks=WaterMarks(), confirm=confirm
+    )
+    rig.host.dispatcher.add_route(spec)
+    app, late = App(rig.host, "app c"), Late()
+    late.port = rig.host.port("net c", late)
+    told: list[str] = []
+
+    def conversation() -> tuple[StreamHost, MemoryWire]:
+        ours, theirs = rig.host.wire()
+        host: Any = rig.host
+        late.stream = StreamHost(
+            host,
+            ours,
+            Strict(),
+            peer="c",
+            counters=rig.counters,
+            open_port=lambda _: late.port,
+            on_open=lambda: None,
+            on_end=lambda _, reason: told.append(reason),
+            on_refused=told.append,
+        )
+        late.stream.start()
+        rig.host.run()
+        return late.stream, theirs
+
+    app.send(b"1")
+    app.send(b"2", b"?")
+    app.send(b"3")
+    first, peer = conversation()
+    assert first.ended
+    assert not peer.receive(100), "a part of what was refused"
+    whole = "the protocol cannot send 4 messages, which are refused: '?' is no message"
+    assert told == ["'?' is no message", whole]
+    assert (rig.counters.messages_out, rig.counters.messages_refused) == (0, 4)
+    second, peer = conversation()
+    app.send(b"4")
+    rig.host.run()
+    assert not second.ended
+    assert peer.receive(100) == b"4"
+    assert app.confirmed == (5 if confirm else 0)
+
+
+class Late:
+    """The owner of a port that has many conversations, as a dialler's has."""
+
+    stream: StreamHost | None = None
+    port: Port
+
+    def on_output(self) -> None:
+        if self.stream is not None:
+            self.stream.on_output()
+
+    def on_writable(self) -> None: ...
+
+    def on_confirmed(self, position: int) -> None: ...
 
 
 class Subscriber(Asked):
