@@ -143,11 +143,11 @@ class BackendDissector(FramedDissector):
         elif control is Control.ENVELOPE:
             facts = self._learn(side, payload)
         elif control is Control.USE:
-            number = int.from_bytes(payload, "big")
+            number = int.from_bytes(payload[:NUMBER], "big")
             side.envelope = side.envelopes.get(number) if payload else PLAIN
             facts = {"number": number} if payload else {"number": "none"}
         elif control is Control.CONFIRM:
-            count = int.from_bytes(payload, "big")
+            count = int.from_bytes(payload[:8], "big")
             # A CONFIRM is for what the other side has sent.
             self._sides[1 - sender].awaited.answered_up_to(count, time)
             facts = {"count": count}

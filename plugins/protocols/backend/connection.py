@@ -204,7 +204,8 @@ class BackendConnection:
         self._decoder.envelope = self._peer_envelopes.use(payload)
 
     def _on_confirm(self, payload: bytes) -> None:
-        count = int.from_bytes(payload, "big")
+        # No more than eight bytes: Python refuses to write numbers of over 4,300 digits into a message.
+        count = int.from_bytes(payload[:8], "big")
         # A count beyond what was sent would make the source forget messages that nobody has.
         if len(payload) != 8 or not self._confirmed <= count <= self._sent:
             raise RemoteProtocolError(
@@ -246,7 +247,7 @@ class BackendConnection:
         self._on_sync(number, payload[8])
 
     def _on_synced_frame(self, payload: bytes) -> None:
-        number = int.from_bytes(payload, "big")
+        number = int.from_bytes(payload[:8], "big")
         if len(payload) != SYNCED_SIZE or number not in self._own_questions:
             raise RemoteProtocolError(f"SYNCED {number}, which this side has not asked for")
         self._own_questions.remove(number)

@@ -113,7 +113,8 @@ class KnownEnvelopes:
         """
         if not payload:
             return PLAIN
-        number = int.from_bytes(payload, "big")
+        # No more than these bytes: Python refuses to write numbers of over 4,300 digits into a message.
+        number = int.from_bytes(payload[:NUMBER], "big")
         found = self._known.get(number) if len(payload) == NUMBER else None
         if found is None:
             raise RemoteProtocolError(f"use of envelope {number}, which was never sent")

@@ -321,6 +321,7 @@ def test_a_control_frame_above_its_limit_is_refused() -> None:
         control_frame(Control.SYNCED, bytes(8)),
         control_frame(Control.SYNCED, bytes(9)),
         control_frame(Control.SYNCED),
+        *[control_frame(kind, b"\xff" * 5000) for kind in (Control.CONFIRM, Control.USE, Control.SYNCED)],
     ],
     ids=lambda frame: Control(frame[1] & 0x7F).name,
 )
