@@ -97,7 +97,7 @@ class ReceivingSide:
                 self.statistics.units_by_tcp += 1
                 self._put(payload, now)
             elif kind is Kind.WELCOME:
-                self._on_welcome(*frames.read_welcome(payload))
+                self._on_welcome(*frames.read_welcome(payload), now)
             elif kind is Kind.PREPARE:
                 # A PREPARE may name another group or source: READY is due for each anew.
                 self._leave()
@@ -116,7 +116,7 @@ class ReceivingSide:
                 raise RemoteProtocolError(f"{kind.name} from a sender")
         self._leave_if_done()
 
-    def _on_welcome(self, feed: bytes, first: int) -> None:
+    def _on_welcome(self, feed: bytes, first: int, now: float) -> None:
         self._welcomed = True
         if feed != self._feed:
             if self._feed != NO_FEED:
@@ -136,7 +136,7 @@ class ReceivingSide:
             detail = f"units {self.next} to {first - 1}: the sender no longer has them"
             self.events.append(("lost", detail))
             # Delivered units stay delivered; what waits behind the gap follows when the rest has come.
-            self._skip_to(first)
+            self._skip_to(first, now)
         # The sender must not repeat what HELLO has said to be here.
         elif first < self.next:
             raise RemoteProtocolError(f"WELCOME with unit {first}; {self.next} was requested")
@@ -183,10 +183,8 @@ class ReceivingSide:
             self._ready.append(unit)
             self.next += 1
             self._unreported_bytes += len(unit)
-            while self._early and (unit_now := self._early.pop(self.next, None)) is not None:
-                self._early_bytes -= len(unit_now)
-                self._ready.append(unit_now)
-                self.next += 1
+            if self._early:
+                self._take_early()
             self._progress(now)
         # A unit ahead of a gap: the other path, or a repair, will bring the missing one.
         elif number > self.next and number not in self._early:
@@ -201,12 +199,23 @@ class ReceivingSide:
         else:
             self.statistics.duplicates += 1
 
-    def _skip_to(self, number: int) -> None:
+    def _take_early(self) -> None:
+        """Make the units ready that have waited for the one before them."""
+        while (unit := self._early.pop(self.next, None)) is not None:
+            self._early_bytes -= len(unit)
+            self._ready.append(unit)
+            self.next += 1
+
+    def _skip_to(self, number: int, now: float) -> None:
         for early in sorted(self._early):
             if early < number:
                 self._early_bytes -= len(self._early.pop(early))
         self.next = number
         self._confirmed = max(self._confirmed, number)
+        # Nothing in ``_early`` may have the number ``next``: ``_put`` does not look there for the unit that it
+        # was given, so that this one would never leave, and its bytes would count against ``reorder_bytes``.
+        self._take_early()
+        self._progress(now)
 
     def take(self) -> list[bytes]:
         """Return the units that may be delivered."""
