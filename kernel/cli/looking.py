@@ -44,6 +44,7 @@ def looking(what: str, help_text: str, show: Show) -> click.Command:
     )
     @click.option("--looks", type=click.IntRange(min=1), help="With --watch: stop after so many tables.")
     def command(control: str | None, as_json: bool, watch: float | None, looks: int | None) -> None:
+        # Once: with ``--watch`` all tables are of one system, even if another one starts in the meantime.
         path = control or find_running()
         for answer in _answers(path, what, watch, looks):
             if as_json:

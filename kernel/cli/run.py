@@ -96,6 +96,7 @@ class Runner:
         for refused in self._registry.refused:
             self._log.write("refused", detail=str(refused))
         kernel = Kernel(load_plan(self._file, self._registry), self._registry)
+        # Before the start, or the first events would be missing in the log.
         kernel.events.append(self._on_event)
         # The signals first: one that comes while engines start is kept and carried out afterwards.
         with _signals(self._requests), self._controlled(kernel):
@@ -141,6 +142,7 @@ class Runner:
         if not self._ready:
             if event.what == "running":
                 self._told.add(event.engine)
+            # It has to be told of again when it runs again: its state says so a moment earlier then, too.
             elif event.what == "failed":
                 self._told.discard(event.engine)
             self._requests.put("look")
@@ -178,6 +180,7 @@ class Runner:
             for complaint in error.complaints:
                 self._log.write("error", detail=complaint)
             self._log.write("unchanged", detail=f"{self._file} has mistakes")
+        # In the middle of the changes.  Those before it stay; the next SIGHUP compares with what runs then.
         except KernelError as error:
             self._log.write("error", detail=str(error))
         else:

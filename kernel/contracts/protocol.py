@@ -138,7 +138,7 @@ class Subscribing(Interface):
 
 @runtime_checkable
 class Syncing(Interface):
-    """Optional for a protocol that is ``Subscribing``: the peers ask each other when subscriptions are in effect.
+    """Optional for a ``Subscribing`` protocol: the peers ask each other when subscriptions are in effect.
 
     A question has a number.  It is about all subscriptions that were sent before it.  A host that does not
     call ``offer_sync`` does not take part, and then the peer has to be told so.

@@ -68,6 +68,8 @@ class Conversation:
 
     def _read(self, chunks: Iterable[Chunk], time: float) -> Iterator[Line]:
         for chunk in chunks:
+            # Asked for each chunk: at the one before, nobody may have known its bytes, or the dissector may
+            # have failed.
             if self.ignored:
                 return
             if self._dissector is not None:

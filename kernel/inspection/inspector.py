@@ -125,6 +125,7 @@ class Inspector:
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of all conversations by protocol. Call it after ``finish``."""
+        # Rows are kept as conversations end.  They are shown as the lines have numbered them.
         tables = {name: [row for _, row in sorted(rows, key=_number)] for name, rows in self._rows.items()}
         for name, dissector in self._datagrams.items():
             rows = [{"session": session, **facts} for session, facts in dissector.sessions().items()]

@@ -110,6 +110,7 @@ def takes_bodies_of_all_sizes(subject: SinkSubject) -> None:
 
 def loses_nothing_when_it_is_replaced(subject: SinkSubject) -> None:
     """At least once: a sink that is removed leaves what it has not confirmed to its successor."""
+    # All messages fit below the high mark, so that sending does not wait while there is no sink.
     kernel = subject.kernels(subject.plan(), _route_to_sink(high=10_000))
     app = kernel.open("app", "native")
     total = 0

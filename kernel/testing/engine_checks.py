@@ -154,6 +154,7 @@ def confirms_only_what_was_dealt_with(subject: EngineSubject) -> None:
 
 def reconnects_and_loses_nothing(subject: EngineSubject) -> None:
     """At least once: messages that were on the way when a connection was lost are sent again."""
+    # All messages fit below the high mark, so that sending does not wait while there is no connection.
     feed = subject.open(high=10_000)
     address = feed.receiving.address_of("net")
     total = 0
@@ -256,6 +257,7 @@ def fails_visibly_where_it_cannot_listen(subject: EngineSubject) -> None:
     """An address that is in use is a failure of the engine, which is reported and tried again."""
     first = subject.kernels(subject.listen(None))
     events = _Events()
+    # Without ``wait``: its engine cannot run before the first one has gone.
     second = subject.kernels(subject.listen(first.address_of("net")), wait=False, on_event=events)
     events.wait("failed", 1)
     (state,) = second.engine_states()

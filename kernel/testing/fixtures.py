@@ -64,6 +64,7 @@ def factory() -> Iterator[KernelFactory]:
             kernel.wait_running(START_TIMEOUT)
         return kernel
 
+    # Without ``try``: after a test that has failed, too, pytest resumes the fixture and raises nothing in it.
     yield make
     # All are asked to end before any is waited for, so that they end at the same time.
     for kernel in kernels:

@@ -126,6 +126,8 @@ def _facts(*, encrypted: bool, seed: int) -> ConnectionFacts:
 
 
 def _receive(subject: ProtocolSubject, pieces: Sequence[bytes]) -> list[Any]:
+    # The bytes are those of another client.  That is no difference: seed and time are fixed, so that each
+    # pair of ends has the same handshake.
     _, server = subject.opened()
     return subject.plain([batch for piece in pieces for batch in server.receive_data(piece, 0.0)])
 

@@ -77,7 +77,8 @@ def make_plan(file: TopologyFile, registry: PluginRegistry) -> Plan:
 
 
 def _with_line(file: TopologyFile, complaint: str) -> str:
-    # A plugin knows no lines.  If its complaint begins with the name of an engine, that engine's table is meant.
+    # A plugin knows no lines.  If its complaint begins with the name of an engine, it is about that engine's
+    # table.
     named = _ENGINE.match(complaint)
     return (
         f"{file.name}:{file.line(('engines', named[1]))}: {complaint}"

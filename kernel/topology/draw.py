@@ -43,6 +43,7 @@ def boxes(plan: Plan, apis: Collection[str]) -> list[ThreadBox]:
     for engine in plan.engines:
         home = CALLERS if engine.kind in apis else engine.thread or anywhere
         placed.setdefault(home, []).append(engine)
+    # A thread without engines runs all the same, so it is drawn.  Without APIs there is nobody to draw.
     return [ThreadBox(name, tuple(engines)) for name, engines in placed.items() if engines or name != CALLERS]
 
 
@@ -128,6 +129,7 @@ def svg(plan: Plan, apis: Collection[str] = ()) -> str:
             parts += _rectangle("engine", *corner, _BOX_WIDTH, _BOX_HEIGHT)
             parts.append(_text("name", corner[0] + 12, corner[1] + 19, engine.name))
             parts.append(_text("kind", corner[0] + 12, corner[1] + 36, _shortened(_detail(engine))))
+    # After all boxes: what comes later in an SVG is drawn on top.
     for number, route in enumerate(plan.routes):
         for target in route.targets:
             parts += _arrow(corners[route.source], corners[target], route, number)

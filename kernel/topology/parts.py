@@ -87,7 +87,7 @@ class Parts:
         # Reentrant: ``remove_engine`` calls ``on_gone`` at once for the name of an API, and that callback may
         # change the system again.
         self.changing: AbstractContextManager[Any] = threading.RLock()
-        """Held for each step.  ``Kernel.close`` holds it while it changes the state that each step asks for."""
+        """Held for each step.  ``Kernel.close`` holds it while it changes the state that each step checks."""
 
     def empty(self) -> Plan:
         """Return the plan and begin with an empty one, to which the parts are added as they start."""

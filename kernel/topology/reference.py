@@ -149,6 +149,7 @@ def _field_texts(struct: type[msgspec.Struct]) -> dict[str, str]:
         if base is msgspec.Struct or not issubclass(base, msgspec.Struct):
             continue
         try:
+            # The source of a class inside a function is indented.
             tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
         except (OSError, TypeError, SyntaxError):
             # The class was made at run time, or is shipped without its source.  Its options have no text
@@ -165,6 +166,7 @@ def _texts_below(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             name = node.target.id
         elif name and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            # A bar would end the cell of the table.
             yield name, " ".join(str(node.value.value).split()).replace("``", "`").replace("|", "\\|")
             name = None
 

@@ -128,6 +128,7 @@ class Kernel:
     def _start(self) -> Kernel:
         if self._state != "new":
             raise KernelError(f"a kernel is started once; this one is {self._state}")
+        # First, because ``Parts`` refuses every step while the kernel is not running.
         self._state = "running"
         parts = self._parts
         plan = parts.empty()
@@ -154,8 +155,8 @@ class Kernel:
         Calls of the application that wait raise ``KernelClosed``.  Threads have ``linger`` seconds to write
         what is queued.
         """
-        # ``changing`` first: a thread that is being added now is in the list below, and one that is added later
-        # is refused.  Otherwise nobody would stop it, and ``join`` would wait for it for ever.
+        # ``changing`` first: a thread that is being added now is in the list below, and one that is added
+        # later is refused.  Otherwise nobody would stop it, and ``join`` would wait for it for ever.
         with self._parts.changing, self._lock:
             if self._state in ("closing", "closed"):
                 return
