@@ -352,9 +352,17 @@ class Queue:
     def _deliver_to_active(self) -> None:
         """Deliver to the first consumer only.
 
-        It stays the active one while it is subscribed, whatever the priorities.
+        It stays the active one while it is subscribed and attached, whatever the priorities.
         """
-        active = self._active = self._active or self.consumers[0][0]
+        active = self._active
+        # A detached consumer would stop the queue for as long as its session waits for a connection.  With
+        # unacknowledged messages it stays the active one: its successor would get later messages first
+        # (see ``remove_consumer``).  They come back when the session ends.
+        if active is None or (active.receiver.detached and not active.outstanding):
+            attached = (each for each in self.all_consumers() if not each.receiver.detached)
+            active = self._active = next(attached, None)
+            if active is None:
+                return
         while self.backlog.count and (room := active.room()) > 0:
             self._deliver_to(active, room)
 

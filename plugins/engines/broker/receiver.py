@@ -81,6 +81,7 @@ class Receiver:
         "cancelled",
         "consumers",
         "deliveries",
+        "detached",
         "on_cancelled",
         "on_deliveries",
         "outstanding",
@@ -106,6 +107,8 @@ class Receiver:
         the credit."""
         self.active = True
         """False while the client has paused deliveries, or is not connected."""
+        self.detached = False
+        """Whether its session waits for another connection."""
         self.cancelled: list[Consumer] = []
         """Consumers whose queue was deleted while there was no connection."""
         self._detached_in: dict[Receiver, int] | None = None
@@ -265,11 +268,14 @@ class Receiver:
             self._detached_in[self] = self.unacked.estimated_size()
             break
         self.active = False
+        self.detached = True
         # The old window belongs to the connection, and would remember queues for a receiver that has left it.
         # A window without room keeps ``Consumer.room`` at nothing.
         self.window = Window(0)
         self.on_deliveries = _nobody_listens
         self.on_cancelled = self._remember_cancelled
+        # A queue with a single active consumer may go on with another one.
+        self.wake()
 
     def attach(
         self,
@@ -290,6 +296,7 @@ class Receiver:
         self.on_deliveries = on_deliveries
         self.on_cancelled = on_cancelled
         self.active = True
+        self.detached = False
         # Cancellations first: a front end then knows which subscriptions have ended.
         cancelled, self.cancelled = self.cancelled, []
         for consumer in cancelled:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.receiver import Window
 from plugins.engines.broker.virtual_host import VirtualHost
 from tests.plugins.engines.broker.client import PLENTY, Client, make_vhost, run
@@ -92,3 +93,63 @@ def test_a_detached_receiver_leaves_nothing_with_the_window_that_it_had(
     client.receiver.detach()
     publish(vhost, b"1")
     assert client.window.starved == {}
+
+
+@pytest.fixture
+def single(vhost: VirtualHost) -> Queue:
+    return vhost.declare_queue("q", None, 0.0, arguments={"x-single-active-consumer": True})
+
+
+def test_another_becomes_the_active_consumer_when_the_first_is_detached(
+    vhost: VirtualHost, single: Queue
+) -> None:
+    first, second = Client(vhost), Client(vhost)
+    first.consume(single)
+    second.consume(single)
+    publish(vhost, b"1")
+    assert first.received() == [(1, b"1")]
+    first.receiver.acknowledge(1, 1, multiple=False)
+    first.receiver.detach()
+    publish(vhost, b"2")
+    assert second.bodies() == [b"2"]
+    assert attach(first) == []
+    publish(vhost, b"3")
+    assert (first.bodies(), second.bodies()) == ([], [b"3"])
+
+
+def test_who_follows_a_detached_consumer_waits_for_what_that_one_held(
+    vhost: VirtualHost, single: Queue
+) -> None:
+    first, second = Client(vhost), Client(vhost)
+    active = first.consume(single, prefetch=1)
+    second.consume(single)
+    publish(vhost, b"1", b"2")
+    assert first.bodies() == [b"1"]
+    first.receiver.detach()
+    assert second.bodies() == []
+    vhost.unsubscribe(active, 0.0)
+    first.receiver.recover()
+    assert second.bodies() == [b"1", b"2"]
+
+
+def test_messages_wait_while_all_consumers_are_detached(vhost: VirtualHost, single: Queue) -> None:
+    first, second = Client(vhost), Client(vhost)
+    for client in (first, second):
+        client.consume(single)
+        client.receiver.detach()
+    publish(vhost, b"1")
+    assert attach(second) == ["deliveries"]
+    assert second.bodies() == [b"1"]
+
+
+def test_the_active_consumer_is_detached_while_messages_wait_for_it(
+    vhost: VirtualHost, single: Queue
+) -> None:
+    first, second = Client(vhost), Client(vhost)
+    first.consume(single)
+    second.consume(single)
+    first.receiver.active = False  # paused by its client
+    publish(vhost, b"1")
+    assert second.bodies() == []
+    first.receiver.detach()
+    assert second.bodies() == [b"1"]
