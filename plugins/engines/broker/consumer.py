@@ -76,3 +76,8 @@ class Consumer:
         if receiver.prefetch:
             room = min(room, receiver.prefetch - receiver.outstanding)
         return room
+
+    def has_room(self) -> bool:
+        """Return whether it may be delivered a message now, for observers: its queue does not wait."""
+        # While the window is open, ``room`` remembers nothing.
+        return self.receiver.window.left > 0 and self.room() > 0

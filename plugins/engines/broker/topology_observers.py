@@ -186,5 +186,5 @@ def _queue_state(queue: Queue) -> QueueState:
         auto_delete=queue.auto_delete,
         arguments=queue.arguments,
         wants_more=not queue.backlog.count
-        and any(each.priority >= 0 and each.room() > 0 for each in queue.all_consumers()),
+        and any(each.priority >= 0 and each.has_room() for each in queue.all_consumers()),
     )

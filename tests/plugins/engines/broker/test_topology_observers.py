@@ -115,6 +115,19 @@ def test_a_queue_wants_more_while_it_is_empty_and_a_consumer_of_its_own_has_room
     assert world.heard[-1] is None
 
 
+def test_to_look_at_a_queue_does_not_make_it_wait_for_a_window(world: World) -> None:
+    world.open()
+    client = Client(world.vhost)
+    world.vhost.declare_queue("q", None, 0.0)
+    world.watch("queue", "q")
+    client.window.left = 0
+    _consume(world, client, "near", priority=0)
+    assert client.window.starved == {}
+    client.window.refill(1000, 0.0)
+    world.turn()
+    assert [state.wants_more for state in world.heard] == [False, True]
+
+
 def _consume(world: World, client: Client, tag: str, *, priority: int) -> None:
     client.consume(world.vhost.find_queue("q", None), tag, prefetch=1, arguments={"x-priority": priority})
     world.turn()
