@@ -157,6 +157,7 @@ class PluginRegistry:
         for origin, module in imported:
             with registry._refusing(origin):
                 registry.add(module, origin)
+        # A misspelt name would otherwise leave out a plugin without a word.
         for name in wanted.unknown(origin.plugin for origin, _ in found):
             registry._refuse(Origin(name, "KERNEL_PLUGINS", ""), "no such plugin is installed")
         return registry
@@ -169,6 +170,7 @@ class PluginRegistry:
 
     def kinds(self, group: KindGroup[AnyKind]) -> dict[str, AnyKind]:
         """Return the kinds that plugins have registered for a group; none if no plugin announces it."""
+        # The group and not only its name, which the group of another plugin may have.
         if self.groups.get(group.name) != group:
             return {}
         return {name: installed.kind for name, installed in self._tables[group.name].items()}

@@ -116,6 +116,7 @@ class Tracer:
 
     def end(self) -> None:
         """Record no more."""
+        # The other threads go on calling the tracer: ``sys.setprofile`` is for this thread only.
         self._ended = True
         sys.setprofile(None)
 

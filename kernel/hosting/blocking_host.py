@@ -495,7 +495,8 @@ class BlockingHost:
         try:
             self._flush()
             self._wire.shut_down()
-        except (ConnectionLost, OSError):  # the peer has gone already
+        except (ConnectionLost, OSError):
+            # The peer has gone already.  The caller of this raises ``error`` in any case.
             pass
         self._stop_reading()
 
@@ -520,7 +521,8 @@ class BlockingHost:
             try:
                 self._flush()
                 self._hang_up()
-            except (ConnectionLost, OSError):  # the peer has gone already
+            except (ConnectionLost, OSError):
+                # The peer has gone already, so there is nobody to tell.
                 pass
             self._lost = self._lost or f"{self.peer}: the channel is closed"
             self._wire.close()

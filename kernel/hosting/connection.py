@@ -250,7 +250,8 @@ class Connection:
                 # The protocol may want the read to end where a frame ends, so that the next large body goes
                 # into its own buffer.
                 asked = large.read_hint(asked)
-                data = b"" if count == 0 else self.wire.receive(asked)  # 0: the end of the stream
+                # 0 is the end of the stream.  -1 says that no large body is being received now.
+                data = b"" if count == 0 else self.wire.receive(asked)
             else:
                 data = self.wire.receive(asked)
         except OSError as error:

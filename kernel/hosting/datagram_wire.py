@@ -80,7 +80,8 @@ class DatagramWire:
         level, option = _RECVERR[self._socket.family]
         try:
             self._socket.setsockopt(level, option, 1)
-        except OSError:  # not Linux
+        except OSError:
+            # Not Linux: nothing is kept then.
             pass
 
     def take_refused(self) -> list[tuple[bytes, Address]]:
@@ -187,7 +188,8 @@ class DatagramWire:
             return
         try:
             self._socket.sendto(datagram, address)
-        except OSError:  # larger than the interface takes, or not now
+        except OSError:
+            # Larger than the interface takes, or it takes nothing now.  Both count as a probe that was lost.
             pass
         finally:
             self._socket.setsockopt(level, option, usual)
@@ -254,7 +256,8 @@ class DatagramWire:
 def _asks_for_batches(bound: socket.socket) -> bool:
     try:
         bound.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
-    except OSError:  # not Linux, or before 5.0
+    except OSError:
+        # Not Linux, or before 5.0.
         return False
     return True
 

@@ -63,7 +63,8 @@ def interfaces() -> list[Interface]:
 def _ask(sock: socket.socket, request: int, name: str) -> bytes | None:
     try:
         return fcntl.ioctl(sock, request, name.encode().ljust(32, b"\0"))
-    except OSError:  # it has none
+    except OSError:
+        # The interface has no IPv4 address, or has gone in the meantime.
         return None
 
 

@@ -158,6 +158,7 @@ def _leaf(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) -
 
 def _bare(wanted: Any) -> Any:
     """Take off what is around a type: ``X | None`` is X where a file is concerned, which has no null."""
+    # Only around a struct.  Elsewhere the annotation has the bounds that ``_leaf`` has checked.
     if get_origin(wanted) is Annotated and _is_struct(get_args(wanted)[0]):
         return get_args(wanted)[0]
     if get_origin(wanted) in (Union, UnionType):

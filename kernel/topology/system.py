@@ -45,7 +45,9 @@ from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, Th
 from kernel.topology.statistics import SystemStatistics, gather
 from kernel.topology.system_for_engines import SystemForEngines
 
-if TYPE_CHECKING:  # the kernel imports no plugin, but it tells type checkers what its own kinds open
+# The kernel imports no plugin when it runs.  Here it tells type checkers what the plugins of its own
+# distribution open.
+if TYPE_CHECKING:
     from kernel.contracts.thread import GuestThread
     from plugins.apis.direct.channel import DirectChannel
     from plugins.apis.native.channel import Channel
