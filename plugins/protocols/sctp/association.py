@@ -62,6 +62,8 @@ class Association:
         self.tag = secret.number()
         """The verification tag that the peer must use in packets to us."""
         self.first_tsn = secret.number()
+        self.tie_tags = (secret.number(), secret.number())
+        """Random numbers that tie the cookie of a peer that restarts to this association (5.2.2)."""
         self.port, self.peer_port = ports
         self.options = options
         self.paths = Paths(options, secret, self.events)
@@ -75,6 +77,7 @@ class Association:
         self.left: list[Message] = []
         """Messages that had been received, and were not taken, when the peer restarted."""
         self._addresses = addresses
+        self._secret = secret
         self._touched = touched
         self.closing = Closing(self)
         self._reconfiguration = Reconfiguration(self)
@@ -318,6 +321,8 @@ class Association:
         """
         self._touched[self] = None
         self.tag, self.first_tsn = cookie.tag, cookie.tsn
+        # New ones, so that another cookie from before the restart does not restart the association again.
+        self.tie_tags = (self._secret.number(), self._secret.number())
         self.output.forget()
         # Emptied and not replaced: the parts hold this very list.
         self.paths.all.clear()

@@ -326,15 +326,16 @@ class Endpoint:
         # association (5.2.1).
         crossing = association is not None and association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED)
         # 5.2.2: tie-tags are there whenever an association exists, except in COOKIE-WAIT, where the peer's
-        # tag is not known.
+        # tag is not known. They are random numbers and not the tags, since a cookie can be read.
         tied = association is not None and association.state is not State.COOKIE_WAIT
+        tie_ours, tie_theirs = association.tie_tags if association is not None and tied else (0, 0)
         return Cookie(
             made=now,
             lifetime=self._options.cookie_lifetime,
             tag=association.tag if association is not None and crossing else self._secret.number(),
             tsn=association.first_tsn if association is not None and crossing else self._secret.number(),
-            tie_ours=association.tag if association is not None and tied else 0,
-            tie_theirs=association.output.peer_tag if association is not None and tied else 0,
+            tie_ours=tie_ours,
+            tie_theirs=tie_theirs,
             port=self._port,
             peer_port=packet.source,
             offer=offer,
@@ -395,7 +396,7 @@ class Endpoint:
             return False
         # Tie-tags prove that the peer has received an INIT ACK for this very association: else a stranger's
         # cookie could replace it.
-        if (cookie.tie_ours, cookie.tie_theirs) != (association.tag, association.output.peer_tag):
+        if (cookie.tie_ours, cookie.tie_theirs) != association.tie_tags:
             return False
         if association.state is State.SHUTDOWN_ACK_SENT:
             cause = Parameter(Cause.COOKIE_WHILE_SHUTTING_DOWN)

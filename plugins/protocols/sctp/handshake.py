@@ -9,7 +9,9 @@ So the listener decides what is agreed when it has seen the INIT, and keeps the 
 cookie. The dialler decides the same from the INIT ACK. An extension is used if both sides offer it, a number
 of streams is the smaller of what one asks for and the other allows.
 
-The cookie is signed and not encrypted: what is in it can be read (5.1.3).
+The cookie is signed and not encrypted: what is in it can be read (5.1.3). A stranger who
+knows the tags of an association can end it. The cookie therefore names an existing association by random
+numbers that serve for nothing else (tie-tags, 5.2.2), and never by its tags.
 """
 
 from __future__ import annotations
@@ -73,8 +75,7 @@ class Cookie(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     tsn: int
     """Our first TSN."""
     tie_ours: int
-    """Our tag of the association that existed when the cookie was made; 0: there was none (tie-tag, 5.2.2).
-    """
+    """The tie-tags (5.2.2) of the association that existed when the cookie was made; 0: there was none."""
     tie_theirs: int
     port: int
     peer_port: int

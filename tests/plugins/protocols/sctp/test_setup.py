@@ -14,6 +14,7 @@ from plugins.protocols.sctp import chunks, packets, parameters
 from plugins.protocols.sctp.chunks import Data, Init, Listed, Plain, Sack, Type
 from plugins.protocols.sctp.endpoint import Endpoint
 from plugins.protocols.sctp.events import What
+from plugins.protocols.sctp.handshake import open_cookie
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.parameters import Cause, Kind, Parameter
 from plugins.protocols.sctp.states import State
@@ -242,6 +243,41 @@ def test_a_restart_that_brings_new_addresses_is_refused() -> None:
     assert isinstance(abort, Listed)
     assert [cause.kind for cause in abort.parameters] == [Cause.RESTART_WITH_NEW_ADDRESSES]
     assert network.b.endpoint.associations[0].state is State.ESTABLISHED
+
+
+def _cookie_of_restart(network: Network) -> tuple[Init, bytes]:
+    """B's answer to an INIT of A, which has an association with it."""
+    (answer,) = answers(network.b.endpoint, packet(0, INIT), address(1, 0), network.now)
+    (ack,) = answer.chunks
+    assert isinstance(ack, Init)
+    cookie = parameters.first(ack.parameters, Kind.STATE_COOKIE)
+    assert cookie is not None
+    return ack, cookie
+
+
+def test_a_cookie_does_not_reveal_the_tags_of_the_association_that_exists() -> None:
+    network = Network()
+    ours, theirs = network.open()
+    _, sealed = _cookie_of_restart(network)
+    cookie = open_cookie(sealed, network.b.endpoint._secret, network.now)
+    assert cookie is not None
+    assert (cookie.tie_ours, cookie.tie_theirs) == theirs.tie_tags
+    assert 0 not in theirs.tie_tags
+    for tag in (ours.tag, theirs.tag):
+        assert tag.to_bytes(4, "big") not in sealed
+
+
+def test_a_cookie_from_before_a_restart_does_not_restart_the_association_again() -> None:
+    network = Network()
+    _, theirs = network.open()
+    old_ack, old_cookie = _cookie_of_restart(network)
+    network.a.start()
+    network.connect()
+    network.run_until(lambda: bool(network.b.told(What.RESTARTED)))
+    tag = theirs.tag
+    echo = packet(old_ack.tag, Plain(Type.COOKIE_ECHO, old_cookie))
+    assert answers(network.b.endpoint, echo, address(1, 0), network.now) == []
+    assert (theirs.tag, theirs.restarts) == (tag, 1)
 
 
 # ---------------------------------------------------------------------- attacks from beside the path
