@@ -399,8 +399,13 @@ class Endpoint:
         if (cookie.tie_ours, cookie.tie_theirs) != association.tie_tags:
             return False
         if association.state is State.SHUTDOWN_ACK_SENT:
+            # Two answers (5.2.4, A). ERROR, with the new tag, tells the peer why it has to wait. SHUTDOWN ACK,
+            # with the tag of before the restart, makes it answer SHUTDOWN COMPLETE (8.5.1, E), so that it does
+            # not have to wait for T2-shutdown.
             cause = Parameter(Cause.COOKIE_WHILE_SHUTTING_DOWN)
             self._answer(packet, source, cookie.offer.tag, Listed(Type.ERROR, (cause,)))
+            self._touched[association] = None
+            association.closing.repeat_shutdown_ack(now)
             return False
         # Case A: the peer has restarted. The same object goes on, with the messages of the old association in
         # ``left``, so that the host keeps what was delivered.
@@ -469,18 +474,19 @@ class _Deadlines:
 
 
 def _no_new_addresses(offer: Offer, association: Association) -> None:
-    """Refuse a restart that brings new addresses (5.2.2).
+    """Refuse an INIT that brings new addresses to an association (5.2.1, 5.2.2).
 
     An attacker could take over the association with them.
     """
-    # While we are connecting ourselves, the peer's addresses are still being negotiated.
-    if association.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
+    # The peer has not named its addresses yet: they come with its INIT ACK, or with this INIT. From
+    # COOKIE-ECHOED on they are known.
+    if association.state is State.COOKIE_WAIT:
         return
     new = [address for address in offer.addresses if association.paths.at(address) is None]
     if new:
         listed = [Parameter(5 if len(address) == 4 else 6, address) for address in new]
         raise Refused(
-            Cause.RESTART_WITH_NEW_ADDRESSES, "a restart with new addresses", parameters.encode(listed)
+            Cause.RESTART_WITH_NEW_ADDRESSES, "an INIT with new addresses", parameters.encode(listed)
         )
 
 

@@ -280,6 +280,63 @@ def test_a_cookie_from_before_a_restart_does_not_restart_the_association_again()
     assert (theirs.tag, theirs.restarts) == (tag, 1)
 
 
+def test_a_restart_during_the_shutdown_is_refused_and_the_shutdown_ack_repeated() -> None:
+    network = Network()
+    ours, theirs = network.open()
+    ack, cookie = _cookie_of_restart(network)
+    # A closes, and its SHUTDOWN COMPLETE is lost.
+    ours.close(network.now)
+    network.spoil = lambda data: (
+        b"" if packets.decode(data).chunks[0] == Plain(Type.SHUTDOWN_COMPLETE) else data
+    )
+    network.run(0.05)
+    assert theirs.state is State.SHUTDOWN_ACK_SENT
+    found = answers(
+        network.b.endpoint, packet(ack.tag, Plain(Type.COOKIE_ECHO, cookie)), address(1, 0), network.now
+    )
+    refusal = Listed(Type.ERROR, (Parameter(Cause.COOKIE_WHILE_SHUTTING_DOWN),))
+    assert [(each.tag, each.chunks) for each in found] == [
+        (INIT.tag, (refusal,)),
+        (theirs.output.peer_tag, (Plain(Type.SHUTDOWN_ACK),)),
+    ]
+    assert theirs.state is State.SHUTDOWN_ACK_SENT
+
+
+@pytest.mark.parametrize("state", [State.COOKIE_WAIT, State.COOKIE_ECHOED])
+def test_an_init_may_bring_new_addresses_only_before_the_init_ack(state: State) -> None:
+    network = Network()
+    ours = network.connect()
+    a = network.a.endpoint
+    a.data_to_send(network.now)
+    known, new = address(2, 0), address(9, 0)
+    if state is State.COOKIE_ECHOED:
+        answer = Init(
+            is_ack=True,
+            tag=88,
+            window=65536,
+            outbound=3,
+            inbound=3,
+            tsn=1,
+            parameters=(Parameter(Kind.STATE_COOKIE, b"cookie"),),
+        )
+        answers(a, packet(ours.tag, answer, source=PORT_B, destination=PORT_A), known, network.now)
+    assert ours.state is state
+    more = msgspec.structs.replace(INIT, parameters=(Parameter(Kind.IPV4, new),))
+    (said,) = answers(a, packet(0, more, source=PORT_B, destination=PORT_A), known, network.now)
+    (chunk,) = said.chunks
+    if state is State.COOKIE_WAIT:
+        assert isinstance(chunk, Init)
+        assert chunk.tag == ours.tag
+    else:
+        listed = parameters.encode([Parameter(Kind.IPV4, new)])
+        assert chunk == Listed(Type.ABORT, (Parameter(Cause.RESTART_WITH_NEW_ADDRESSES, listed),))
+    assert ours.state is state
+    # Without new addresses it is the collision of two handshakes.
+    (said,) = answers(a, packet(0, INIT, source=PORT_B, destination=PORT_A), known, network.now)
+    assert isinstance(said.chunks[0], Init)
+    assert ours.state is state
+
+
 # ---------------------------------------------------------------------- attacks from beside the path
 
 
