@@ -214,7 +214,7 @@ class Association:
         if path.heartbeat_sent is not None:
             path.heartbeat_sent = None
             path.back_off()
-            if self.paths.failed(path):
+            if self.paths.failed(path, heartbeat=True):
                 self.end(What.LOST, "the peer does not answer heartbeats")
                 return
         chunk = self.paths.heartbeat(path, now)

@@ -10,7 +10,8 @@ What has timed out is repeated on another path. Each path has its own round trip
 (``Path``).
 
 There are two counters of errors. That of a path makes the path inactive, that of the association ends the
-association. An answer resets both.
+association. An answer resets both. A path that is not used for data may be silent for ever: its heartbeats count
+for that path alone.
 """
 
 from __future__ import annotations
@@ -85,14 +86,18 @@ class Paths:
 
     # ------------------------------------------------------------------ health
 
-    def failed(self, path: Path) -> bool:
+    def failed(self, path: Path, *, heartbeat: bool = False) -> bool:
         """Count a timeout on a path; return whether the association has failed (8.1, 8.2).
 
-        Timeouts of an unconfirmed path count for that path alone (5.4).
+        Timeouts of an unconfirmed path count for that path alone (5.4), and so does an unanswered
+        ``heartbeat`` of a path that data does not take (8.1).
         """
         path.errors += 1
-        # An unconfirmed address may be nobody's: its silence says nothing about the peer (5.4).
-        if path.confirmed:
+        # An unconfirmed address may be nobody's: its silence says nothing about the peer (5.4). Nor do
+        # heartbeats of another path, while the path for data is idle and works (8.1). ``current`` is asked
+        # before this path becomes inactive. With no usable path it is the first one, whose heartbeats then
+        # end the association.
+        if path.confirmed and (not heartbeat or path is self.current()):
             self.errors += 1
         # PATH_DOWN is reported once, when the counter passes the limit (8.2).
         if path.active and path.errors > self._options.path_tries:

@@ -117,6 +117,30 @@ def test_heartbeats_notice_a_peer_that_is_gone_without_data() -> None:
     assert len(network.a.told(What.PATH_DOWN)) == 1
 
 
+def test_heartbeats_of_a_path_without_data_do_not_end_the_association() -> None:
+    # The first unanswered heartbeat that counts ends the association.
+    network = Network(a=msgspec.structs.replace(TWO, association_tries=0), b=TWO, paths=2)
+    ours, _ = network.open()
+    network.run(10.0)
+    assert ours.paths.all[1].confirmed
+    network.cut[1] = True
+    network.run(60.0)
+    assert network.a.told(What.LOST) == []
+    assert [event.address for event in network.a.told(What.PATH_DOWN)] == [address(2, 1)]
+    # That of the path that data would take counts.
+    network.cut[0] = True
+    network.run_until(lambda: bool(network.a.told(What.LOST)), most=10)
+
+
+def test_an_idle_association_ends_when_no_path_answers_any_more() -> None:
+    network = Network(a=msgspec.structs.replace(TWO, association_tries=8), b=TWO, paths=2)
+    network.open()
+    network.run(10.0)
+    network.cut = [True, True]
+    network.run_until(lambda: bool(network.a.told(What.LOST)), most=120)
+    assert len(network.a.told(What.PATH_DOWN)) == 2
+
+
 def test_an_idle_association_stays() -> None:
     network = Network()
     ours, theirs = network.open()
