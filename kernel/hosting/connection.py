@@ -334,6 +334,7 @@ class Connection:
         # The descriptor is watched for writing only while the socket is full, so only a change matters here.
         if done == self.writing:
             self.writing = not done
+            # When the socket becomes full: what waits by now are messages, and answers are counted from here.
             self._answers = 0
             self._watch()
 

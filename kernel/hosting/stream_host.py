@@ -291,6 +291,7 @@ class StreamHost(ConnectionOwner):
     def on_written(self) -> None:
         """Go on sending when all that waited was written."""
         if not self._connection.writing:
+            # Before ``on_output``, which may fill the socket again: newer messages are not written yet.
             self._written()
             self.on_output()
             if self._upgrading is not None:
