@@ -428,7 +428,7 @@ class StreamHost(ConnectionOwner):
             self._deliver_early()
 
     def _take_subscriptions(self, port: Port) -> None:
-        """Pass on to the routes what the peer has asked for, and to the peer what readers asked for too early."""
+        """Pass on to the routes what the peer asks for, and to the peer what readers asked for too early."""
         if self._patterns_late:
             self._subscribe_late(port)
         if not self._protocol.subscriptions:
