@@ -181,10 +181,18 @@ class Channel:
 
     def has_something(self) -> bool:
         """Whether something can be received at once."""
+        self._check_thread()
+        return self._has_something()
+
+    def _has_something(self) -> bool:
         return bool(self._unread) or self._port.has_input()
 
     def all_confirmed(self) -> bool:
         """Whether all that was sent on confirming routes has been confirmed."""
+        self._check_thread()
+        return self._all_confirmed()
+
+    def _all_confirmed(self) -> bool:
         return self._port.confirmed() >= self._port.sent()
 
     def _find_short_cut(self) -> None:
@@ -229,6 +237,7 @@ class Channel:
         """Return the bodies that have come, at least one and at most ``most``; wait for the first."""
         # ``_take`` and not ``_fetch`` brings more: ``_fetch`` would confirm the bodies collected so far,
         # which the application has not even seen.
+        self._check_thread()
         unread = self._unread
         bodies = list(islice(unread.bodies, most))
         while len(bodies) < most and (
@@ -256,7 +265,7 @@ class Channel:
         """Take the messages that have come from the pipes; wait for the first."""
         # The application asks for more, so it has processed all that it received before.
         if self._position is not None and self._options.auto_confirm:
-            self.confirm()
+            self._confirm()
         if self._posted:
             self._process()
         if not self._take():
@@ -283,11 +292,16 @@ class Channel:
 
         For ``auto_confirm = false``; does nothing if no route to here has ``confirm = true``.
         """
+        self._check_thread()
+        self._confirm()
+
+    def _confirm(self) -> None:
         if self._position is not None:
             self._port.confirm_through(self._position - len(self._unread))
 
     def __iter__(self) -> Iterator[Buffer]:
         """Receive for ever; ends when the kernel or this channel is closed."""
+        self._check_thread()
         while True:
             yield from self._unread.bodies
             try:
@@ -338,9 +352,9 @@ class Channel:
         self._check()
         # Confirmations are posted.  Without this those that have come would be seen only after a wait.
         self._process()
-        if not self.all_confirmed():
+        if not self._all_confirmed():
             self._wait_aside(
-                self.all_confirmed, timeout, "not all messages that were sent have been confirmed"
+                self._all_confirmed, timeout, "not all messages that were sent have been confirmed"
             )
 
     # ------------------------------------------------------------------ waiting
@@ -352,11 +366,12 @@ class Channel:
 
         For select, asyncio's ``add_reader`` or any other loop; ``WouldBlock`` arms it again.
         """
+        self._check_thread()
         caller = self.caller
         self._watched = True
         # Arm first, look afterwards: a message that comes between the two rings the bell by itself.  What was
         # here before will not ring any more, so this thread does.
-        if not caller.arm() or self.has_something():
+        if not caller.arm() or self._has_something():
             caller.wake()
         return caller.fileno()
 
@@ -366,6 +381,7 @@ class Channel:
         It runs in the thread that the message came from, often a poll thread.  So it must be quick, and may
         only notify another thread (``loop.call_soon_threadsafe``, ``event.set``).  None: no more calls.
         """
+        self._check_thread()
         self.caller.on_wake(callback)
         self.fileno()  # arm, and call at once if there is something already
 
@@ -429,13 +445,17 @@ class Channel:
         return served
 
     def _check(self) -> None:
+        self._check_thread()
+        if self._closed:
+            raise KernelClosed(f"channel {self.name!r}: {self._closed}")
+
+    def _check_thread(self) -> None:
+        """Refuse a call of another thread.  ``receive`` alone does without, for a message of its batch."""
         if threading.get_ident() != self._thread:
             raise WrongThread(
                 f"channel {self.name!r} belongs to the thread that opened it: "
                 "open another channel of this name in the thread that uses it, they are cheap"
             )
-        if self._closed:
-            raise KernelClosed(f"channel {self.name!r}: {self._closed}")
 
     # ------------------------------------------------------------------ the port's owner
 
@@ -464,6 +484,12 @@ class Channel:
 
     def close(self) -> None:
         """Leave the matrix.  Messages sent are still delivered; those not received go back to the routes."""
+        # To close it again is harmless, and ``dispose`` has closed it if the kernel has ended.
+        if not self._port.closed:
+            self._check_thread()
+            self._close()
+
+    def _close(self) -> None:
         if not self._port.closed:
             # Gives back the unused credit, which would be counted as messages in the pipe for ever.
             self._fast.plug(None)
@@ -472,7 +498,8 @@ class Channel:
 
     def dispose(self) -> None:
         """Called by the kernel when none of its threads is left."""
-        self.close()
+        # Without the check: ``join`` is often called in another thread, and the owner may be gone.
+        self._close()
 
     @property
     def closed(self) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -66,3 +69,45 @@ def test_its_own_thread_is_never_refused(kernel_factory: KernelFactory, times: i
         got = 0
         while got < times:
             got += len(b.receive_many(timeout=5))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda channel: channel.confirm(),
+        lambda channel: channel.receive_many(1),
+        lambda channel: next(iter(channel)),
+        lambda channel: channel.fileno(),
+        lambda channel: channel.on_arrival(None),
+        lambda channel: channel.has_something(),
+        lambda channel: channel.all_confirmed(),
+        lambda channel: channel.close(),
+    ],
+    ids=["confirm", "many", "for", "fileno", "arrival", "something", "confirmed", "close"],
+)
+def test_no_other_call_changes_or_reads_a_channel_of_another_thread(
+    kernel_factory: KernelFactory, call: Callable[[Channel], Any]
+) -> None:
+    a, b = pair(kernel_factory)
+    a.send_many([b"1", b"2", b"3"])
+    assert b.receive(timeout=5) == b"1"  # the others are in the batch that it has taken
+    with ThreadPoolExecutor(1) as other:
+        error = other.submit(call, b).exception()
+    assert isinstance(error, WrongThread)
+    assert b.receive_many() == [b"2", b"3"]
+
+
+def test_a_closed_channel_may_be_closed_in_any_thread(kernel_factory: KernelFactory) -> None:
+    a, _ = pair(kernel_factory)
+    a.close()
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(a.close).exception() is None
+
+
+def test_a_kernel_may_end_in_another_thread_than_its_channels(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(EnginePlan(name="a", kind="native"))
+    a = kernel.open("a")
+    kernel.close(linger=0)
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(kernel.join, 60).result()
+    assert a.closed
