@@ -34,10 +34,17 @@ Invariants
 * What a record counts as appended is synchronised before the record is written.  Otherwise a power failure
   could keep the record and lose the rows.
 * Staged files that a record names are deleted only after it is ``done``.
+
+What cannot be decided
+----------------------
+If retention has deleted all rows at the recorded offset before the next driver comes, nothing says whether
+they were ours or those of a writer that came after a driver killed before its first append.  They are taken
+for ours, with a warning: if they were appended again, rows could come twice.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -54,6 +61,8 @@ from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.columns import offsets_from
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import STORED
+
+_log = logging.getLogger(__name__)
 
 TIMEOUT = 30.0
 """Time limit in seconds for waiting for another writer of the journal; the commit of a query takes
@@ -121,6 +130,14 @@ def _appended_rows(journal: Path, producer: str, epoch: Epoch) -> int:
         if not _is_appended(journal, offset, epoch.ts, batch):
             break
         offset += batch.num_rows
+    # Batches are appended in order: if one could be compared, those before it were appended as well.
+    if epoch.start < offset <= JournalReader(journal).bounds().earliest:
+        _log.warning(
+            "journal %s: retention has deleted the rows from offset %d to %d, where a driver that was killed had "
+            "begun to append epoch %d of %r; they are taken for its rows and are not appended again. If another "
+            "writer appended them, %d rows of the epoch are lost",
+            *(journal, epoch.start, offset, epoch.epoch, producer, offset - epoch.start),
+        )
     return offset - epoch.start
 
 
@@ -135,9 +152,10 @@ def _is_appended(journal: Path, offset: int, ts: int, batch: Any) -> bool:
     reader = JournalReader(journal)
     earliest, end = reader.bounds()
     # Rows that retention has deleted cannot be compared.  They are taken for ours, so that no row comes
-    # twice.
+    # twice.  But retention deletes whole commits, and a batch is one commit.  So if the first row that is left
+    # would be inside the batch, the deleted rows were those of another writer.
     if offset < earliest:
-        return True
+        return bool(offset + batch.num_rows <= earliest)
     if end < offset + batch.num_rows:
         return False
     # No segment has the offset: the rows were lost in a power failure after a consumer had passed them, and

@@ -332,6 +332,31 @@ def test_what_retention_has_taken_meanwhile_is_not_appended_again(
     assert [row.as_py() for row in _column(tmp_path, 1, "body")] == [b"2"]
 
 
+@pytest.mark.parametrize("strangers", [1, 2, 5])
+def test_what_retention_has_taken_is_appended_if_it_cannot_have_been_the_epoch(
+    strangers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = _stage(tmp_path, 0, [[b"1", b"2", b"3"], [b"4", b"5", b"6"]])
+    with monkeypatch.context() as patch:
+        _kill_at(1, patch)  # after the record, before the first batch
+        with pytest.raises(Killed):
+            publish(tmp_path, "query", 0, files)
+    with JournalWriter(tmp_path) as writer:
+        writer.append([(batch_of([b"stranger"] * strangers), writer.stamp(), Source())])
+        writer.roll()
+    for path in tmp_path.glob("00000000000000000000-0000.*"):
+        path.unlink()
+    publish(tmp_path, "query", 0, files)
+    bodies = [row.as_py() for row in _column(tmp_path, strangers, "body")]
+    if strangers < 3:  # a row is left that would be inside the first batch
+        assert bodies == WANTED
+        assert not caplog.records
+    else:  # the first batch may have been there
+        assert bodies == [b"4", b"5", b"6"]
+        assert "retention has deleted the rows from offset 0 to 3" in caplog.text
+        assert "3 rows of the epoch are lost" in caplog.text
+
+
 class Power:
     """What of a journal is on the disk: what was synchronised, and the headers of its files."""
 
