@@ -133,7 +133,7 @@ class GroupSource:
                 self._write(self._wires[0].send(packets, self._group))
                 if self._wires[0].dropped != self._dropped:
                     self._report_dropped(self._wires[0])
-            # Packets that wait in the wire are not yet with the system, and may still be lost with this process.
+            # Packets that wait in the wire are not yet with the system, and would be lost with this process.
             if not self.busy:
                 self._sent()
         self._timer.arm(source.next_deadline())
@@ -153,8 +153,8 @@ class GroupSource:
     def _on_writable(self) -> None:
         self._write(self._wires[0].flush())
         if not self._writing:
-            # Before ``work``, which takes new units: where these fill the socket each time, nothing would ever
-            # be reported as sent.
+            # Before ``work``, which takes new units: where these fill the socket each time, nothing would
+            # ever be reported as sent.
             if not self.busy:
                 self._sent()
             self.work()

@@ -399,9 +399,9 @@ class Endpoint:
         if (cookie.tie_ours, cookie.tie_theirs) != association.tie_tags:
             return False
         if association.state is State.SHUTDOWN_ACK_SENT:
-            # Two answers (5.2.4, A). ERROR, with the new tag, tells the peer why it has to wait. SHUTDOWN ACK,
-            # with the tag of before the restart, makes it answer SHUTDOWN COMPLETE (8.5.1, E), so that it does
-            # not have to wait for T2-shutdown.
+            # Two answers (5.2.4, A). ERROR, with the new tag, tells the peer why it has to wait. SHUTDOWN
+            # ACK, with the tag from before the restart, makes it answer SHUTDOWN COMPLETE (8.5.1, E), so that
+            # it does not have to wait for T2-shutdown.
             cause = Parameter(Cause.COOKIE_WHILE_SHUTTING_DOWN)
             self._answer(packet, source, cookie.offer.tag, Listed(Type.ERROR, (cause,)))
             self._touched[association] = None

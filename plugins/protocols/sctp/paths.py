@@ -10,8 +10,8 @@ What has timed out is repeated on another path. Each path has its own round trip
 (``Path``).
 
 There are two counters of errors. That of a path makes the path inactive, that of the association ends the
-association. An answer resets both. A path that is not used for data may be silent for ever: its heartbeats count
-for that path alone.
+association. An answer resets both. A path that is not used for data may be silent for ever: its heartbeats
+count for that path alone.
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ class ReceivingSide:
         """The group to listen to, or None."""
         self.source = b""
         """TSI of the source to listen to."""
+        self.requests = 0
+        """Counts PREPAREs: the sender may ask again to join the same group."""
         self.next = 0
         """The first number that has not arrived."""
         self.epoch = 0
@@ -102,6 +104,7 @@ class ReceivingSide:
                 # A PREPARE may name another group or source: READY is due for each anew.
                 self._leave()
                 self.source, self.group = frames.read_prepare(payload)
+                self.requests += 1
             elif kind is Kind.MULTICAST:
                 frames.read_number(kind, payload)
                 # The number is not needed: units are sorted by their own numbers, and what is missing in
@@ -212,8 +215,9 @@ class ReceivingSide:
                 self._early_bytes -= len(self._early.pop(early))
         self.next = number
         self._confirmed = max(self._confirmed, number)
-        # Nothing in ``_early`` may have the number ``next``: ``_put`` does not look there for the unit that it
-        # was given, so that this one would never leave, and its bytes would count against ``reorder_bytes``.
+        # Nothing in ``_early`` may have the number ``next``: ``_put`` does not look there for the unit that
+        # it was given, so that this one would never leave, and its bytes would count against
+        # ``reorder_bytes``.
         self._take_early()
         self._progress(now)
 

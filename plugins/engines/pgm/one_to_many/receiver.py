@@ -56,6 +56,10 @@ class OneToManyReceiver:
         self._tcp: TcpLink | None = None
         self._group: GroupReceiver | None = None
         self._group_name: str | None = None
+        self._answered = 0
+        """The sender's request to join (``requests``) that was answered last."""
+        self._refusal = ""
+        """Why the last join on this connection has failed; empty after a success."""
         self._over = trio.Event()
         self._reason = ""
         self._local = ""
@@ -143,16 +147,19 @@ class OneToManyReceiver:
         # could be requested, and the next HELLO says from where to continue.
         self._side.disconnected()
         self._follow_group()
+        self._refusal = ""
 
     # ------------------------------------------------------------------ the group
 
     def _follow_group(self) -> None:
         """Join the group that the sender has named, or leave it."""
         side = self._side
-        # The sender may name another group, or the same again: only a change opens and closes sockets.
-        if side.group == self._group_name:
+        # The sender may name another group, or the same again. Sockets of the same group stay open; but a
+        # join that has failed is tried again with each request, since the interface may have come up.
+        asked_again = self._group is None and side.requests != self._answered
+        if side.group == self._group_name and not asked_again:
             return
-        self._group_name = side.group
+        self._group_name, self._answered = side.group, side.requests
         if self._group is not None:
             self._group.close()
             self._group = None
@@ -170,9 +177,14 @@ class OneToManyReceiver:
             )
         except (OSError, ValueError) as error:
             # No READY is sent, so the sender serves this receiver over TCP. ``_group_name`` stays set, so
-            # that the join is not tried again with every packet.
-            self._report("stays on TCP", f"{side.group}: {error}")
+            # that the join is not tried again with every packet. The sender asks again every few seconds, and
+            # the same reason is reported once.
+            refusal = f"{side.group}: {error}"
+            if refusal != self._refusal:
+                self._refusal = refusal
+                self._report("stays on TCP", refusal)
             return
+        self._refusal = ""
         self._group.start()
         if not self._reading:
             self._group.pause()
