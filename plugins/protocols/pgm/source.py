@@ -53,7 +53,9 @@ from plugins.protocols.pgm.transmit_window import TransmitWindow
 class SpmSchedule:
     """When SPMs are due (5.1.4 to 5.1.6): ambient ones while data flows, heartbeats in silence."""
 
-    __slots__ = ("_ambient", "_ambient_at", "_first", "_heartbeat_at", "_interval", "_most")
+    __slots__ = (
+        "_ambient", "_ambient_at", "_answer_from", "_asked", "_first", "_heartbeat_at", "_interval", "_most",
+    )  # fmt: skip
 
     def __init__(self, ambient: float, first: float, most: float) -> None:
         self._ambient = ambient
@@ -63,16 +65,26 @@ class SpmSchedule:
         self._interval = first / 2
         # The first SPM is due at once: receivers need one before they may send NAKs (6.2).
         self._ambient_at = self._heartbeat_at = 0.0
+        self._asked = False
+        # When the next request may be answered.
+        self._answer_from = 0.0
 
     def due(self) -> float:
         """Return when the next SPM is due."""
         return min(self._ambient_at, self._heartbeat_at)
 
     def at_once(self, now: float) -> None:
-        """Make an SPM due now."""
+        """Make an SPM due at ``now``."""
         # Only the ambient timer moves. The heartbeat interval is not doubled by an SPM that a receiver has
         # caused, so that a storm of requests does not make heartbeats rare.
         self._ambient_at = min(self._ambient_at, now)
+
+    def requested(self, now: float) -> None:
+        """Make an SPM due because a receiver has asked for one (SPMR)."""
+        self._asked = True
+        # Immediately, but at most once per IHB_MIN (13.4): one SPM goes to the whole group, so that it
+        # answers all requests that have come meanwhile.
+        self.at_once(max(now, self._answer_from))
 
     def sent_data(self, now: float) -> None:
         """Record that data was sent: start again with the shortest heartbeat interval."""
@@ -82,6 +94,10 @@ class SpmSchedule:
     def sent_spm(self, now: float) -> None:
         """Record that an SPM was sent."""
         self._ambient_at = now + self._ambient
+        # Any SPM answers a request that waits.
+        if self._asked:
+            self._asked = False
+            self._answer_from = now + self._first
         # The two timers are independent (5.1.6): an ambient SPM that falls between two heartbeats counts as
         # neither.
         if now >= self._heartbeat_at:
@@ -238,7 +254,7 @@ class Source:
         elif decoded.kind == NNAK:
             self.statistics.nnaks_in += 1
         elif decoded.kind == SPMR:
-            self._spms.at_once(now)
+            self._spms.requested(now)
 
     def _on_ack(self, ack: Ack, now: float) -> None:
         self.statistics.acks_in += 1

@@ -246,6 +246,29 @@ def test_a_receiver_that_has_heard_no_spm_asks_for_one() -> None:
     assert [packet[4] for packet in network.upstream][:1] == [packets.SPMR]
 
 
+def test_a_storm_of_requests_gets_one_spm_at_once_and_then_one_per_shortest_heartbeat() -> None:
+    options = SourceOptions(ambient=3600, heartbeat_first=5.0, heartbeat_max=3600)
+    source = Source(options, TSI, PORT, PATH, GROUP)
+    request = packets.encode(packets.Packet(kind=packets.SPMR, tsi=TSI, port=PORT))
+    assert len(source.packets_to_send(100.0)) == 1
+    heartbeats = source.next_deadline()
+    assert heartbeats == 105.0
+    sent = []
+    now = 100.5
+    while now < heartbeats:
+        source.receive(request, now)
+        sent += [now] * len(source.packets_to_send(now))
+        now += 0.125
+    # The first is answered immediately (RFC 3208, 13.4), the others together after IHB_MIN.
+    assert sent == [100.5]
+    assert source.next_deadline() == 105.0
+    assert len(source.packets_to_send(105.0)) == 1  # the heartbeat
+    source.receive(request, 105.25)
+    assert source.next_deadline() == 110.0
+    assert source.packets_to_send(109.875) == []
+    assert len(source.packets_to_send(110.0)) == 1
+
+
 def test_the_end_of_a_source_is_told_and_what_was_missed_still_comes() -> None:
     network = Network(drop=lambda packet: packet[4] == ODATA and packet[19] == 9)
     network.send(_bodies(10))
