@@ -116,7 +116,6 @@ class Zmtp1Decoder:
         self._rest: bytes | None = None
         """The incomplete frame; None while the start of a frame is not known."""
         self._parts: list[bytes] = []
-        self._skip = False
         self._envelopes: dict[bytes, Envelope] = {}
 
     def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
