@@ -47,14 +47,14 @@ class Path:
         self._options = options
         self._rttvar = 0.0
         self._reduced_at: int | None = None
+        self._decayed_at = 0.0
         self.reset_congestion()
 
     def reset_congestion(self) -> None:
         """Reset the congestion state, for a new association or after the peer's restart."""
         size = self._options.packet_size
         # 7.2.1, with the value for IPv4; that for IPv6 is 60 bytes smaller.
-        self._initial = min(4 * size, max(2 * size, 4404))
-        self.cwnd = self._initial
+        self.cwnd = min(4 * size, max(2 * size, 4404))
         # Arbitrarily high (7.2.1): slow start goes on until the first loss.
         self.ssthresh = 1 << 30
         self._partial_bytes_acked = 0
@@ -147,13 +147,26 @@ class Path:
         self.back_off()
 
     def decay_idle(self, now: float) -> None:
-        """Halve the window once per RTO in which the path was idle, down to the initial one (7.2.1)."""
-        idle = now - self.last_sent
-        if self.flight or idle < self.rto:
+        """Halve the window once per RTO in which the path was idle, down to four packets (7.2.1)."""
+        # Without data so far there is no pause.
+        if self.flight or not self.last_sent:
             return
+        idle = now - max(self.last_sent, self._decayed_at)
+        floor = 4 * self.probing.size
+        # A window below four packets stays as it is: it is the initial one, or began anew with one packet
+        # after a timeout (7.2.1). The formula ``max(cwnd / 2, 4 * PMDCS)``, taken literally, would open it
+        # without an acknowledgement.
+        if idle < self.rto or self.cwnd <= floor:
+            return
+        # Before the first adjustment of a pause only (7.2.1): slow start then returns quickly to the window
+        # that was known to be good.
+        if self.last_sent > self._decayed_at:
+            self.ssthresh = self.cwnd
+            self._partial_bytes_acked = 0
+        # 32 halvings make any window small; a long pause must not cost a long loop.
         for _ in range(min(int(idle / self.rto), 32)):
-            self.cwnd = max(self.cwnd // 2, self._initial)
-        self.last_sent = now
+            self.cwnd = max(self.cwnd // 2, floor)
+        self._decayed_at = now
 
     # ------------------------------------------------------------------ health
 

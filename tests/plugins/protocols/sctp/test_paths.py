@@ -211,3 +211,36 @@ def test_a_long_pause_closes_the_window_again() -> None:
     ours.send(0, b"x")
     network.run(0.5)
     assert ours.paths.all[0].cwnd < wide
+
+
+def test_a_pause_halves_the_window_down_to_four_packets_and_slow_start_returns_to_where_it_was() -> None:
+    idle = path()
+    idle.rto = 1.0
+    idle.cwnd = 100_000
+    idle.last_sent = 10.0
+    idle.decay_idle(10.5)
+    assert idle.cwnd == 100_000
+    idle.decay_idle(12.5)
+    assert (idle.cwnd, idle.ssthresh) == (25_000, 100_000)
+    # The same pause goes on: ``ssthresh`` is that of its beginning (RFC 9260, 7.2.1).
+    idle.decay_idle(20.0)
+    assert (idle.cwnd, idle.ssthresh) == (4 * 1200, 100_000)
+    # A second pause, after data.
+    idle.cwnd = 50_000
+    idle.last_sent = 21.0
+    idle.decay_idle(22.0)
+    assert (idle.cwnd, idle.ssthresh) == (25_000, 50_000)
+
+
+def test_a_pause_opens_no_window() -> None:
+    new = path()
+    initial, high = new.cwnd, new.ssthresh
+    # Before the first data: the initial window (7.2.1) has no pause behind it.
+    new.decay_idle(1000.0)
+    assert (new.cwnd, new.ssthresh) == (initial, high)
+    # After a timeout only one packet may be in flight until an acknowledgement comes.
+    new.last_sent = 1000.0
+    new.timed_out()
+    slow = new.ssthresh
+    new.decay_idle(2000.0)
+    assert (new.cwnd, new.ssthresh) == (1200, slow)
