@@ -136,7 +136,10 @@ class GroupSource:
             # Packets that wait in the wire are not yet with the system, and would be lost with this process.
             if not self.busy:
                 self._sent()
-        self._timer.arm(source.next_deadline())
+        # While the socket is full nothing can be sent, however much is due: ``_on_writable`` goes on. A timer
+        # for a deadline that has passed would call this method without end.
+        if not self._writing:
+            self._timer.arm(source.next_deadline())
 
     def _close_wires(self) -> None:
         for wire in self._wires:

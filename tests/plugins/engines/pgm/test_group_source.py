@@ -63,6 +63,7 @@ class _Host:
     def __init__(self) -> None:
         self.poller = self
         self.on_writable: Callable[[], None] | None = None
+        self.deadlines: list[float | None] = []
 
     def now(self) -> float:
         return 100.0
@@ -70,8 +71,8 @@ class _Host:
     def watch(self, fileno: int, *, readable: Any, writable: Callable[[], None] | None) -> None:
         self.on_writable = writable
 
-    def set_timer(self, *_: Any) -> None:
-        """Nobody waits for a timer here."""
+    def set_timer(self, deadline: float | None, *_: Any) -> None:
+        self.deadlines.append(deadline)
 
     def report(self, event: EngineEvent) -> None:
         raise AssertionError(event)
@@ -148,3 +149,20 @@ def test_a_socket_that_is_full_each_time_still_reports_what_it_took(
         host.on_writable()
         assert owner.sent == list(range(1, given + 1))
         assert owner.given == given + 1
+
+
+def test_a_source_with_a_full_socket_waits_for_the_socket_and_not_for_a_timer(
+    host: _Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, wire = _source(host, _Owner(0), monkeypatch)
+    wire.open = False
+    # More than one burst, so that new data is due again before the timer could be set.
+    source.send([b"x" * 1000] * 1000)
+    source.work()
+    source.work()
+    assert source.source.queued
+    assert host.deadlines == []
+    wire.open = True
+    assert host.on_writable is not None
+    host.on_writable()
+    assert host.deadlines
