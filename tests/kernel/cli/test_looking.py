@@ -14,7 +14,7 @@ from kernel.topology.control import ControlServer
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
 from plugins.protocols.amqp091.methods import basic, queue
-from tests.kernel.cli.test_commands import Batch, kernel
+from tests.kernel.cli.test_commands import Command, kernel
 from tests.kernel.cli.test_run import LISTENER, running
 from tests.plugins.engines.amqp.raw_client import RawClient
 
@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
             yield tmp_path / "c.sock"
 
 
-def test_queues(kernel: Batch, path: Path) -> None:
+def test_queues(kernel: Command, path: Path) -> None:
     status, shown, errors = kernel("queues", "--control", path, "--json")
     [row] = json.loads(shown)
     names = ("engine", "vhost", "name", "messages", "messages_ready", "messages_unacknowledged", "consumers")
@@ -50,7 +50,7 @@ def test_queues(kernel: Batch, path: Path) -> None:
     assert (status, errors) == (0, "")
 
 
-def test_a_table_shows_names_as_they_are(kernel: Batch, path: Path) -> None:
+def test_a_table_shows_names_as_they_are(kernel: Command, path: Path) -> None:
     _, shown, _ = kernel("queues", "--control", path)
     assert shown.split()[:3] == ["engine", "vhost", "name"]
     assert "[bold]" in shown
@@ -68,7 +68,7 @@ def test_a_table_has_nothing_in_it_that_a_terminal_would_obey(
     assert "\x1b" not in shown
 
 
-def test_bindings_and_exchanges(kernel: Batch, path: Path) -> None:
+def test_bindings_and_exchanges(kernel: Command, path: Path) -> None:
     bindings = json.loads(kernel("bindings", "--control", path, "--json")[1])
     assert [(b["source_name"], b["routing_key"], b["destination_name"]) for b in bindings] == [
         ("", "[bold]", "[bold]"),
@@ -78,7 +78,7 @@ def test_bindings_and_exchanges(kernel: Batch, path: Path) -> None:
     assert {e["name"]: e["bindings"] for e in exchanges}["amq.topic"] == 1
 
 
-def test_connections_and_consumers(kernel: Batch, path: Path) -> None:
+def test_connections_and_consumers(kernel: Command, path: Path) -> None:
     [connection] = json.loads(kernel("connections", "--control", path, "--json")[1])
     assert (connection["user"], connection["state"], connection["messages_in"]) == ("guest", "running", 2)
     assert connection["ssl"] is False
@@ -92,7 +92,7 @@ def test_connections_and_consumers(kernel: Batch, path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["status", "queues", "exchanges", "bindings", "connections", "consumers"])
-def test_every_one_watches_and_has_a_table(kernel: Batch, path: Path, what: str) -> None:
+def test_every_one_watches_and_has_a_table(kernel: Command, path: Path, what: str) -> None:
     status, shown, errors = kernel(what, "--control", path, "--watch", "0.01", "--looks", "2")
     assert (status, errors) == (0, "")
     assert "broker" in shown
@@ -116,13 +116,13 @@ def test_what_has_begun_anew_since_has_no_rate() -> None:
     assert rows[0]["messages_out/s"] == 4.0
 
 
-def test_without_a_running_system_there_is_a_line_and_no_traceback(kernel: Batch, tmp_path: Path) -> None:
+def test_without_a_running_system_there_is_a_line_and_no_traceback(kernel: Command, tmp_path: Path) -> None:
     status, _, errors = kernel("status", "--control", tmp_path / "none")
     assert status == 1
     assert errors.startswith("kernel: no answer at")
 
 
-def test_run_listens_where_it_is_told_and_leaves_no_file(kernel: Batch, tmp_path: Path) -> None:
+def test_run_listens_where_it_is_told_and_leaves_no_file(kernel: Command, tmp_path: Path) -> None:
     file = tmp_path / "system.toml"
     file.write_text(LISTENER.format(name="one"))
     path = tmp_path / "c.sock"
@@ -144,7 +144,7 @@ def test_run_may_be_told_not_to_listen(tmp_path: Path) -> None:
         assert it.stop(signal.SIGTERM) == 0
 
 
-def test_status_shows_the_links_of_engines_that_dial(kernel: Batch, tmp_path: Path) -> None:
+def test_status_shows_the_links_of_engines_that_dial(kernel: Command, tmp_path: Path) -> None:
     options = {"addresses": [f"amqp+unix://{tmp_path}/nobody"]}
     plan = Plan(engines=(EnginePlan(name="remote", kind="amqp-client", options=options),))
     with Kernel(plan) as system, ControlServer(system, tmp_path / "c.sock"):
@@ -158,7 +158,7 @@ def test_status_shows_the_links_of_engines_that_dial(kernel: Batch, tmp_path: Pa
     assert lines[at + 2].split()[:2] == ["remote", "publishing"]
 
 
-def test_status_shows_what_engines_keep_on_disk(kernel: Batch, tmp_path: Path) -> None:
+def test_status_shows_what_engines_keep_on_disk(kernel: Command, tmp_path: Path) -> None:
     options = {"address": f"amqp+unix://{tmp_path}/amqp", "data_dir": str(tmp_path / "data")}
     queues = [{"name": "q"}]
     plan = Plan(engines=(EnginePlan(name="broker", kind="amqp", options={**options, "queues": queues}),))
@@ -173,7 +173,7 @@ def test_status_shows_what_engines_keep_on_disk(kernel: Batch, tmp_path: Path) -
     assert lines[at + 2].split()[0] == "broker"
 
 
-def test_status_shows_what_is_low_and_who_has_to_wait(kernel: Batch, tmp_path: Path) -> None:
+def test_status_shows_what_is_low_and_who_has_to_wait(kernel: Command, tmp_path: Path) -> None:
     options = {"address": "127.0.0.1:0", "queued_limit": 1, "queues": [{"name": "q"}]}
     plan = Plan(engines=(EnginePlan(name="broker", kind="amqp", options=options),))
     control = tmp_path / "c.sock"

@@ -12,7 +12,7 @@ from kernel.plugins import PluginRegistry
 from kernel.topology.control import ControlServer, ask
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
-from tests.kernel.cli.test_commands import Batch, kernel
+from tests.kernel.cli.test_commands import Command, kernel
 from tests.kernel.test_plugins import distribution, site
 
 __all__ = ["kernel", "site"]
@@ -86,7 +86,7 @@ def control(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         yield path
 
 
-def test_rows_of_the_engine_are_a_table_with_the_announced_columns(kernel: Batch, control: Path) -> None:
+def test_rows_of_the_engine_are_a_table_with_the_announced_columns(kernel: Command, control: Path) -> None:
     status, shown, errors = kernel("gauges", "--control", control)
     assert [line.split() for line in shown.splitlines()] == [
         ["engine", "name", "degrees"],
@@ -95,7 +95,7 @@ def test_rows_of_the_engine_are_a_table_with_the_announced_columns(kernel: Batch
     assert (status, errors) == (0, "")
 
 
-def test_it_has_the_options_of_every_table(kernel: Batch, control: Path) -> None:
+def test_it_has_the_options_of_every_table(kernel: Command, control: Path) -> None:
     status, shown, _ = kernel("gauges", "--control", control, "--json", "--watch", "0.01", "--looks", "1")
     assert json.loads(shown) == [{"engine": "here", "name": "roof", "degrees": -2.5, "hidden": 1}]
     status, shown, _ = kernel("gauges", "--help")
@@ -104,14 +104,14 @@ def test_it_has_the_options_of_every_table(kernel: Batch, control: Path) -> None
     assert "--watch" in shown
 
 
-def test_help_lists_the_table_and_the_command(kernel: Batch, control: Path) -> None:
+def test_help_lists_the_table_and_the_command(kernel: Command, control: Path) -> None:
     shown = kernel("--help")[1]
     assert "List the gauges of a running system." in shown
     assert "Say what comes." in shown
     assert kernel("forecast")[1] == "rain\n"
 
 
-def test_kinds_of_the_strangers_hook_are_listed_with_their_noun(kernel: Batch, control: Path) -> None:
+def test_kinds_of_the_strangers_hook_are_listed_with_their_noun(kernel: Command, control: Path) -> None:
     shown = kernel("plugins")[1]
     assert ["gauge", "roof", "on", "the", "roof", "other", "1.2"] in [
         line.split() for line in shown.splitlines()
@@ -119,7 +119,7 @@ def test_kinds_of_the_strangers_hook_are_listed_with_their_noun(kernel: Batch, c
     assert kernel("plugins", "roof")[1].splitlines()[0] == "gauge roof: on the roof"
 
 
-def test_a_table_without_columns_is_for_programs_only(kernel: Batch, site: Path, tmp_path: Path) -> None:
+def test_a_table_without_columns_is_for_programs_only(kernel: Command, site: Path, tmp_path: Path) -> None:
     source = WEATHER.replace('columns=("name", "degrees")', "columns=()")
     distribution(site, "stranger", {"weather": source})
     plan = Plan(engines=(EnginePlan(name="here", kind="station"),))

@@ -16,7 +16,7 @@ from kernel.topology.system import Kernel
 from plugins.engines.amqp.commands.definitions import as_definitions
 from plugins.engines.broker.host.passwords import Password
 from plugins.protocols.amqp091.methods import exchange, queue
-from tests.kernel.cli.test_commands import Batch, kernel
+from tests.kernel.cli.test_commands import Command, kernel
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 
@@ -78,7 +78,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
             yield tmp_path / "c.sock"
 
 
-def test_export(kernel: Batch, path: Path) -> None:
+def test_export(kernel: Command, path: Path) -> None:
     status, shown, errors = kernel("definitions", "export", "--control", path, "--engine", "one")
     assert (status, errors) == (0, "")
     assert json.loads(shown) == DEFINITIONS
@@ -102,7 +102,7 @@ def test_bindings_of_what_has_come_during_the_export_are_left_out() -> None:
     assert [(each["source"], each["destination"]) for each in shown["bindings"]] == [("events", "orders")]
 
 
-def test_one_of_several_brokers_must_be_named(kernel: Batch, path: Path) -> None:
+def test_one_of_several_brokers_must_be_named(kernel: Command, path: Path) -> None:
     status, _, errors = kernel("definitions", "export", "--control", path)
     assert (status, errors) == (
         1,
@@ -110,7 +110,7 @@ def test_one_of_several_brokers_must_be_named(kernel: Batch, path: Path) -> None
     )
 
 
-def test_a_broker_that_is_not_there_is_named(kernel: Batch, path: Path) -> None:
+def test_a_broker_that_is_not_there_is_named(kernel: Command, path: Path) -> None:
     _, _, errors = kernel("definitions", "export", "--control", path, "--engine", "three")
     assert errors == "kernel: no engine 'three' has exchanges; those that have: one, two\n"
 
@@ -120,7 +120,7 @@ def _port(path: Path) -> int:
     return int(row["address"].rpartition(":")[2])
 
 
-def test_import(kernel: Batch, path: Path, tmp_path: Path) -> None:
+def test_import(kernel: Command, path: Path, tmp_path: Path) -> None:
     more = {"name": "more", "vhost": "/", "arguments": {"x-max-length": 3}}
     file = tmp_path / "definitions.json"
     file.write_text(json.dumps(DEFINITIONS | {"queues": [*DEFINITIONS["queues"], more]}))
@@ -132,7 +132,7 @@ def test_import(kernel: Batch, path: Path, tmp_path: Path) -> None:
         assert client.ask(queue.Declare(queue="more", passive=True), queue.DeclareOk).message_count == 0
 
 
-def test_complaints_name_the_file_and_the_place(kernel: Batch, path: Path, tmp_path: Path) -> None:
+def test_complaints_name_the_file_and_the_place(kernel: Command, path: Path, tmp_path: Path) -> None:
     file = tmp_path / "definitions.json"
     file.write_text(
         json.dumps(
@@ -159,7 +159,7 @@ def test_complaints_name_the_file_and_the_place(kernel: Batch, path: Path, tmp_p
     ],
 )
 def test_what_cannot_be_imported_at_all(
-    kernel: Batch, path: Path, tmp_path: Path, text: str, engine: str | None, complaint: str
+    kernel: Command, path: Path, tmp_path: Path, text: str, engine: str | None, complaint: str
 ) -> None:
     file = tmp_path / "definitions.json"
     file.write_text(text)
@@ -169,7 +169,7 @@ def test_what_cannot_be_imported_at_all(
     assert complaint in errors
 
 
-def test_users_are_exported_when_asked_for(kernel: Batch, path: Path) -> None:
+def test_users_are_exported_when_asked_for(kernel: Command, path: Path) -> None:
     shown = kernel("definitions", "export", "--users", "--control", path, "--engine", "one")[1]
     exported = json.loads(shown)
     (guest,) = exported["users"]
@@ -182,7 +182,7 @@ def test_users_are_exported_when_asked_for(kernel: Batch, path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.peer("rabbitmq")
-def test_from_rabbitmq_and_back(kernel: Batch, path: Path, tmp_path: Path, rabbitmq: RabbitMq) -> None:
+def test_from_rabbitmq_and_back(kernel: Command, path: Path, tmp_path: Path, rabbitmq: RabbitMq) -> None:
     theirs, ours, again = (tmp_path / f"{name}.json" for name in ("theirs", "ours", "again"))
     with RawClient(rabbitmq.port) as client:
         arguments = {"x-message-ttl": 5000, "x-max-priority": 5, "x-dead-letter-exchange": "moved.x"}
