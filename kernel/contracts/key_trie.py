@@ -70,9 +70,12 @@ class KeyTrie(Generic[V]):
             if len(self._answers) >= _REMEMBERED:
                 self._answers.clear()
             # Every text begins with the empty one, so a spelling without hidden keys is asked for first.
-            found = self._topics.find(
-                key.split(self._separator), hidden=bool(self._hidden) and key.startswith(self._hidden)
-            )
+            hidden = self._hidden
+            words = key.split(self._separator)
+            if hidden and key.startswith(hidden):
+                found = self._topics.find(words, hidden=True)
+            else:
+                found = self._topics.find(words)
             self._prefixes.find(key, found)
             # Each value once: several patterns of one reader may match, and it gets the message once. A
             # tuple, since callers share the cached answer.
