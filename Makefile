@@ -44,8 +44,8 @@ demo: setup ## real AMQP clients, a broker, a bridge, a second kernel and Spark;
 test: setup ## every test whose peers are there (KERNEL_REQUIRE_PEERS=1: a missing peer fails)
 	$(BIN)/python -m pytest $(PARALLEL)
 
-quick: setup ## the tests that need no peer and no patience, with a fifth of the random courses: a minute or two
-	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.2} $(BIN)/python -m pytest $(PARALLEL) -m "not slow and not peer"
+quick: setup ## the tests that need no peer and no patience, with a tenth of the random courses: a minute
+	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.1} $(BIN)/python -m pytest $(PARALLEL) -m "not slow and not peer"
 
 check: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

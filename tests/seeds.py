@@ -26,5 +26,10 @@ def examples(count: int = 100) -> int:
     return _times(count)
 
 
+def spread(values: range) -> range:
+    """Return all values, or with a factor below one every n-th of them."""
+    return values[:: max(round(1 / FACTOR), 1)]
+
+
 def _times(count: int) -> int:
     return max(round(count * FACTOR), 1)

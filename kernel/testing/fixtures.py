@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Protocol
 
 from kernel.contracts.engine import EngineEvent
@@ -54,7 +55,7 @@ def factory() -> Iterator[KernelFactory]:
         wait: bool = True,
         on_event: Callable[[EngineEvent], Any] | None = None,
     ) -> Kernel:
-        kernel = Kernel(plan_of(*parts), registry)
+        kernel = Kernel(plan_of(*parts), registry or _installed())
         if on_event is not None:
             kernel.events.append(on_event)
         # Before the start: a kernel that fails to start is closed, too.
@@ -73,6 +74,12 @@ def factory() -> Iterator[KernelFactory]:
         assert kernel.join(JOIN_TIMEOUT), f"{kernel} is not gone {JOIN_TIMEOUT} s after it was closed"
     left = leaks.found()
     assert not left, "left behind: " + ", ".join(left)
+
+
+@cache
+def _installed() -> PluginRegistry:
+    """Return what is installed, looked up once: the look costs more (20 ms) than most tests."""
+    return PluginRegistry.load()
 
 
 def plan_of(*parts: EnginePlan | RoutePlan | ThreadPlan) -> Plan:

@@ -72,6 +72,7 @@ def test_protocols_bring_nothing_that_does_io() -> None:
 _PYTEST_PLUGINS = ["kernel.testing.pytest_plugin", "plugins.engines.amqp.pytest_plugin"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "modules",
     [["kernel"], _PYTEST_PLUGINS, [n for n in _modules("plugins") if n.endswith(".plugin")]],

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.before_after import Pairs
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,7 @@ def test_a_change_both_ways_is_noise() -> None:
     assert not Pairs(more_is_better=True, before=[1.0] * 4, after=[0.9, 0.9, 1.1, 1.1]).lost()
 
 
+@pytest.mark.slow
 def test_the_half_inside_a_tree_names_its_rows_and_ends_with_its_input() -> None:
     """It is started by its path, from another folder's interpreter, as an older checkout would be."""
     program = [sys.executable, ROOT / "benchmarks" / "one_tree.py"]

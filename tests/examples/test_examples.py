@@ -45,6 +45,7 @@ def _output(program: subprocess.Popen[str]) -> str:
     return out
 
 
+@pytest.mark.slow
 def test_in_process_shows_all_readings_in_order() -> None:
     lines = _output(_spawn("in_process/main.py")).splitlines()
     assert lines == [f"room.{number % 2} {20 + number} degrees" for number in range(1, 6)]
@@ -62,6 +63,7 @@ def test_point_to_point_confirms_all_orders_whoever_starts_first(
     assert outputs["receiver"].splitlines()[1:] == [*(f"order {n}" for n in range(1, 6)), "5 orders received"]
 
 
+@pytest.mark.slow
 def test_trio_application_needs_no_second_thread() -> None:
     lines = _output(_spawn("trio_application/main.py")).splitlines()
     assert lines == ["tick 1", "tick 2", "tick 3", "threads: 1"]

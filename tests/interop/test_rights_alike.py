@@ -161,6 +161,7 @@ def test_in_the_same_words(kernel_port: int, rabbitmq_port: int, what: str) -> N
     assert events[0] == events[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern, allowed", [(r"^amq\.gen-.+$", True), ("^orders", False)])
 def test_a_name_of_the_servers_counts_as_its_name(tmp_path: Path, pattern: str, allowed: bool) -> None:
     """RabbitMQ's manual has such a pattern for users who may have queues that the server names, and no others."""

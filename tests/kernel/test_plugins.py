@@ -415,6 +415,7 @@ def test_tables_of_one_name_have_the_columns_of_all_kinds() -> None:
     }
 
 
+@pytest.mark.slow
 def test_loading_plugins_imports_nothing_heavy() -> None:
     code = "import sys; from kernel.plugins import PluginRegistry as R; R.load(); print(*sys.modules)"
     modules = set(

@@ -161,6 +161,7 @@ def test_a_peer_whose_heartbeat_stops_is_given_up(kernel_factory: KernelFactory)
     server.close()
 
 
+@pytest.mark.slow
 def test_a_peer_that_asks_without_reading_is_not_read_until_it_reads(kernel_factory: KernelFactory) -> None:
     server = Server(kernel_factory)
     peer = server.connect()
@@ -193,6 +194,7 @@ def test_connections_beyond_the_limit_are_refused_and_counted(kernel_factory: Ke
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_storms_of_connections_leave_nothing_behind(server: Server, count: int) -> None:
     def storm(number: int) -> None:

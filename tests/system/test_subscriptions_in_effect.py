@@ -168,6 +168,7 @@ def test_a_ring_of_kernels(kernel_factory: KernelFactory) -> None:
         _first_message_arrives(feed, readers[0], key)
 
 
+@pytest.mark.slow
 def test_a_mesh_of_kernels_in_both_directions(kernel_factory: KernelFactory) -> None:
     """Four kernels, each connected with all others, and each passes on what comes from one to the others."""
     count = 4

@@ -51,6 +51,7 @@ def good(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_help_lists_every_command_and_imports_none() -> None:
     code = "import sys, kernel.cli.main as m; m.run(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -122,6 +122,7 @@ def test_without_a_running_system_there_is_a_line_and_no_traceback(kernel: Comma
     assert errors.startswith("kernel: no answer at")
 
 
+@pytest.mark.slow
 def test_run_listens_where_it_is_told_and_leaves_no_file(kernel: Command, tmp_path: Path) -> None:
     file = tmp_path / "system.toml"
     file.write_text(LISTENER.format(name="one"))
@@ -135,6 +136,7 @@ def test_run_listens_where_it_is_told_and_leaves_no_file(kernel: Command, tmp_pa
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_run_may_be_told_not_to_listen(tmp_path: Path) -> None:
     file = tmp_path / "system.toml"
     file.write_text(LISTENER.format(name="one"))
@@ -173,6 +175,7 @@ def test_status_shows_what_engines_keep_on_disk(kernel: Command, tmp_path: Path)
     assert lines[at + 2].split()[0] == "broker"
 
 
+@pytest.mark.slow
 def test_status_shows_what_is_low_and_who_has_to_wait(kernel: Command, tmp_path: Path) -> None:
     options = {"address": "127.0.0.1:0", "queued_limit": 1, "queues": [{"name": "q"}]}
     plan = Plan(engines=(EnginePlan(name="broker", kind="amqp", options=options),))

@@ -62,6 +62,7 @@ def running(file: Path, *options: str, pass_fds: tuple[int, ...] = ()) -> Iterat
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_when_it_is_ready_and_stops_cleanly(file: Path, number: signal.Signals) -> None:
     with running(file) as it:
@@ -73,6 +74,7 @@ def test_it_says_when_it_is_ready_and_stops_cleanly(file: Path, number: signal.S
         assert it.process.wait(timeout=60) == 0
 
 
+@pytest.mark.slow
 def test_a_descriptor_tells_a_parent_that_it_is_ready(file: Path) -> None:
     reader, writer = os.pipe()
     with running(file, "--ready-fd", str(writer), pass_fds=(writer,)) as it:
@@ -129,6 +131,7 @@ def test_it_is_not_ready_before_it_has_said_of_all_engines_that_they_run(
     assert said[:2] == ["running", "ready"]
 
 
+@pytest.mark.slow
 def test_a_hang_up_applies_what_changed_and_nothing_else(file: Path) -> None:
     with running(file) as it:
         it.wait_for("ready")
@@ -144,6 +147,7 @@ def test_a_hang_up_applies_what_changed_and_nothing_else(file: Path) -> None:
     assert sum(line["what"] == "running" and line["engine"] == "one" for line in it.seen) == 1
 
 
+@pytest.mark.slow
 def test_a_file_with_mistakes_is_not_run(tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text("[engines.x]\nkind = 'y'\n")

@@ -46,6 +46,7 @@ def test_the_page_and_the_tour_tell_of_the_same_hops(name: str) -> None:
     assert listed == [(hop.file, hop.function) for hop in walk_of(name).hops]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_the_page_says_how_many_calls_lie_on_the_way(name: str) -> None:
     """Timers and threads that another test has left awake may add some: the shortest of a few tours counts."""
@@ -69,6 +70,7 @@ def test_the_command_prints_files_with_lines_and_how_many_calls_lie_between(name
     assert re.search(r"^\d+ calls in \d+ files$", result.output, flags=re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_every_call_can_be_printed() -> None:
     shown = CliRunner().invoke(cli, ["tour"]).output
     every = CliRunner().invoke(cli, ["tour", "--all"]).output
@@ -84,6 +86,7 @@ def test_an_unknown_walk_is_refused_with_the_nearest() -> None:
     assert "native" in str(result.exception)
 
 
+@pytest.mark.slow
 def test_the_tour_finds_its_way_where_the_kernel_is_behind_a_link(tmp_path: Path) -> None:
     """As in a virtual environment below a home that is a symbolic link."""
     (tmp_path / "link").symlink_to(ROOT)

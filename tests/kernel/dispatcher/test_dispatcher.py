@@ -332,6 +332,7 @@ def test_nothing_is_lost_on_routes_that_stay_while_others_come_and_go(system: Sy
     assert got + system.take("stays") == sent
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_while_another_thread_changes_routes(system: System) -> None:
     """The writing thread never stops; ports and routes come and go beside it."""
     system.route("a", "stays")

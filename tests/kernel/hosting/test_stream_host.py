@@ -121,6 +121,7 @@ def test_messages_cross_whatever_the_wire_does_to_them(wire: dict[str, Any]) -> 
     assert rig.ends == {}
 
 
+@pytest.mark.slow
 def test_heartbeats_keep_an_idle_wire_open_for_days() -> None:
     rig = Rig(options={"heartbeat": 60})
     rig.host.run(until=100_000.0)

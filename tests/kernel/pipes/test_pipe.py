@@ -292,6 +292,7 @@ def test_confirmed_taken_and_waiting_make_up_what_was_written(steps: list[tuple[
 # ---------------------------------------------------------------------- two threads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("high", [8, 32_768])
 @pytest.mark.parametrize("bare", [False, True], ids=["batches", "bare"])
 def test_two_threads_hammering_a_pipe_lose_and_reorder_nothing(high: int, bare: bool) -> None:  # noqa: C901

@@ -74,6 +74,7 @@ def test_a_check_finds_what_it_is_there_to_find(kind: type[Sound], check: str) -
         getattr(protocol_checks, check)(ProtocolSubject(make=lambda: (kind("client"), kind("server"))))
 
 
+@pytest.mark.slow
 def test_a_check_passes_what_is_sound() -> None:
     for check in protocol_checks.PROTOCOL_CHECKS:
         check(ProtocolSubject(make=lambda: (Sound("client"), Sound("server"))))

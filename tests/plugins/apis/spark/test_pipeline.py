@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel.cli.main import run
 from kernel.contracts.message import Envelope
 from kernel.plugins import PluginRegistry
 from plugins.apis.spark.complaints import complaint
@@ -27,6 +28,7 @@ def _kernel(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
 
 
+@pytest.mark.slow
 def test_the_jobs_are_listed() -> None:
     lines = _kernel("pipeline", "jobs").stdout.splitlines()
     kinds = {line.split()[0]: line.split()[1] for line in lines}
@@ -69,10 +71,12 @@ def test_the_jobs_are_listed() -> None:
         ),
     ],
 )
-def test_mistakes_are_told_before_spark_is_started(arguments: tuple[str, ...], complaint: str) -> None:
-    done = _kernel("pipeline", "run", *arguments, "--journal", "nowhere")
-    assert done.returncode != 0
-    assert re.search(complaint, done.stderr), done.stderr
+def test_mistakes_are_told_before_spark_is_started(
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], complaint: str
+) -> None:
+    assert run(["pipeline", "run", *arguments, "--journal", "nowhere"]) != 0
+    errors = capfd.readouterr().err
+    assert re.search(complaint, errors), errors
 
 
 def test_options_come_as_text_or_as_json() -> None:

@@ -119,6 +119,7 @@ def test_rows_keep_their_envelopes_when_commits_are_put_together(journal: Journa
     assert told == wanted[1:179]
 
 
+@pytest.mark.slow
 def test_large_bodies_bound_a_batch_by_its_bytes(journal: Journal) -> None:
     for _ in range(5):
         journal.append([bytes(6 << 20)])

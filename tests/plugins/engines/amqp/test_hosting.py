@@ -19,6 +19,7 @@ from tests.plugins.engines.amqp.fake_host import FakeHost
 from tests.plugins.engines.amqp.raw_client import RawClient, frame
 
 
+@pytest.mark.slow
 def test_a_slow_reader_is_handed_a_window_and_no_more(server: Server) -> None:
     body = b"x" * 65536
     count = 400
@@ -38,6 +39,7 @@ def test_a_slow_reader_is_handed_a_window_and_no_more(server: Server) -> None:
         assert received == count
 
 
+@pytest.mark.slow
 def test_a_client_that_asks_and_never_reads_is_not_read(server: Server) -> None:
     with RawClient(server.port) as rude:
         rude.ask(queue.Declare(queue="q" * 200), queue.DeclareOk)

@@ -52,6 +52,7 @@ def test_a_consumer_that_never_reads_costs_its_window_and_the_others_nothing(
     assert server.engine.broker.vhost("/").queues["q"].backlog.count == 0
 
 
+@pytest.mark.slow
 def test_a_firehose_gets_one_read_in_a_turn(server: StillServer) -> None:
     """However much it sends: what comes in the same turn from others is answered in that turn."""
     firehose, other = server.connect(), server.connect()
@@ -154,6 +155,7 @@ def acknowledged(client: StillClient) -> list[tuple[int, int]]:
     return [(event.channel, event.last_delivery_tag) for event in events]
 
 
+@pytest.mark.slow
 def test_consumers_that_have_all_gone_at_once_cost_the_broker_nothing(server: StillServer) -> None:
     """What one gives back is handed to the next, which is found gone in the same turn."""
     publisher = server.connect()

@@ -79,6 +79,7 @@ def ends(kernel_factory: KernelFactory) -> Ends:
 TO_QUEUE = {"exchange": "", "key": "q"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", [{"confirm": True}, {"confirm": False}, {"confirm": False, "no_ack": True}], ids=str
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from plugins.protocols.amqp091.events import Delivered, MethodReceived
 from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.federation.conftest import Site, until
@@ -152,6 +154,7 @@ def test_a_queue_that_was_used_as_it_is_and_is_deleted_is_declared_as_it_is_here
     assert row["durable"] is False
 
 
+@pytest.mark.slow
 def test_what_is_on_its_way_to_a_queue_that_is_deleted_stays_upstream(site: Make) -> None:
     up, down = _pair(site)
     for _ in range(2000):  # more than all sockets together take, however late the queue is deleted

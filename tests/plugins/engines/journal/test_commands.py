@@ -68,6 +68,7 @@ def spoil(journal: Path) -> None:
     path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
 
 
+@pytest.mark.slow
 def test_help_names_every_command(typed: Any) -> None:
     _, out, _ = typed("--help")
     assert all(f"\n  {name} " in out.decode() for name in COMMANDS)
@@ -262,6 +263,7 @@ def _kill_at(owner: Any, name: str, call: int, patch: pytest.MonkeyPatch) -> Non
     patch.setattr(owner, name, dying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [True, False], ids=["moved again", "compacted"])
 @pytest.mark.parametrize(
     "owner,name,call",

@@ -225,6 +225,7 @@ def test_what_is_not_confirmed_is_not_passed_over(play: Callable[..., Kernel], j
     assert positions(journal).get("reader", 0) == 0
 
 
+@pytest.mark.slow
 def test_following_goes_on_with_what_is_added(play: Callable[..., Kernel], journal: Path) -> None:
     kernel = play(follow=True, start=900)
     got: list[bytes] = []

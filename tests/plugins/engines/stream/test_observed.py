@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kernel import Kernel
+from kernel.plugins import PluginRegistry
 from kernel.testing.fixtures import KernelFactory
 from plugins.protocols.backend import plugin as backend
 from plugins.protocols.backend.connection import BackendConnection
@@ -44,7 +45,9 @@ def counted(kernel: Kernel) -> Mapping[str, Any]:
 @pytest.mark.usefixtures("observed")
 def test_connections_are_listed_with_what_their_protocol_counts(kernel_factory: KernelFactory) -> None:
     events, ended = Events(), Events()
-    receiving = kernel_factory(listener(), route("net", "app"), on_event=ended)
+    # Loaded now: the protocol that `observed` has replaced is in no registry that was loaded before.
+    registry = PluginRegistry.load()
+    receiving = kernel_factory(listener(), route("net", "app"), on_event=ended, registry=registry)
     sending = kernel_factory(
         dialler(f"backend+tcp://{receiving.address_of('net')}"), route("app", "net"), on_event=events
     )

@@ -303,6 +303,7 @@ def test_any_chunking_gives_the_same_messages(
         assert tags == list(range(1, tag))
 
 
+@pytest.mark.slow
 def test_byte_by_byte_large_body_is_linear(open_pair: Any) -> None:
     open_pair.client.publish(1, batch_of([b"z" * 300000], KEY))
     stream = b"".join(open_pair.client.data_to_send())

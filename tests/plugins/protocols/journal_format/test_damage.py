@@ -85,6 +85,7 @@ def test_a_flipped_bit_in_the_data_costs_its_commit_and_is_named(journal: Path) 
         check(journal, [offset for entry in hit for offset in range(entry.offset, entry.end)])
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_the_index_costs_nothing(journal: Path) -> None:
     path = NAME.index_path(journal)
     good = path.read_bytes()
@@ -106,6 +107,7 @@ def test_data_that_is_cut_off_costs_the_commits_that_it_had(journal: Path) -> No
         )
 
 
+@pytest.mark.slow
 def test_an_index_that_is_cut_off_ends_the_journal_there(journal: Path) -> None:
     path = NAME.index_path(journal)
     good = path.read_bytes()

@@ -50,6 +50,7 @@ def test_a_journal_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert reader.offset_at(5) == 0
 
 
+@pytest.mark.slow
 def test_any_range_is_read_exactly(journal: Path) -> None:
     reader = JournalReader(journal)
     assert reader.bounds() == Bounds(0, 16)

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,6 +108,7 @@ def test_an_envelope_comes_back(envelope: Envelope) -> None:
     assert not any(values[name] is None for name in NEVER_NULL & values.keys())
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(st.lists(BATCHES, min_size=1, max_size=4), min_size=1, max_size=4),
@@ -160,6 +162,7 @@ def test_when_it_was_sent_is_what_the_sender_says() -> None:
         assert row_of(Envelope(properties=properties), Source())[at] == micros
 
 
+@pytest.mark.slow
 def test_reading_imports_nothing_of_the_kernel() -> None:
     code = (
         "import sys, plugins.protocols.journal_format.reader, plugins.protocols.journal_format.consumers;"

@@ -168,6 +168,7 @@ def test_the_rate_falls_with_the_root_of_the_loss_as_tcp_s_does() -> None:
     assert 1.5 < _rate(0.005) / _rate(0.02) < 2.9
 
 
+@pytest.mark.slow
 def test_the_receiver_with_most_losses_becomes_the_acker_and_all_receive() -> None:
     network = Network(1, 1, Weather(loss=0.005, delay=0.01), source=CONTROLLED)
     worse = network.join(Weather(loss=0.05, delay=0.01))
@@ -179,6 +180,7 @@ def test_the_receiver_with_most_losses_becomes_the_acker_and_all_receive() -> No
     assert control.acker == worse.receiver._address
 
 
+@pytest.mark.slow
 def test_when_the_acker_dies_another_takes_its_place() -> None:
     network = Network(1, 2, Weather(delay=0.01), source=CONTROLLED)
     network.run(0.3)

@@ -84,6 +84,7 @@ def test_a_burst_of_losses_is_asked_for_in_lists() -> None:
     assert network.listeners[0].units == _bodies(200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("receivers", [100])
 def test_a_hundred_receivers_that_miss_the_same_do_not_ask_a_hundred_times(receivers: int) -> None:
     """The shared loss of each round is asked for by few: the others hear that it was."""

@@ -145,6 +145,7 @@ def test_one_packet_repairs_the_different_losses_of_many() -> None:
     assert network.source.statistics.repairs <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [PROACTIVE, ON_DEMAND, BOTH], ids=["proactive", "on demand", "both"])
 @pytest.mark.parametrize("seeds", in_groups(many(0, 30), 10), ids=str)
 def test_everything_arrives_through_a_storm(options: SourceOptions, seeds: range) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -132,6 +133,7 @@ def _seconds_to_lose(count: int) -> float:
     return time.process_time() - start
 
 
+@pytest.mark.slow
 def test_losing_many_packets_takes_time_in_proportion() -> None:
     few, many = (min(_seconds_to_lose(count) for _ in range(3)) for count in (2000, 32_000))
     assert many < 16 * 6 * few  # were it in proportion to the square, it would be 256 times as much

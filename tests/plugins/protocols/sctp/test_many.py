@@ -40,6 +40,7 @@ def pump(server: Endpoint, client: Endpoint, address: bytes, now: float) -> None
             client.receive_data(data, SERVER, now)
 
 
+@pytest.mark.slow
 def test_a_packet_makes_the_endpoint_look_at_its_own_association_only() -> None:
     server, clients = opened(300)
     client, association = clients[7]

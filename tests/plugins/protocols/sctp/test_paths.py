@@ -141,6 +141,7 @@ def test_an_idle_association_ends_when_no_path_answers_any_more() -> None:
     assert len(network.a.told(What.PATH_DOWN)) == 2
 
 
+@pytest.mark.slow
 def test_an_idle_association_stays() -> None:
     network = Network()
     ours, theirs = network.open()

@@ -131,6 +131,7 @@ def _ordeal(seed: int, rounds: int) -> None:
     assert network.sender.buffer.messages_confirmed <= len(network.sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", in_groups(many(0, SEEDS), 10), ids=str)
 def test_everything_arrives_once_and_in_order(seeds: range) -> None:
     for seed in seeds:

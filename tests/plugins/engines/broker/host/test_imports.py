@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _LOAD = "import sys; from kernel.plugins import PluginRegistry as R; R.load()"
 _START = """
 import sys
@@ -31,6 +33,7 @@ def test_loading_plugins_imports_the_options_of_brokers_and_nothing_that_works()
     }
 
 
+@pytest.mark.slow
 def test_a_broker_starts_without_its_in_process_client_and_without_the_import_of_definitions() -> None:
     imported = _imported_by(_START)
     assert "plugins.engines.broker.host.engine" in imported

@@ -161,6 +161,7 @@ VALUES = st.recursive(
 TEXTS = st.text(st.characters(), max_size=300)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.builds(

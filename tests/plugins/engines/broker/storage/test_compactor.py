@@ -24,6 +24,7 @@ def numbers(bodies: list[bytes]) -> list[int]:
     return [int(body.partition(b":")[0]) for body in bodies]
 
 
+@pytest.mark.slow
 def test_a_steady_stream_leaves_little_behind() -> None:
     broker = DurableBroker(segment_bytes=SMALL)
     queue = broker.declare()
@@ -34,6 +35,7 @@ def test_a_steady_stream_leaves_little_behind() -> None:
     assert broker.store.log.compactor.compacted == 0  # there was nothing to save
 
 
+@pytest.mark.slow
 def test_one_message_that_nobody_wants_does_not_hold_the_rest() -> None:
     broker = DurableBroker(segment_bytes=SMALL)
     queue = broker.declare()
@@ -48,6 +50,7 @@ def test_one_message_that_nobody_wants_does_not_hold_the_rest() -> None:
     assert numbers(broker.take_all("old")) == [1]
 
 
+@pytest.mark.slow
 def test_scattered_survivors_keep_their_order_in_memory_on_disk_and_after_a_crash() -> None:
     broker = DurableBroker(segment_bytes=SMALL, queue_bytes=500)
     queue, other = broker.declare(), broker.declare("other")
@@ -76,6 +79,7 @@ def test_scattered_survivors_keep_their_order_in_memory_on_disk_and_after_a_cras
     assert not broker.store.log.counters.damaged
 
 
+@pytest.mark.slow
 def test_a_page_follows_its_messages_into_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compactor, "_LEAST_READ", 200)  # a few records with each group
     monkeypatch.setattr(compactor, "_NEAR", 0)
@@ -98,6 +102,7 @@ def test_a_page_follows_its_messages_into_several_segments(monkeypatch: pytest.M
     assert numbers(broker.take_all()) == list(range(100))
 
 
+@pytest.mark.slow
 def test_what_was_moved_while_a_client_had_it_is_paged_out_again() -> None:
     broker = DurableBroker(segment_bytes=SMALL, queue_bytes=0)
     queue, busy = broker.declare(), broker.declare("busy")
@@ -122,6 +127,7 @@ def test_what_was_moved_while_a_client_had_it_is_paged_out_again() -> None:
     assert numbers(broker.reopened(segment_bytes=SMALL).take_all()) == []
 
 
+@pytest.mark.slow
 def test_what_is_shared_is_moved_once() -> None:
     broker = DurableBroker(segment_bytes=SMALL)
     names = [f"f{number}" for number in range(20)]
@@ -172,6 +178,7 @@ def test_definitions_survive_the_segments_they_were_made_in() -> None:
     assert numbers(after.reopened(segment_bytes=SMALL).take_all()) == [1]
 
 
+@pytest.mark.slow
 def test_halves_of_a_batch_that_come_back_one_by_one_are_both_found_again() -> None:
     broker = DurableBroker(segment_bytes=SMALL, queue_bytes=0)
     queue, busy = broker.declare(), broker.declare("busy")

@@ -66,6 +66,7 @@ def records_of(octets: bytes) -> list[Record]:
     return [item for item in found if isinstance(item, Record)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behind", [b"", bytes(1000)], ids=["nothing behind", "zeros behind"])
 def test_a_cut_anywhere_loses_what_was_not_safe_only(
     history: tuple[bytes, list[Moment]], behind: bytes
@@ -100,6 +101,7 @@ def assert_between(
         assert must <= set(found[name]) <= may
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_anywhere_costs_one_record(history: tuple[bytes, list[Moment]]) -> None:
     octets, moments = history
     final = moments[-1].queues

@@ -51,6 +51,7 @@ def share(broker: DurableBroker) -> None:
     broker.drain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [KILO, b"tiny"], ids=["large", "small"])
 @pytest.mark.parametrize("durable", [True, False])
 def test_many_queues_together_keep_to_it(durable: bool, body: bytes) -> None:
