@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,14 +12,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+RECORDS = 6000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_demonstration_ends_with_numbers_that_agree() -> None:
+    """With a fifth of its records, each of which is on the disk before the next is sent."""
     done = subprocess.run(
         [sys.executable, "-m", "examples.demo"],
         cwd=ROOT,
+        env={**os.environ, "RECORDS": str(RECORDS)},
         capture_output=True,
         text=True,
         timeout=880,
@@ -26,6 +30,7 @@ def test_the_demonstration_ends_with_numbers_that_agree() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the numbers agree" in done.stdout
+    assert f"{RECORDS:,} records" in done.stdout
     assert "routed to bridge" in done.stdout
     assert "counted by Spark" in done.stdout
     report = Path(re.search(r"The report: (\S+)", done.stdout)[1])  # type: ignore[index]
