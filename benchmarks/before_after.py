@@ -89,12 +89,16 @@ class Pairs:
 
     def gain(self) -> float:
         """Return the median of how much better each pair's second version is: 0.1 is a tenth better."""
-        return statistics.median(self._gains()) if self.before else 0.0
+        # A side that works for less than a tick of the clock has taken no time at all, and makes no ratio.
+        gains = self._gains()
+        return statistics.median(gains) if gains else 0.0
 
     def lost(self) -> bool:
         """Say whether it is worse by more than ``NOTABLE``, and by something in three of four pairs."""
         gains = self._gains()
-        return self.gain() < -NOTABLE and sum(gain < 0 for gain in gains) * 4 >= len(gains) * 3
+        return (
+            bool(gains) and self.gain() < -NOTABLE and sum(gain < 0 for gain in gains) * 4 >= len(gains) * 3
+        )
 
     def _gains(self) -> list[float]:
         pairs = zip(self.before, self.after, strict=True)
@@ -135,10 +139,9 @@ def main(before: Path, only: tuple[str, ...], rounds: int, out: Path | None) -> 
                     missing[scenario, side] = why[0]
                     continue
                 _note(answers[old], answers[new], scenario, side, rows, figures, processor)
+            if out is not None:  # after each round: whoever interrupts keeps what was measured so far
+                _write(out, figures, processor)
     _show(console, rows, figures, processor, missing)
-    if out is not None:
-        values = {name: {"before": pairs.before, "after": pairs.after} for name, pairs in figures.items()}
-        out.write_text(json.dumps(values, indent=1) + "\n")
 
 
 def _note(
@@ -158,6 +161,12 @@ def _note(
             figures[row["name"]].after.append(new["figures"][figure])
     processor[scenario, side].before.append(old["processor"])
     processor[scenario, side].after.append(new["processor"])
+
+
+def _write(out: Path, figures: dict[str, Pairs], processor: dict[tuple[str, str], Pairs]) -> None:
+    measured = {**figures, **{f"processor: {': '.join(side)}": pairs for side, pairs in processor.items()}}
+    values = {name: {"before": pairs.before, "after": pairs.after} for name, pairs in measured.items()}
+    out.write_text(json.dumps(values, indent=1) + "\n")
 
 
 def _show(

@@ -28,6 +28,11 @@ def test_a_change_both_ways_is_noise() -> None:
     assert not Pairs(more_is_better=True, before=[1.0] * 4, after=[0.9, 0.9, 1.1, 1.1]).lost()
 
 
+def test_a_side_that_takes_no_time_is_neither_better_nor_worse() -> None:
+    pairs = Pairs(more_is_better=False, before=[0.0, 0.0], after=[0.0, 0.01])
+    assert (pairs.gain(), pairs.lost()) == (0.0, False)
+
+
 @pytest.mark.slow
 def test_the_half_inside_a_tree_names_its_rows_and_ends_with_its_input() -> None:
     """It is started by its path, from another folder's interpreter, as an older checkout would be."""
