@@ -131,13 +131,12 @@ def _as_json(value: Any) -> Any:
         return {_as_json(str(name)): _as_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_as_json(each) for each in value]
-    # ``msgspec`` refuses integers that need more than 64 bits.
-    if (
-        value is None
-        or isinstance(value, bool | float)
-        or (isinstance(value, int) and value.bit_length() < 64)
-    ):
+    if value is None or isinstance(value, bool | float):
         return value
+    # ``msgspec`` refuses integers of more than 64 bits, and classes derived from ``int`` such as
+    # ``Timestamp``.
+    if isinstance(value, int) and value.bit_length() < 64:
+        return int(value)
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from kernel.contracts.errors import KernelError
+from kernel.contracts.timestamp import Timestamp
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.testing.leaks import Leaks
 from kernel.threads.engine_thread import EngineThread
@@ -91,6 +92,18 @@ def test_a_name_that_is_not_unicode_is_shown_with_escapes_and_nothing_breaks(pat
             assert row["name"] == "q\\udcff"
             assert row["arguments"] == {"x-\\udcfe": [str(2**70), None, True, 1.5, "b'bytes'"]}
         assert ask(server.path, "status")["status"]["engines"][0]["name"] == "broker"
+
+
+def test_a_value_of_a_class_that_json_does_not_know_is_shown_beside_such_a_name(path: Path) -> None:
+    """The argument is a ``Timestamp``, which is an ``int``."""
+    queue = {"name": "\udcff\udcfe", "arguments": {"x-at": Timestamp(10**12)}}
+    plan = Plan(engines=(EnginePlan(name="b", kind="amqp", options={"address": "127.0.0.1:0"}),))
+    with Kernel(plan) as kernel, ControlServer(kernel, path) as server:
+        kernel.wait_running()
+        kernel.inspect = lambda *_: SimpleNamespace(rows=[queue], failed=[])  # type: ignore[method-assign]
+        (row,) = ask(server.path, "queues")["rows"]
+        assert row == {"name": "\\udcff\\udcfe", "arguments": {"x-at": 10**12}}
+        assert ask(server.path, "status")["status"], "it answers the next"
 
 
 def test_an_unknown_question_is_an_error_that_names_the_known(server: ControlServer) -> None:
