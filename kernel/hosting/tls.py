@@ -15,8 +15,7 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
     if options.certificate is None:
         raise ValueError("a tls listener needs tls.certificate (and tls.key)")
     # ``authorities`` alone does not make the server ask for a certificate; ``verify_mode`` does.
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=options.authorities)
-    context.load_cert_chain(options.certificate, options.key)
+    context = _context(ssl.Purpose.CLIENT_AUTH, options)
     if options.require_client_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
     return context
@@ -24,13 +23,33 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
 
 def client_context(options: TlsOptions) -> ssl.SSLContext:
     """Return the context of a dialler."""
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=options.authorities)
+    context = _context(ssl.Purpose.SERVER_AUTH, options)
     if options.verify == "none":
         # In this order: Python refuses CERT_NONE while names are checked.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _context(purpose: ssl.Purpose, options: TlsOptions) -> ssl.SSLContext:
+    """Return a context that has read the files of the options.
+
+    ``OSError`` or ``ValueError`` if that fails, with the name of the file, which the errors of ``ssl`` lack.
+    """
+    for path in (options.authorities, options.certificate, options.key):
+        if path is not None:
+            with open(path, "rb"):
+                pass
+    try:
+        context = ssl.create_default_context(purpose, cafile=options.authorities)
+    except ssl.SSLError as error:
+        raise ValueError(f"tls.authorities: {options.authorities}: {error}") from None
     if options.certificate is not None:
-        context.load_cert_chain(options.certificate, options.key)
+        try:
+            context.load_cert_chain(options.certificate, options.key)
+        except ssl.SSLError as error:
+            files = " and tls.key ".join(filter(None, (options.certificate, options.key)))
+            raise ValueError(f"tls.certificate {files}: {error}") from None
     return context
 
 
