@@ -11,8 +11,9 @@ INDEX = ".index"
 LOCK = "writer.lock"
 CONSUMERS = "consumers"
 
-FILE_MODE = 0o644
-"""Permissions of a journal's files: its readers run in other processes, also as other users."""
+FILE_MODE = 0o640
+"""Permissions of a journal's files, as of the broker's store: its readers run in other processes, also as
+other users of its group, and it is not for everybody."""
 
 # 20 digits, so that names sort as their offsets do.
 _NAME = re.compile(r"(\d{20})-(\d{4})\.index")
