@@ -111,16 +111,31 @@ def decode_definition_1(kind: int, payload: bytes, format_1: Format1) -> Definit
     return definition
 
 
-def encode_segment(number: int) -> bytes:
-    """Return the payload of a segment's first record."""
-    return pack(">HQ", FORMAT, number)
+class Begins(NamedTuple):
+    """What the first record of a segment says.
+
+    It names the segment before, so that recovery notices when that one is missing or was cut.
+    """
+
+    version: int
+    before: int
+    """The number of the segment before; 0: there was none, or an older version wrote this."""
+    size: int
+    """Octets that the segment before had for certain."""
 
 
-def decode_segment(payload: memoryview) -> int:
-    """Return the format's version."""
-    # The number of the segment follows; its file name says it, too.
+def encode_segment(number: int, before: int, size: int) -> bytes:
+    """Return the payload of a segment's first record; see ``Begins``."""
+    return pack(">HQQQ", FORMAT, number, before, size)
+
+
+def decode_segment(payload: memoryview) -> Begins:
+    """Undo ``encode_segment``.  The number is left out: the file name says it, too."""
     version: int = unpack_from(">H", payload)[0]
-    return version
+    if len(payload) < 26:  # written before segments named the one before
+        return Begins(version, 0, 0)
+    before, size = unpack_from(">QQ", payload, 10)
+    return Begins(version, before, size)
 
 
 def encode_number(number: int) -> bytes:

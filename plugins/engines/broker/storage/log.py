@@ -288,7 +288,7 @@ class Log:
         if segment is None or is_full:
             segment, head = Segment(self._next_segment), Group(0, self.marker)
             self._next_segment += 1
-            head.add(Kind.SEGMENT, encode_segment(segment.number))
+            head.add(Kind.SEGMENT, self._first_record(segment, certain=not group.attempts))
             # The definitions as they are now, so including those of this group.  A definition may be read any
             # number of times.
             for kind, payload in self._preamble():
@@ -310,6 +310,14 @@ class Log:
         else:
             delay = RETRY_SECONDS if group.attempts else 0.0
             self._writer.submit(lambda: write.run(self._on_write_done), delay)
+
+    def _first_record(self, segment: Segment, *, certain: bool) -> bytes:
+        if not self.segments:
+            return encode_segment(segment.number, 0, 0)
+        before = self.segments[-1]
+        # After a failed write it is not known how much of the segment before is on the disk.  Its groups that
+        # were not synced are written again.
+        return encode_segment(segment.number, before.number, before.size if certain else 0)
 
     def _on_write_done(self, write: Write) -> None:
         self._busy = False
@@ -432,6 +440,14 @@ class Log:
         if (segment.number, damage.start) not in self.counters.damaged:
             self.counters.damaged.add((segment.number, damage.start))
             self._report("damaged", f"{segment.name}: no record in octets {damage.start} to {damage.stop}")
+
+    def is_cut(self, segment: Segment, size: int) -> None:
+        """A segment has fewer octets than its successor says; the file may be missing altogether."""
+        if (segment.number, segment.size) in self.counters.damaged:
+            return
+        self.counters.damaged.add((segment.number, segment.size))
+        what = f"it ends at octet {segment.size}" if segment.size else "it is missing or empty"
+        self._report("damaged", f"{segment.name}: {what}, and had {size}; the messages behind are lost")
 
     def has_lost(self, stored: StoredQueue, lost: Intervals, why: str) -> None:
         """Messages cannot be read: count and report them."""

@@ -23,6 +23,7 @@ import msgspec
 from plugins.engines.broker.storage.definition_records import (
     DEFINITION_KINDS_1,
     FORMAT,
+    Begins,
     Definition,
     QueueDefinition,
     decode_definition,
@@ -79,6 +80,8 @@ class Recovery:
         self._latest: dict[tuple[int, int], Page] = {}
         self._end: tuple[Segment, int] | None = None
         """Where the CLEAN record is."""
+        self._before: dict[int, int] = {}
+        """By number: octets that a segment has to have, as its successor says."""
         self._highest: dict[int, int] = {}
         """By queue: its highest priority (x-max-priority), if its definition was read."""
 
@@ -90,6 +93,7 @@ class Recovery:
                 self._read_segment(segment, last=segment is segments[-1])
             except MissingCodec as missing:
                 raise CannotOpen(f"{segment.name}: {missing}") from None
+        self._look_for_gaps(segments)
         # Not a single record: the marker is wrong, or these are not our files.  To go on would mean to delete
         # them as segments without live messages.
         if any(segment.size for segment in segments) and not self.found.records:
@@ -98,6 +102,16 @@ class Recovery:
         if self.found.clean is not None:
             self._begin_again()
         self.log.resume(segments)
+
+    def _look_for_gaps(self, segments: list[Segment]) -> None:
+        """Report segments that are missing, or that were cut where a record ends, which leaves no damage."""
+        there = {segment.number: segment for segment in segments}
+        for number, size in self._before.items():
+            # Segments are deleted from the oldest on, so one that is older than all others may be gone.
+            if number > segments[0].number and number not in there:
+                self.log.is_cut(Segment(number), size)
+            elif number in there and there[number].size < size:
+                self.log.is_cut(there[number], size)
 
     def _begin_again(self) -> None:
         """Remove the CLEAN record.
@@ -145,7 +159,7 @@ class Recovery:
                 # other records was written by a group.
                 if item.kind in _HEAD_KINDS and segment.head == item.start:
                     segment.head = item.stop
-                self._take(segment, item)
+                self._take_or_report(segment, item)
         if damage is None:
             return
         # A killed process could not cut off the zeros that it had reserved.  Nothing was lost, so nothing is
@@ -164,6 +178,16 @@ class Recovery:
             segment.size = damage.start
             self._report("cut", f"{segment.name} at octet {damage.start}: the write there was interrupted")
 
+    def _take_or_report(self, segment: Segment, record: Record) -> None:
+        try:
+            self._take(segment, record)
+        except (CannotOpen, MissingCodec):
+            raise
+        except Exception:
+            # The checksum is right and what is in the record is not: it was not written by us, or not as it
+            # should be.  One record is lost then, and not the broker.
+            self.log.has_damage(segment, Damage(record.start, record.stop))
+
     def _take(self, segment: Segment, record: Record) -> None:
         found, kind = self.found, record.kind
         # The end is clean only if CLEAN is the last record of all.
@@ -181,15 +205,20 @@ class Recovery:
         elif kind == Kind.DROP:
             found.dropped.add(decode_number(record.payload))
         elif kind == Kind.SEGMENT:
-            version = decode_segment(record.payload)
-            if not 1 <= version <= FORMAT:
-                raise CannotOpen(
-                    f"{segment.name} has format {version}; this version reads formats up to {FORMAT}"
-                )
+            self._take_beginning(segment, decode_segment(record.payload))
         elif kind == Kind.DEFINITION:
             self._take_definition(decode_definition(bytes(record.payload)))
         else:
             self._take_definition(decode_definition_1(kind, bytes(record.payload), self.log.codecs.format_1))
+
+    def _take_beginning(self, segment: Segment, begins: Begins) -> None:
+        if not 1 <= begins.version <= FORMAT:
+            raise CannotOpen(
+                f"{segment.name} has format {begins.version}; this version reads formats up to {FORMAT}"
+            )
+        if begins.before:
+            # The highest: an attempt that came after a failed write is not certain of the size.
+            self._before[begins.before] = max(begins.size, self._before.get(begins.before, 0))
 
     def _take_definition(self, definition: Definition) -> None:
         # Definitions are repeated in each segment.  The last one counts; of a queue it has the latest
@@ -251,7 +280,7 @@ class Recovery:
         for _, page in living:
             page.attach()
         # ``gone`` now has every position that was ever stored or settled, as far as segments still tell.
-        return Backlogs(living, gone.stops[-1] if gone else 0)
+        return Backlogs(living, gone.stop)
 
     def _parts(self, page: Page, ranges: list[tuple[int, int]]) -> list[Page]:
         """Return a page of these messages only.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from kernel.contracts.message import batch_of
-from plugins.engines.broker.storage.framing import Record, RecordReader
+from plugins.engines.broker.storage.framing import Kind, Record, RecordReader, header_of
 from tests.plugins.engines.broker.client import run
 from tests.plugins.engines.broker.storage.disks import MemoryDisk
 from tests.plugins.engines.broker.storage.durable import MARKER, DurableBroker
@@ -126,3 +126,59 @@ def test_a_flipped_bit_anywhere_costs_one_record(history: tuple[bytes, list[Mome
 def test_nothing_of_ours_is_in_an_empty_directory() -> None:
     assert DurableBroker(MemoryDisk()).vhost.queues == {}
     assert DurableBroker(disk_with(b"")).vhost.queues == {}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind != Kind.SEGMENT])
+@pytest.mark.parametrize("payload", [b"", b"\xff", b"\xff" * 100, bytes(7)])
+def test_a_record_whose_checksum_is_right_and_whose_content_is_not_costs_one_record(
+    history: tuple[bytes, list[Moment]], kind: Kind, payload: bytes
+) -> None:
+    octets, moments = history
+    broker = DurableBroker(disk_with(octets + header_of(MARKER, kind, payload) + payload))
+    assert contents(broker) == moments[-1].queues
+    assert {what for what, _ in broker.reports} <= {"damaged"}
+
+
+def three_segments() -> MemoryDisk:
+    broker = DurableBroker(segment_bytes=2000)
+    broker.declare("q")
+    for number in range(40):
+        broker.vhost.publish(run(b"%d" % number * 100, key="q", persistent=True), 0.0)
+        broker.drain()
+    assert len(broker.disk.contents) >= 3
+    return broker.disk.after_kill()
+
+
+def after(change: str, octets: bytearray) -> bytes | None:
+    """The middle segment as somebody has left it: ``None`` if it is gone."""
+    if change == "removed":
+        return None
+    if change == "emptied":
+        return b""
+    return bytes(octets[: records_of(bytes(octets))[-1].start])
+
+
+@pytest.mark.parametrize("change", ["removed", "emptied", "cut where a record ends"])
+def test_a_segment_that_somebody_has_changed_is_told(change: str) -> None:
+    disk = three_segments()
+    name = sorted(disk.contents)[1]
+    left = after(change, disk.contents[name])
+    if left is None:
+        disk.remove(name)
+    else:
+        disk.contents[name] = bytearray(left)
+    broker = DurableBroker(disk)
+    assert [(what, detail.partition(":")[0]) for what, detail in broker.reports] == [("damaged", name)]
+    assert broker.store.statistics()["damaged_records"] == 1
+    assert 0 < len(broker.take_all()) < 40, "the other segments are read"
+
+
+def test_segments_that_the_store_has_deleted_itself_are_not_missed() -> None:
+    broker = DurableBroker(three_segments(), segment_bytes=2000)
+    for _ in range(30):
+        broker.client.receiver.take_one(broker.queue(), 0.0, auto_ack=True)
+    broker.drain()
+    assert min(broker.disk.contents) != SEGMENT
+    again = DurableBroker(broker.disk.after_kill())
+    assert again.reports == []
+    assert len(again.take_all()) == 10
