@@ -20,7 +20,7 @@ from kernel.inspection.printing import printable
 from kernel.topology.statistics import SystemStatistics
 
 # Events in red and green on a terminal.  Other events have no colour.
-_BAD = {"failed", "refused", "disconnected", "error"}
+_BAD = {"failed", "refused", "login refused", "disconnected", "error"}
 _GOOD = {"running", "connected", "listening", "ready"}
 
 

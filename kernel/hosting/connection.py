@@ -83,6 +83,7 @@ class Pause:
     RATE = 4
     UPGRADING = 8
     ANSWERS_UNREAD = 16
+    LOGIN_REFUSED = 32
 
 
 class ConnectionOwner:

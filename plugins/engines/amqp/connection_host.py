@@ -92,6 +92,8 @@ class ConnectionHost(StreamClient):
         """
         for events in self._conversation.receive_in_steps(data, now):
             self.session.handle(events, now)
+            if self.login_refused:
+                return
 
     def flush(self, now: float) -> None:
         """Encode what this turn brought; close the connection when all of it was written."""

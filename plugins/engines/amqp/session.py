@@ -24,6 +24,7 @@ Order of output
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
@@ -41,6 +42,7 @@ from plugins.engines.broker.public import (
     Window,
 )
 from plugins.protocols.amqp091.connection import ServerConnection
+from plugins.protocols.amqp091.credentials import credentials_of
 from plugins.protocols.amqp091.events import (
     Acknowledged,
     ChannelClosed,
@@ -72,6 +74,10 @@ class SessionClient(Interface):
 
     def write_after(self, mark: int) -> None:
         """Write nothing more before the store has reached ``mark``."""
+        ...
+
+    def refuse_login(self, name: str, how: str, answer: Callable[[], None]) -> None:
+        """Report a login that failed, and call ``answer`` some time later."""
         ...
 
 
@@ -147,10 +153,13 @@ class Session:
             self.connection.accept_login()
         else:
             # RabbitMQ's words.  The reason is not told: it would say which users there are.
-            self.connection.refuse_login(
+            text = (
                 f"Login was refused using authentication mechanism {event.mechanism}. "
                 "For details see the broker logfile."
             )
+            credentials = credentials_of(event.mechanism, event.response)
+            name = credentials[0] if credentials else self.certified or ""
+            self.client.refuse_login(name, event.mechanism, partial(self.connection.refuse_login, text))
 
     def _on_open(self, event: OpenRequested, now: float) -> None:
         assert self.login is not None, "the protocol asks to open after the login only"

@@ -22,7 +22,7 @@ from kernel.testing.leaks import Leaks
 from kernel.threads.engine_thread import EngineThread
 from kernel.threads.supervisor import EngineState
 from kernel.topology.control import ControlServer, ask, default_path, find_running
-from kernel.topology.inspection import inspect
+from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.operation import operate
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
@@ -100,7 +100,7 @@ def test_a_value_of_a_class_that_json_does_not_know_is_shown_beside_such_a_name(
     plan = Plan(engines=(EnginePlan(name="b", kind="amqp", options={"address": "127.0.0.1:0"}),))
     with Kernel(plan) as kernel, ControlServer(kernel, path) as server:
         kernel.wait_running()
-        kernel.inspect = lambda *_: SimpleNamespace(rows=[queue], failed=[])  # type: ignore[method-assign]
+        kernel.inspect = lambda *_: Inspection(rows=[queue], failed=[])  # type: ignore[method-assign]
         (row,) = ask(server.path, "queues")["rows"]
         assert row == {"name": "\\udcff\\udcfe", "arguments": {"x-at": 10**12}}
         assert ask(server.path, "status")["status"], "it answers the next"

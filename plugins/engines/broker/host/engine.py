@@ -61,6 +61,12 @@ if TYPE_CHECKING:
 MakeFrontEnd: TypeAlias = "Callable[[BrokerEngine], FrontEnd]"
 
 
+_LOGIN_REPORT_PERIOD = 1.0
+"""Seconds between two reports of failed logins: a client that tries passwords must not fill the log."""
+_LONGEST_NAME = 100
+"""Characters of a name that is reported: a stranger has chosen it."""
+
+
 class BrokerEngine:
     """The broker as its front ends see it.
 
@@ -110,6 +116,10 @@ class BrokerEngine:
         """True during ``store.flush``, which may write at once and then calls ``_on_stored``."""
         self._disk_is_behind = False
         """Whether publishers wait because too many bytes wait for the disk."""
+        self._logins_refused = 0
+        self._logins_reported = 0
+        """How many of them were refused when the last was reported."""
+        self._next_login_report = 0.0
         self._ended = {"messages_in": 0, "messages_out": 0, "bytes_in": 0, "bytes_out": 0}
 
     def __repr__(self) -> str:
@@ -223,6 +233,7 @@ class BrokerEngine:
             "connections": len(self.clients),
             "accepted": sum(each["accepted"] for each in listeners),
             "refused": sum(each["refused"] for each in listeners),
+            "logins_refused": self._logins_refused,
             "routed_out": self.feed.messages_out,
             "routed_in": self.feed.messages_in,
             "routed_in_refused": self.feed.messages_refused,
@@ -290,6 +301,19 @@ class BrokerEngine:
             on_ended()
         event = EngineEvent(engine=self.name, what="disconnected", peer=client.peer, detail=reason)
         self.host.report(event)
+
+    def login_refused(self, peer: str, name: str, how: str, now: float) -> None:
+        """A login has failed.  All are counted; one a second at most is reported."""
+        self._logins_refused += 1
+        if now < self._next_login_report:
+            return
+        self._next_login_report = now + _LOGIN_REPORT_PERIOD
+        more = self._logins_refused - self._logins_reported - 1
+        self._logins_reported = self._logins_refused
+        detail = f"user {name[:_LONGEST_NAME]!r} with {how}" + (
+            f"; and {more} more since the last such line" if more else ""
+        )
+        self.host.report(EngineEvent(engine=self.name, what="login refused", peer=peer, detail=detail))
 
     def _on_refused(self, detail: str) -> None:
         self.host.report(EngineEvent(engine=self.name, what="refused", detail=detail))

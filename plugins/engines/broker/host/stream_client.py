@@ -47,6 +47,9 @@ WINDOW_BYTES = 512 * 1024
 """Bytes of bodies that queues deliver to a client before some are written: about what a socket takes at
 once."""
 
+LOGIN_DELAY = 1.0
+"""Seconds after which a failed login is answered, so that passwords cannot be tried one after the other."""
+
 UNWRITTEN_BYTES = 4 * WINDOW_BYTES
 """Bytes of answers that a client may leave unread before it is not read any more."""
 
@@ -93,6 +96,7 @@ class StreamClient(ConnectionOwner):
         self._rated = 0
         """How many messages have been counted against the rate."""
         self._rate_timer = LazyTimer(engine.host, self._on_rate)
+        self._refusal: LazyTimer | None = None
         if publish_rate:
             # The rate is looked at once a turn, after the messages of the whole read are published.  Small
             # reads keep a client from overdrawing it by a large one.
@@ -151,6 +155,28 @@ class StreamClient(ConnectionOwner):
         # The first reason is the cause; later ones follow from it.
         self.closing = self.closing or reason
         self.is_busy()
+
+    @property
+    def login_refused(self) -> bool:
+        """Whether a login has failed.  Nothing that comes after it is read."""
+        return self._refusal is not None
+
+    def refuse_login(self, name: str, how: str, answer: Callable[[], None]) -> None:
+        """Report a login that failed; call ``answer`` after ``LOGIN_DELAY`` seconds, unless the client goes.
+
+        ``how``: the mechanism, or what else the client has proved itself with.
+        """
+        now = self.host.now()
+        self.engine.login_refused(self.peer, name, how, now)
+        self._connection.pause(Pause.LOGIN_REFUSED)
+
+        def on_due() -> None:
+            self.is_busy()
+            answer()
+            self.engine.finish_turn(self.host.now())
+
+        self._refusal = LazyTimer(self.host, on_due)
+        self._refusal.arm(now + LOGIN_DELAY)
 
     def row(self, **more: Any) -> dict[str, Any]:
         """Return what ``kernel connections`` shows; ``more`` takes precedence."""
@@ -303,7 +329,7 @@ class StreamClient(ConnectionOwner):
         """The client has sent something."""
         # Busy in any case: nearly every read has an answer, and a front end need not say so.
         self.engine.is_busy(self)
-        if not self.closing:
+        if not (self.closing or self._refusal):
             self.received(data, now)
         self.engine.finish_turn(now)
 
@@ -326,6 +352,8 @@ class StreamClient(ConnectionOwner):
     def on_ended(self, reason: str) -> None:
         """The connection is over."""
         self._rate_timer.cancel()
+        if self._refusal is not None:
+            self._refusal.cancel()
         self.ended(self.host.now())
         self.engine.has_ended(self, reason)
         # Not ``finish_turn``: a write that fails in ``finish`` ends the connection in the middle of a turn's

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from plugins.engines.broker.public import Window
 
 WINDOW_BYTES = 512 * 1024
@@ -20,6 +22,10 @@ class LoneClient:
 
     def write_after(self, mark: int) -> None:
         """The test's broker has no disk."""
+
+    def refuse_login(self, name: str, how: str, answer: Callable[[], None]) -> None:
+        """Nobody waits here."""
+        answer()
 
     def refill(self, now: float) -> None:
         """Everything was written."""
