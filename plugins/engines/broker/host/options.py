@@ -166,6 +166,31 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 octets(getattr(self, limit), whole=0)
             except ValueError as error:
                 raise ValueError(f"{limit}: {error}") from None
+        # What is imported or was stored may have more of everything.
+        if not (self.definitions or self.data_dir):
+            self._look_for_unknown_names()
+
+    def _look_for_unknown_names(self) -> None:
+        """``ValueError`` for a virtual host, or an end of a binding, that this broker will not have."""
+        if self.vhost not in self.vhosts:
+            raise ValueError(f"vhost: {self.vhost!r} is not in vhosts ({', '.join(self.vhosts)})")
+        declared: dict[str, tuple[ExchangeOptions | QueueOptions | BindingOptions, ...]] = {
+            "exchanges": self.exchanges,
+            "queues": self.queues,
+            "bindings": self.bindings,
+        }
+        for field, tables in declared.items():
+            for each in tables:
+                if each.vhost not in self.vhosts:
+                    raise ValueError(f"{field}: {each.vhost!r} is not in vhosts ({', '.join(self.vhosts)})")
+        queues = {(each.vhost, each.name) for each in self.queues}
+        exchanges = {(each.vhost, each.name) for each in self.exchanges}
+        for binding in self.bindings:
+            if binding.queue and (binding.vhost, binding.queue) not in queues:
+                raise ValueError(f"bindings: there is no queue {binding.queue!r} in queues")
+            for name in filter(None, (binding.exchange, binding.to_exchange)):
+                if not name.startswith("amq.") and (binding.vhost, name) not in exchanges:
+                    raise ValueError(f"bindings: there is no exchange {name!r} in exchanges")
 
 
 class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
