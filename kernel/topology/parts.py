@@ -36,7 +36,7 @@ from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
 from kernel.topology.guests import refuse_guests
-from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan, diff
+from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
 from kernel.topology.system_for_engines import SystemForEngines
 
 P = ParamSpec("P")
@@ -72,6 +72,8 @@ class Parts:
         self.threads: dict[str, EngineThread] = {}
         self.homes: dict[str, EngineThread] = {}
         """The thread of each engine, also of those that ``host`` has started.  Not of APIs."""
+        self.has_default_thread = False
+        """Whether the first plan had no threads, and so got one."""
         self._registry = registry
         self._dispatcher = dispatcher
         self._report = report
@@ -282,8 +284,7 @@ class Parts:
 
     def apply(self, plan: Plan) -> list[str]:
         """Change what runs to ``plan``, which was checked; return a line for each change."""
-        # A plan without threads gets those that run, as at the start it gets one.
-        new = plan if plan.threads else msgspec.structs.replace(plan, threads=self.plan.threads)
+        new = msgspec.structs.replace(plan, threads=self._threads_of(plan))
         change = diff(self.plan, new, {name: thread.name for name, thread in self.homes.items()})
         # A guest thread belongs to the trio run of ``async with``: its start and its end are not ours.
         refuse_guests((*change.threads_removed, *change.threads_added), self._registry, plan.file)
@@ -301,6 +302,17 @@ class Parts:
         for engine in change.engines_added:
             self.add_engine(engine, None)
         return change.lines()
+
+    def _threads_of(self, plan: Plan) -> tuple[ThreadPlan, ...]:
+        # A plan without threads gets those that run, as at the start it gets one.
+        if not plan.threads:
+            return self.plan.threads
+        # The thread that the first plan got stays beside the threads that a later one names: without it, each
+        # engine that lives there would be started anew.
+        given = self.plan.thread(DEFAULT_THREAD) if self.has_default_thread else None
+        if given is None or plan.thread(DEFAULT_THREAD) is not None:
+            return plan.threads
+        return (given, *plan.threads)
 
     def _remove_thread(self, name: str) -> None:
         # Out of ``threads`` before it stops, so that ``_thread_for`` gives it no engine any more.

@@ -136,6 +136,7 @@ class Kernel:
         plan = parts.empty()
         try:
             # Not ``self.add_thread``, which refuses guests: ``__aenter__`` comes here too.
+            parts.has_default_thread = not plan.threads
             for thread in plan.threads or (ThreadPlan(name=DEFAULT_THREAD),):
                 parts.add_thread(thread)
             # Before the engines: their first messages already need the routes.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from kernel.contracts.errors import KernelError, TimedOut
@@ -383,3 +384,22 @@ def test_a_listener_of_events_that_raises_takes_nothing_down(kernel_factory: Ker
     kernel.add_engine(listener())
     kernel.wait_running()
     assert events.count("failed") == 0
+
+
+def test_a_first_thread_in_the_file_leaves_the_engines_where_they_are(kernel_factory: KernelFactory) -> None:
+    """Their thread was the one that a plan without threads gets.  Without it they would be started anew."""
+    one, two = listener("one"), listener("two")
+    kernel = kernel_factory(one)
+    (before,) = kernel.statistics().engines
+    extra = ThreadPlan(name="extra")
+    changes = kernel.apply(plan_of(extra, one, msgspec.structs.replace(two, thread="extra")))
+    assert changes == ["+ thread extra", "+ engine two"]
+    kernel.wait_running(60)
+    assert {thread.name for thread in kernel.plan.threads} == {"poll-1", "extra"}
+    after = next(engine for engine in kernel.statistics().engines if engine.name == "one")
+    assert after.address == before.address, "its port was free for it to choose, and it has not chosen again"
+    assert kernel.apply(plan_of(extra, one)) == ["- engine two"]
+    named = ThreadPlan(name="poll-1", options={"spin": 0.00006})
+    assert "- thread poll-1" in kernel.apply(plan_of(named, one)), (
+        "a file may name it, and then it is the file's"
+    )
