@@ -115,7 +115,7 @@ class Channel(Publisher):
             raise PreconditionFailed(_invalid_expiration(properties["expiration"]))
         if envelope.expiration is not None and envelope.expiration > LONGEST_TIME:
             # With Erlang's terms, as RabbitMQ's message has them.
-            text = f"invalid expiration '{envelope.expiration}': {{value_too_big,{envelope.expiration}}}"
+            text = f"invalid expiration '{envelope.expiration}': {{value_too_large,{envelope.expiration}}}"
             raise PreconditionFailed(text)
         if envelope.reply_to == REPLY_TO:
             return self._with_reply_address(envelope)

@@ -56,8 +56,14 @@ class _Clients:
             max_body_size=options.max_body_bytes,
             # ANONYMOUS and, below, EXTERNAL are offered only where they can succeed.
             mechanisms=("PLAIN", "AMQPLAIN", *(("ANONYMOUS",) if options.anonymous else ())),
-            # Federation links read it: it is the upstream's name in the trace that a message carries.
-            properties={"cluster_name": cluster_name} if cluster_name else {},
+            product=options.product,
+            version=options.product_version,
+            # Federation links read the cluster's name: it is the upstream's in the trace that a message
+            # carries.
+            properties={
+                "broker": "messaging-kernel",
+                **({"cluster_name": cluster_name} if cluster_name else {}),
+            },
         )
 
     def begin(self, accepted: Accepted) -> ConnectionHost:

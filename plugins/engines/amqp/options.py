@@ -20,6 +20,11 @@ class AmqpListenerOptions(ListenerOptions, frozen=True, kw_only=True, forbid_unk
     """Channels that a connection may open."""
     heartbeat: int = 60
     """Seconds, as proposed to clients.  0: no heartbeats."""
+    product: str = "RabbitMQ"
+    """What the server says it is.  Clients decide by it how to use prefetch and other extensions, and this
+    one behaves as RabbitMQ does.  ``broker`` in the server's properties says ``messaging-kernel``."""
+    product_version: str = "3.10.8"
+    """The version of that product: clients compare it."""
 
 
 class AmqpOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,6 +49,11 @@ class AmqpOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_field
     """Channels that a connection may open."""
     heartbeat: int = 60
     """Seconds, as proposed to clients.  0: no heartbeats."""
+    product: str = "RabbitMQ"
+    """What the server says it is.  Clients decide by it how to use prefetch and other extensions, and this
+    one behaves as RabbitMQ does.  ``broker`` in the server's properties says ``messaging-kernel``."""
+    product_version: str = "3.10.8"
+    """The version of that product: clients compare it."""
     handshake_seconds: float = 10.0
     """Seconds that a client may take to log in."""
     max_connections: int = 10_000

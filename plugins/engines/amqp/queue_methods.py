@@ -10,10 +10,15 @@ from plugins.protocols.amqp091.methods import queue
 def declare(channel: Channel, method: queue.Declare, now: float) -> None:
     """Declare a queue.  Passive: return its counts if it exists."""
     vhost = channel.vhost
-    if method.passive and method.queue == REPLY_TO and channel.reply_queue is not None:
-        found = channel.reply_queue
-    elif method.passive:
+    if method.queue == REPLY_TO:
+        # It is always there, declared or not, and has no messages (RabbitMQ's answer).
+        channel.last_queue = method.queue
+        if not method.nowait:
+            channel.reply(queue.DeclareOk(queue=REPLY_TO, message_count=0, consumer_count=1))
+        return
+    if method.passive:
         found = vhost.find_queue(channel.queue_name(method.queue), channel.session)
+        found.plan_expiry(now)
     else:
         _require_declaration(channel, method)
         found = vhost.declare_queue(

@@ -238,7 +238,7 @@ class Session:
         if not isinstance(method, connection_methods.UpdateSecret) or self.login is None:
             return
         try:
-            self.users.renew(self.login, method.new_secret.decode("utf-8", "surrogateescape"))
+            self.users.renew(self.login)
         except BrokerError as refusal:
             self.connection.close(refusal.code, refusal.text, method.class_id, method.method_id)
             self.end(now)

@@ -16,8 +16,8 @@ import msgspec
 from plugins.engines.broker.errors import PreconditionFailed
 
 LARGEST_PRIORITY = 255
-LONGEST_TIME = 2**32 - 1
-"""In milliseconds: RabbitMQ's limit for timers."""
+LONGEST_TIME = 315_360_000_000
+"""In milliseconds: ten years, RabbitMQ's limit for timers."""
 LONGEST_NAME = 255
 """In octets: the limit of a short string (AMQP 0-9-1, section 4.2.5.3)."""
 
@@ -84,7 +84,7 @@ def _not_negative(value: object) -> int:
 def _time(value: object) -> int:
     number = _not_negative(value)
     if number > LONGEST_TIME:
-        raise _Unacceptable(f"{{value_too_big,{number}}}")
+        raise _Unacceptable(f"{{value_too_large,{number}}}")
     return number
 
 
@@ -203,11 +203,16 @@ def require_equal_argument(
 ) -> None:
     """Raise ``PreconditionFailed`` for a declaration whose argument differs from that of the existing one."""
     new, old = received.get(argument), current.get(argument)
-    if new != old:
+    # In Python 10 equals 10.0, and 1 equals True.  In a field table they are of different types.
+    if new != old or _class_of(new) is not _class_of(old):
         raise PreconditionFailed(
             f"inequivalent arg '{argument}' for {kind} '{name}' in vhost '{vhost}': "
             f"received {_described(new)} but current is {_described(old)}"
         )
+
+
+def _class_of(value: object) -> type:
+    return next((kind for kind in (bool, int, float) if isinstance(value, kind)), object)
 
 
 def _described(value: object) -> str:

@@ -70,7 +70,8 @@ class Consumer:
         # From here on the result may be negative: a client may lower a prefetch below what is outstanding.
         room = window.room()
         if self.auto_ack:
-            return room
+            # It adds nothing to what the receiver has unacknowledged, but is stopped by it (RabbitMQ).
+            return 0 if receiver.prefetch and receiver.outstanding >= receiver.prefetch else room
         if self.prefetch:
             room = min(room, self.prefetch - self.outstanding)
         if receiver.prefetch:

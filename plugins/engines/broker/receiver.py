@@ -77,6 +77,7 @@ class Receiver:
 
     __slots__ = (
         "_detached_in",
+        "_served",
         "active",
         "cancelled",
         "consumers",
@@ -102,6 +103,8 @@ class Receiver:
         self.deliveries: list[Delivery] = []
         self.prefetch = 0
         """How many messages all consumers together may have unacknowledged; 0: no limit."""
+        self._served: Consumer | None = None
+        """The consumer that was delivered to last."""
         self.outstanding = 0
         """How many messages the consumers have unacknowledged.  Those that ``get`` took do not count against
         the credit."""
@@ -126,6 +129,7 @@ class Receiver:
 
     def deliver(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
         """Deliver spans of a queue to a consumer: ``count`` messages with ``size`` octets of bodies."""
+        self._served = consumer
         # One subtraction for all spans.  A single message may exceed what is left: a window smaller than a
         # message would otherwise never let it pass.
         least = LEAST_PER_MESSAGE * count
@@ -314,8 +318,13 @@ class Receiver:
         self.cancelled.append(consumer)
 
     def wake(self) -> None:
-        """There is credit again: have the queues of all consumers processed in this turn."""
-        for consumer in self.consumers.values():
+        """There is credit again: have the queues of all consumers processed in this turn.
+
+        They share the credit, and the first may take all of it.  So the one that was served last comes last.
+        """
+        consumers = list(self.consumers.values())
+        after = consumers.index(self._served) + 1 if self._served in consumers else 0
+        for consumer in (*consumers[after:], *consumers[:after]):
             consumer.queue.touch()
 
     def count_consumers(self, queue: Queue) -> int:

@@ -174,9 +174,12 @@ def test_a_new_secret_is_checked_and_brings_what_the_user_may_do_by_now(server: 
         assert client.refusal()[:2] == ("channel", 403)
 
 
-def test_a_wrong_new_secret_ends_the_connection(server: Server) -> None:
+def test_any_new_secret_is_taken_and_none_of_a_user_who_is_gone(server: Server) -> None:
+    """As in RabbitMQ, whose own users have passwords, which do not run out."""
     with RawClient(server.port) as client:
-        client.send(connection.UpdateSecret(new_secret=b"wrong"), 0)
+        client.ask(connection.UpdateSecret(new_secret=b"another"), connection.UpdateSecretOk, 0)
+        server.host.call(lambda: server.engine.users.accounts.pop("guest"))
+        client.send(connection.UpdateSecret(new_secret=b"guest"), 0)
         text = "NOT_ALLOWED - New secret was refused by one of the backends"
         assert client.refusal() == ("connection", 530, text)
 

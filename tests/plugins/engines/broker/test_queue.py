@@ -43,6 +43,33 @@ def test_one_batch_in_many_queues_is_one_batch(vhost: VirtualHost) -> None:
     assert {id(queue.backlog.levels[0][0].batch) for queue in queues} == {id(sent)}
 
 
+def test_a_credit_that_consumers_share_goes_to_each_queue_in_turn(vhost: VirtualHost) -> None:
+    client = Client(vhost)
+    client.receiver.prefetch = 1
+    queues = [declare(vhost, f"q{number}") for number in range(3)]
+    for number, queue in enumerate(queues):
+        client.consume(queue, f"c{number}")
+        vhost.publish(run(*[b"x"] * 100, key=queue.name), 0.0)
+    for _ in range(99):
+        ((tag, _),) = client.received()
+        client.receiver.acknowledge(tag, tag, multiple=False)
+    assert [queue.backlog.count for queue in queues] == [67, 67, 67]
+
+
+def test_a_credit_that_is_used_up_stops_a_consumer_that_does_not_acknowledge(vhost: VirtualHost) -> None:
+    client = Client(vhost)
+    client.receiver.prefetch = 1
+    acknowledges, does_not = declare(vhost, "a"), declare(vhost, "b")
+    client.consume(acknowledges, "a")
+    client.consume(does_not, "b", auto_ack=True)
+    vhost.publish(run(b"1", key="a"), 0.0)
+    ((tag, _),) = client.received()
+    vhost.publish(run(b"2", b"3", key="b"), 0.0)
+    assert client.received() == []
+    client.receiver.acknowledge(tag, tag, multiple=False)
+    assert len(client.received()) == 2
+
+
 def test_what_nobody_wants_is_told(vhost: VirtualHost) -> None:
     assert vhost.publish(run(b"x", key="nowhere"), 0.0) is None
 
