@@ -31,8 +31,9 @@ class Publisher:
         self.confirms: Confirms | None = None
         """None: the client wants no confirmation."""
         self._admitted: dict[Envelope, Envelope] = {}
-        # Exchanges that are there and that this user may publish to.
-        self._exchanges: set[str] = set()
+        # Exchanges that are there and that this user may publish to.  A dict, since each channel has one and
+        # an empty set takes three times as much memory.
+        self._exchanges: dict[str, None] = {}
         self._admitted_at = 0
 
     def admit(self, envelope: Envelope) -> Envelope:
@@ -65,7 +66,7 @@ class Publisher:
     def _check_exchange(self, exchange: str) -> None:
         self.vhost.check_publish(exchange)
         self.login.require("write", "exchange", exchange, self.vhost.name)
-        self._exchanges.add(exchange)
+        self._exchanges[exchange] = None
 
     def forget_admitted(self) -> None:
         """What ``check`` would answer has changed."""

@@ -92,12 +92,15 @@ class StreamClient(ConnectionOwner):
         self._flushing = False
         self._write_after = 0
         """The mark that the store has to reach before anything is written; 0: none."""
-        self._rate = Bucket(publish_rate, engine.host.now()) if publish_rate else None
+        self._rate: Bucket | None = None
         self._rated = 0
         """How many messages have been counted against the rate."""
-        self._rate_timer = LazyTimer(engine.host, self._on_rate)
+        # These timers are made for the few clients that need them: there may be very many idle ones.
+        self._rate_timer: LazyTimer | None = None
         self._refusal: LazyTimer | None = None
         if publish_rate:
+            self._rate = Bucket(publish_rate, engine.host.now())
+            self._rate_timer = LazyTimer(engine.host, self._on_rate)
             # The rate is looked at once a turn, after the messages of the whole read are published.  Small
             # reads keep a client from overdrawing it by a large one.
             self._connection.largest_read = SMALLEST_READ
@@ -292,7 +295,7 @@ class StreamClient(ConnectionOwner):
         seconds = rate.take(self.messages_in - self._rated, now)
         self._rated = self.messages_in
         # What was read is published in any case.  The client pays for it by not being read for a while.
-        if seconds > 0 and not self._connection.ended:
+        if seconds > 0 and self._rate_timer is not None and not self._connection.ended:
             self._connection.pause(Pause.RATE)
             self._rate_timer.arm(now + seconds)
 
@@ -351,9 +354,9 @@ class StreamClient(ConnectionOwner):
 
     def on_ended(self, reason: str) -> None:
         """The connection is over."""
-        self._rate_timer.cancel()
-        if self._refusal is not None:
-            self._refusal.cancel()
+        for timer in (self._rate_timer, self._refusal):
+            if timer is not None:
+                timer.cancel()
         self.ended(self.host.now())
         self.engine.has_ended(self, reason)
         # Not ``finish_turn``: a write that fails in ``finish`` ends the connection in the middle of a turn's
