@@ -93,9 +93,10 @@ class Backlog:
                 return self._taken(_front_of(level, 1))
         return None
 
-    def take(self, most: int, most_bytes: int) -> tuple[list[Span], int, int]:
+    def take(self, most: int, most_bytes: int, expired: float | None = None) -> tuple[list[Span], int, int]:
         """Remove up to ``most`` messages; return their spans, their number and the octets of their bodies.
 
+        ``expired``: stop in each level at a message that expires then or before, behind others that do not.
         ``most_bytes`` may be exceeded by one message.  A batch is split by the average size of its messages,
         because to add up the size of each would cost more than it saves.
         """
@@ -106,6 +107,8 @@ class Backlog:
             while level and count < most and size < most_bytes:
                 span = level[0]
                 batch = span.batch
+                if expired is not None and span.expires_at is not None and 0 < span.expires_at <= expired:
+                    break
                 if batch is None:
                     self._read_front(level)
                     continue

@@ -102,6 +102,8 @@ class Queue:
         self._limited = policy.max_length is not None or policy.max_length_bytes is not None
         self._rejects = self._limited and policy.overflow != "drop-head"
         self._may_expire = policy.message_ttl is not None
+        self._expired_between: list[Span] = []
+        """Messages that had expired behind others which are being delivered."""
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}: {self.backlog.count} ready, {self.outstanding} outstanding>"
@@ -157,12 +159,15 @@ class Queue:
         # Cleared first: a dead letter that comes back to this queue below has to touch it again.
         self._touched = False
         backlog = self.backlog
-        if self._may_expire and backlog.count:
-            # A message with a TTL of 0 expires unless it can be delivered at once (RabbitMQ).  So messages
-            # that expire just now are expired only after the deliveries.
-            self._expire(now - 1e-9)
+        # A message with a TTL of 0 expires unless it can be delivered at once (RabbitMQ).  So messages that
+        # expire just now are expired only after the deliveries.
+        overdue = now - 1e-9 if self._may_expire else None
+        if overdue is not None and backlog.count:
+            self._expire(overdue)
         if self.consumer_count and backlog.count:
-            self._deliver()
+            self._deliver(overdue)
+            if self._expired_between:
+                self._give_up_expired(now)
         if self._may_expire and backlog.count:
             self._expire(now)
             expiry = backlog.next_expiry()
@@ -321,9 +326,9 @@ class Queue:
             "consumers": self.consumer_count,
         }
 
-    def _deliver(self) -> None:
+    def _deliver(self, overdue: float | None) -> None:
         if self.policy.single_active_consumer:
-            self._deliver_to_active()
+            self._deliver_to_active(overdue)
             return
         backlog = self.backlog
         # A consumer priority is served only when no consumer of a higher one has room (RabbitMQ).  Nothing
@@ -342,14 +347,14 @@ class Queue:
                 waiting = 0
                 # A single consumer gets all that it has room for: there is nobody to share with.
                 if len(peers) == 1:
-                    self._deliver_to(consumer, room)
+                    self._deliver_to(consumer, room, overdue)
                 else:
-                    self._deliver_to(consumer, min(room, self._share(len(peers))))
+                    self._deliver_to(consumer, min(room, self._share(len(peers))), overdue)
                     peers.rotate(-1)
             if not backlog.count:
                 return
 
-    def _deliver_to_active(self) -> None:
+    def _deliver_to_active(self, overdue: float | None) -> None:
         """Deliver to the first consumer only.
 
         It stays the active one while it is subscribed and attached, whatever the priorities.
@@ -364,7 +369,7 @@ class Queue:
             if active is None:
                 return
         while self.backlog.count and (room := active.room()) > 0:
-            self._deliver_to(active, room)
+            self._deliver_to(active, room, overdue)
 
     def _share(self, consumers: int) -> int:
         """Return how many messages the next of several consumers gets.
@@ -374,10 +379,15 @@ class Queue:
         """
         return max(1, min(_LARGEST_SHARE, self.backlog.count // (8 * consumers)))
 
-    def _deliver_to(self, consumer: Consumer, most: int) -> None:
+    def _deliver_to(self, consumer: Consumer, most: int, overdue: float | None) -> None:
         receiver = consumer.receiver
+        if overdue is not None:
+            # What has expired behind a message that has not is at the front when that one is delivered.
+            self._expired_between += self.backlog.take_expired(overdue)
         # ``most`` counts messages, the window bytes.  Neither bounds the other.
-        spans, count, size = self.backlog.take(most, receiver.window.left)
+        spans, count, size = self.backlog.take(most, receiver.window.left, overdue)
+        if not count:
+            return
         self.messages_out += count
         if not consumer.auto_ack:
             self.outstanding += count
@@ -396,6 +406,12 @@ class Queue:
             seconds = min(expiration, _LONGEST_EXPIRATION) / 1000
             lives = seconds if lives is None else min(lives, seconds)
         return None if lives is None else now + lives
+
+    def _give_up_expired(self, now: float) -> None:
+        # After the deliveries: a dead letter may come back to this queue, and have it processed.
+        expired, self._expired_between = self._expired_between, []
+        for span in expired:
+            self._give_up(span, "expired", now)
 
     def _expire(self, now: float) -> None:
         for span in self.backlog.take_expired(now):

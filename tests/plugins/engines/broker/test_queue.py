@@ -291,6 +291,22 @@ def test_a_message_without_time_reaches_only_who_waits_for_it(vhost: VirtualHost
     assert queue.backlog.count == 0
 
 
+def test_a_message_that_has_expired_behind_one_that_has_not_is_not_delivered(vhost: VirtualHost) -> None:
+    dead = declare(vhost, "dead")
+    declare(vhost, dead_letter_exchange="", dead_letter_routing_key="dead")
+    client = Client(vhost)
+    for body, lives in ((b"1", None), (b"2", 10), (b"3", 60_000), (b"4", 10), (b"5", None)):
+        vhost.publish(run(body, **({} if lives is None else {"expiration": lives})), 0.0)
+    vhost.process(1.0)
+    client.consume(vhost.queues["q"], auto_ack=True)
+    assert client.bodies(1.0) == [b"1", b"3", b"5"]
+    vhost.process(1.0)
+    assert [bytes(body) for span in dead.backlog.take_all() for body in span.as_batch().bodies] == [
+        b"2",
+        b"4",
+    ]
+
+
 def test_an_unused_queue_expires(vhost: VirtualHost) -> None:
     queue = declare(vhost, expires=1000)
     client = Client(vhost)
