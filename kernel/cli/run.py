@@ -10,11 +10,12 @@ The requests are the names of signals, and ``look``: an engine's state has chang
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -209,5 +210,29 @@ def _signals(requests: SimpleQueue[str]) -> Any:
     try:
         yield
     finally:
+        if stopping_since:
+            # With the former actions in place, an echo would make a parent believe that the signal has killed
+            # a program that has stopped cleanly.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = _after_an_echo(stopping_since[0], before[number])
+            atexit.register(_ignore_an_echo, stopping_since[0])
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _after_an_echo(since: float, handler: Any) -> Callable[[int, Any], None]:
+    """Return a signal handler that becomes ``handler`` once the echo of the first signal is over."""
+
+    def on_signal(number: int, frame: Any) -> None:
+        if time.monotonic() - since > _ECHO:
+            signal.signal(number, handler)
+            os.kill(os.getpid(), number)
+
+    return on_signal
+
+
+def _ignore_an_echo(since: float) -> None:
+    # Python's last step before it exits is to give all signals with a handler their default action.
+    if time.monotonic() - since <= _ECHO:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)

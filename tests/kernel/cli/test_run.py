@@ -75,6 +75,20 @@ def test_it_says_when_it_is_ready_and_stops_cleanly(file: Path, number: signal.S
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_twice_at_once_is_one_until_the_very_end(
+    file: Path, number: signal.Signals
+) -> None:
+    with running(file) as it:
+        it.wait_for("ready")
+        it.process.send_signal(number)
+        it.wait_for("stopped")
+        while it.process.poll() is None:  # as often as can be, while the program exits
+            it.process.send_signal(number)
+        assert it.process.returncode == 0
+
+
+@pytest.mark.slow
 def test_a_descriptor_tells_a_parent_that_it_is_ready(file: Path) -> None:
     reader, writer = os.pipe()
     with running(file, "--ready-fd", str(writer), pass_fds=(writer,)) as it:
