@@ -103,8 +103,8 @@ class Receiver:
         self.deliveries: list[Delivery] = []
         self.prefetch = 0
         """How many messages all consumers together may have unacknowledged; 0: no limit."""
-        self._served: Consumer | None = None
-        """The consumer that was delivered to last."""
+        self._served = ""
+        """The tag of the consumer that was delivered to last.  Not the consumer, which may be gone by then."""
         self.outstanding = 0
         """How many messages the consumers have unacknowledged.  Those that ``get`` took do not count against
         the credit."""
@@ -129,7 +129,7 @@ class Receiver:
 
     def deliver(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
         """Deliver spans of a queue to a consumer: ``count`` messages with ``size`` octets of bodies."""
-        self._served = consumer
+        self._served = consumer.tag
         # One subtraction for all spans.  A single message may exceed what is left: a window smaller than a
         # message would otherwise never let it pass.
         least = LEAST_PER_MESSAGE * count
@@ -322,10 +322,10 @@ class Receiver:
 
         They share the credit, and the first may take all of it.  So the one that was served last comes last.
         """
-        consumers = list(self.consumers.values())
-        after = consumers.index(self._served) + 1 if self._served in consumers else 0
-        for consumer in (*consumers[after:], *consumers[:after]):
-            consumer.queue.touch()
+        tags = list(self.consumers)
+        after = tags.index(self._served) + 1 if self._served in self.consumers else 0
+        for tag in (*tags[after:], *tags[:after]):
+            self.consumers[tag].queue.touch()
 
     def count_consumers(self, queue: Queue) -> int:
         """Return how many consumers of this receiver are on ``queue``."""
