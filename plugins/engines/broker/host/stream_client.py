@@ -98,6 +98,8 @@ class StreamClient(ConnectionOwner):
         # These timers are made for the few clients that need them: there may be very many idle ones.
         self._rate_timer: LazyTimer | None = None
         self._refusal: LazyTimer | None = None
+        self.login_refused = False
+        """Whether a login has failed.  Nothing that comes after it is read."""
         if publish_rate:
             self._rate = Bucket(publish_rate, engine.host.now())
             self._rate_timer = LazyTimer(engine.host, self._on_rate)
@@ -159,17 +161,13 @@ class StreamClient(ConnectionOwner):
         self.closing = self.closing or reason
         self.is_busy()
 
-    @property
-    def login_refused(self) -> bool:
-        """Whether a login has failed.  Nothing that comes after it is read."""
-        return self._refusal is not None
-
     def refuse_login(self, name: str, how: str, answer: Callable[[], None]) -> None:
         """Report a login that failed; call ``answer`` after ``LOGIN_DELAY`` seconds, unless the client goes.
 
         ``how``: the mechanism, or what else the client has proved itself with.
         """
         now = self.host.now()
+        self.login_refused = True
         self.engine.login_refused(self.peer, name, how, now)
         self._connection.pause(Pause.LOGIN_REFUSED)
 
@@ -332,7 +330,7 @@ class StreamClient(ConnectionOwner):
         """The client has sent something."""
         # Busy in any case: nearly every read has an answer, and a front end need not say so.
         self.engine.is_busy(self)
-        if not (self.closing or self._refusal):
+        if not (self.closing or self.login_refused):
             self.received(data, now)
         self.engine.finish_turn(now)
 
