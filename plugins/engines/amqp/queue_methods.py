@@ -18,6 +18,7 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
         return
     if method.passive:
         found = vhost.find_queue(channel.queue_name(method.queue), channel.session)
+        # To ask for a queue is a use of it, and begins its x-expires anew (RabbitMQ).
         found.plan_expiry(now)
     else:
         _require_declaration(channel, method)

@@ -107,6 +107,7 @@ class Backlog:
             while level and count < most and size < most_bytes:
                 span = level[0]
                 batch = span.batch
+                # Not a page that says 0: when it expires is known only after it was read.
                 if expired is not None and span.expires_at is not None and 0 < span.expires_at <= expired:
                     break
                 if batch is None:

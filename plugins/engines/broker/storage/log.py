@@ -4,8 +4,9 @@
 changed.  It is a sequence of records (``framing.py``), each with a checksum and with a marker that is random
 for each directory.  A record stores messages (``message_records.py``), says which messages are settled, or
 defines or drops an exchange, a queue or a binding (``definition_records.py``).  Each segment begins with all
-definitions of that moment, so that it needs no segment before it.  There is no index: a queue in memory
-knows its spans, and the extents of segments from which its pages are read.
+definitions of that moment, so that it needs no segment before it.  Its first record also says which segment
+was before it and how long that one was, so that recovery notices a file that is missing or cut.  There is no
+index: a queue in memory knows its spans, and the extents of segments from which its pages are read.
 
 **Why the order of records does not matter.**  A queue numbers its messages, and gives each number (a
 position) to one message only.  A position that is settled stays settled.  The live messages are those that
