@@ -6,6 +6,11 @@ test of an engine says how to plan the engine, and how to read or to make what i
     @pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
     def test_my_sink_keeps_the_contract(check, kernel_factory, tmp_path):
         check(SinkSubject(plan=..., arrived=..., kernels=kernel_factory))
+
+What a sink has to keep is the rule of confirmation: it confirms a message when the message is at the other
+side, and not earlier.  From this follow the others, that nothing is lost when it is replaced, and that it
+slows down its source when the other side is slow.  A source confirms nothing, so for it order and
+back-pressure are checked.
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ class SinkSubject(msgspec.Struct, kw_only=True):
 
     def wait_for(self, bodies: set[bytes]) -> Sequence[bytes]:
         """Wait until all of these have arrived; return what has."""
+        # A loop with pauses: a file or a server at the other side cannot wake this thread.
         until = time.monotonic() + TIMEOUT
         while not bodies <= set(got := [bytes(body) for body in self.arrived()]):
             assert time.monotonic() < until, (
@@ -72,6 +78,7 @@ def takes_everything_in_order(subject: SinkSubject) -> None:
     """While nothing breaks everything arrives once and in order, whatever the batches."""
     app = subject.kernels(subject.plan(), _route_to_sink()).open("app", "native")
     bodies = _bodies(0, 3000)
+    # Single messages between two batches: pipes carry them without a batch around them.
     app.send_many(bodies[:1000], timeout=TIMEOUT)
     for body in bodies[1000:1100]:
         app.send(body, timeout=TIMEOUT)
@@ -102,6 +109,8 @@ def keeps_up_with_little_room(subject: SinkSubject) -> None:
 def takes_bodies_of_all_sizes(subject: SinkSubject) -> None:
     """Empty bodies, single bytes and large ones arrive as they are."""
     app = subject.kernels(subject.plan(), _route_to_sink()).open("app", "native")
+    # Lengths at which formats change, each value of a byte, and an empty line, at which a format of text may
+    # cut.
     bodies = [b"", b"\x00", b"\xff" * 255, bytes(range(256)) * 40, b"x" * 300_000, b"\r\n\r\n", b"last"]
     for body in bodies:
         app.send_many([body], timeout=TIMEOUT)
@@ -129,6 +138,7 @@ def writes_everything_before_it_ends(subject: SinkSubject) -> None:
     """A kernel that is closed lets its sink write what waits for it."""
     kernel = subject.kernels(subject.plan(), _route_to_sink(high=10_000))
     bodies = _bodies(0, 2000)
+    # Nothing is waited for: most of it is still in the pipe when the kernel closes.
     kernel.open("app", "native").send_many(bodies, timeout=TIMEOUT)
     kernel.close(linger=TIMEOUT)
     assert kernel.join(TIMEOUT), "it has not ended"
@@ -155,6 +165,7 @@ def _route_from_source(high: int = 1000) -> RoutePlan:
 
 def _receive(subject: SourceSubject, count: int, high: int, most: int | None = None) -> list[bytes]:
     kernel = subject.kernels(_route_from_source(high), EnginePlan(name="app", kind="native"))
+    # The channel first: what a source sends while its route leads to nobody is dropped.
     app = kernel.open("app", "native")
     kernel.add_engine(subject.plan())
     got: list[bytes] = []
@@ -186,6 +197,7 @@ def ends_while_nobody_reads(subject: SourceSubject) -> None:
     kernel = subject.kernels(_route_from_source(10), EnginePlan(name="app", kind="native"))
     app = kernel.open("app", "native")
     kernel.add_engine(subject.plan())
+    # Now the source is at work.  It soon has to wait: the pipe holds 10 messages of the 1,000.
     app.receive(TIMEOUT)
     kernel.close(linger=0)
     assert kernel.join(TIMEOUT), "it has not ended"

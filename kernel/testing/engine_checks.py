@@ -8,6 +8,15 @@ fixture)::
         check(EngineSubject(listen=..., dial=..., kernels=kernel_factory))
 
 The engine that dials has to report ``connected`` and ``disconnected``.
+
+The checks see an engine as an application does: what arrives, in which order, what is confirmed, and when a
+call has to wait.  So they hold for any transport.  Bodies are numbers: a body that is lost, repeated or
+overtaken shows in what was received.
+
+No check sleeps.  A check waits for an event or a message, at most ``TIMEOUT``.  Only two sorts of waits are
+short, because they are expected to end without a result: those that prove that nothing is confirmed, and
+those that find out when a source is blocked.  If they end too soon on a slow machine, a check may miss a
+fault.  It does not report one that is not there.
 """
 
 from __future__ import annotations
@@ -26,6 +35,7 @@ from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from kernel.topology.system import Kernel
 
+# Only a failing check takes as long as this.  So it is long enough for a machine with other work.
 TIMEOUT = 60.0
 """Seconds that each step may take."""
 
@@ -56,7 +66,7 @@ class EngineSubject(msgspec.Struct, kw_only=True):
 
 
 class _Events:
-    """Counts what is reported."""
+    """Counts what is reported, so that an event that came before ``wait`` is not missed."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -129,11 +139,12 @@ def delivers_in_order(subject: EngineSubject) -> None:
     """Without failures everything arrives once and in order."""
     feed = subject.open()
     bodies = _bodies(0, 5000)
-    sender_done: list[bytes] = []
+    received: list[bytes] = []
+    # Each part is below the high mark of 1,000: this thread sends and receives, and would wait for itself.
     for at in range(0, len(bodies), 500):
         feed.source.send_many(bodies[at : at + 500], timeout=TIMEOUT)
-        sender_done += feed.receive(set(bodies[at : at + 500]))
-    assert sender_done == bodies
+        received += feed.receive(set(bodies[at : at + 500]))
+    assert received == bodies
 
 
 def confirms_only_what_was_dealt_with(subject: EngineSubject) -> None:
@@ -162,10 +173,12 @@ def reconnects_and_loses_nothing(subject: EngineSubject) -> None:
         feed.source.send_many(_bodies(total, total + 700), timeout=TIMEOUT)
         total += 700
         feed.receiving.remove_engine("net")
+        # A dialler that has not noticed yet would send the next messages into the old connection, and none of
+        # them would have to wait.
         feed.events.wait("disconnected", cut + 1)
-        # There is no connection now, so these messages have to wait for the next one.
         feed.source.send_many(_bodies(total, total + 300), timeout=TIMEOUT)
         total += 300
+        # At the same address, which is the only one that the dialler tries.
         feed.receiving.add_engine(subject.listen(address))
         feed.events.wait("connected", cut + 2)
     feed.receive(set(_bodies(0, total)))
@@ -196,6 +209,8 @@ def waits_when_nothing_is_confirmed(subject: EngineSubject) -> None:
 
 def isolates_a_slow_reader(subject: EngineSubject) -> None:
     """A peer that does not read does not stop the other peers of the same listener."""
+    # Dropping, for the peer that never reads: with ``block`` the source itself would wait for it, up to the
+    # stall timeout.
     marks = WaterMarks(high=20, when_full="drop-newest")
     serving = subject.kernels(
         subject.listen(None),
@@ -210,6 +225,8 @@ def isolates_a_slow_reader(subject: EngineSubject) -> None:
             RoutePlan(source="net", targets=("app",), marks=WaterMarks(high=1)),
             RoutePlan(source="hello", targets=("net",)),
         )
+        # The peer speaks first.  Once its message is here, its connection has a port, which the source
+        # reaches: what is sent before that is not for this peer.
         kernel.open("hello", "native").send(b"here", timeout=TIMEOUT)
         assert bytes(ready.receive(TIMEOUT)) == b"here"
         # The pipe to ``app`` has room for one message.  So the kernel of the sink that is never read stops
@@ -219,6 +236,7 @@ def isolates_a_slow_reader(subject: EngineSubject) -> None:
     # 30 MB: far more than the buffers on the way to the other peer, which never reads.
     for number in range(300):
         source.send(b"%06d" % number + b"x" * 100_000, timeout=TIMEOUT)
+        # One at a time, so that the pipe to the quick peer never holds 20 messages and drops none.
         assert bytes(quick.receive(TIMEOUT)[:6]) == b"%06d" % number
 
 
@@ -230,6 +248,7 @@ def lets_go_in_every_phase(subject: EngineSubject) -> None:
     def stop_and_start(kernel: Kernel, plan: EnginePlan) -> None:
         kernel.remove_engine("net")
         kernel.add_engine(plan)
+        # The engine may not have begun by now: ``add_engine`` only posts it to its thread.
         kernel.remove_engine("net")
         kernel.add_engine(plan)
 
@@ -250,6 +269,7 @@ def lets_go_in_every_phase(subject: EngineSubject) -> None:
     assert set(feed.receive_some()) == {b"x" * 10_000}
     for kernel in (feed.sending, feed.receiving):
         kernel.wait_running(TIMEOUT)
+        # The last ``net`` alone: those before it have gone, and applications are no engines.
         assert len(kernel.engine_states()) == 1
 
 

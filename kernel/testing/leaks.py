@@ -26,6 +26,7 @@ class Leaks:
         # An object in a reference cycle holds its descriptor until the collector comes.  That is no leak.
         gc.collect()
         leaks = []
+        # Threads before descriptors: a thread that is about to end closes its own.
         for thread in set(threading.enumerate()) - self._threads:
             if but is not None and but in thread.name:
                 continue

@@ -8,6 +8,13 @@ milliseconds, and each run is the same::
     ours, theirs = host.wire(split=1, delay=0.5)
     ...
     host.run(until=60.0)
+
+How time passes
+---------------
+``run`` takes turns, as the loop of a thread does (``kernel/threads/loop.py``), until one of them finds
+nothing to do.  Meanwhile the clock stands still.  Then the clock goes to the next time at which something is
+due, a timer or bytes that arrive, and the turns begin again.  What is due at the same time has a fixed order:
+first bytes, as they were sent, then timers, as they were set.  So a run depends on nothing outside of it.
 """
 
 from __future__ import annotations
@@ -52,6 +59,7 @@ class MemoryWire:
         self._delay = delay
         self._capacity = capacity
         self._arrived: deque[bytes] = deque()
+        # Bytes that were sent to this end and that it has not received: those on their way, and ``_arrived``.
         self._flying = 0
         self._ended = False
         self._closed = False
@@ -239,6 +247,7 @@ class SimulatedHost:
                 del self._timers[key]
                 callback()
                 worked = True
+        # Level-triggered, as the poller of a thread: a wire that stays readable is called in each turn.
         for number, wire in list(self._wires.items()):
             for at, is_ready in enumerate(wire.ready()):
                 # Looked up anew for each direction: the first callback may have changed or ended the watch.

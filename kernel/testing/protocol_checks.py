@@ -8,6 +8,14 @@ A protocol's test hands over how to make a pair of ends, and what they can carry
 
 Each check is a function, makes new ends, and says in an ``AssertionError`` which rule was broken.  Times are
 plain numbers and random numbers have a seed, so a failure can be repeated.
+
+The checks stand in the place of a host, which knows nothing of the protocol and relies on four things:
+
+* The result does not depend on where the bytes are cut.  A transport cuts them anywhere.
+* A peer's bytes, whatever they are, raise ``RemoteProtocolError`` or nothing.  A host ends a connection for
+  that error.  Any other exception ends its whole engine.
+* Each call moves on: bytes are returned once, and a deadline that was handled is followed by a later one.
+* Two conversations share nothing, since a listener has many.
 """
 
 from __future__ import annotations
@@ -24,7 +32,7 @@ from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from kernel.contracts.protocol import ConnectionFacts, StreamProtocol, Told, UpgradesToTls
 
 Pair = tuple[StreamProtocol, StreamProtocol]
-_TIMEOUT = 1000
+_MOST_ROUNDS = 1000
 """Rounds of bytes or deadlines.  Ends that need more than this never end."""
 
 
@@ -34,7 +42,9 @@ def sample_batches() -> tuple[Batch, ...]:
     return (
         # Around 255: many protocols write shorter sizes in one byte and others in several.
         batch_of([b"", b"1", b"x" * 254, b"y" * 255, b"z" * 256]),
+        # Encoders and decoders may have a quick path for many bodies of one size.
         batch_of([b"of one size"] * 500),
+        # One envelope, another one, and the first one again, in case envelopes are written once only.
         batch_of([b"keyed", b"\x00\xff" * 40], keyed),
         batch_of([b"other"], other),
         batch_of([b"keyed again"], keyed),
@@ -64,6 +74,7 @@ class ProtocolSubject(msgspec.Struct, kw_only=True):
     def opened(self, now: float = 0.0) -> Pair:
         """Return a pair that is ready to send."""
         client, server = self.connected()
+        # As a host begins: it tells both ends the time, and they may greet.
         for end in (client, server):
             end.handle_timeout(now)
         carry(client, server, now)
@@ -93,7 +104,7 @@ def written(end: StreamProtocol) -> bytes:
 def carry(client: StreamProtocol, server: StreamProtocol, now: float) -> list[Batch]:
     """Carry bytes both ways until there are no more; return what the server received."""
     received: list[Batch] = []
-    for _ in range(_TIMEOUT):
+    for _ in range(_MOST_ROUNDS):
         there, back = written(client), written(server)
         if not there and not back:
             if not _start_tls(client, server, now):
@@ -185,7 +196,7 @@ def handshake_byte_by_byte(subject: ProtocolSubject) -> None:
     client, server = subject.connected()
     for end in (client, server):
         end.handle_timeout(0.0)
-    for _ in range(_TIMEOUT):
+    for _ in range(_MOST_ROUNDS):
         moved = False
         for end, other in ((client, server), (server, client)):
             for byte in written(end):
@@ -211,6 +222,7 @@ def mutated_bytes(subject: ProtocolSubject) -> None:
     data, _ = few.sent()
     for _ in range(300):
         mutated = bytearray(data)
+        # Few bytes, or the first wrong one would end each attempt, and the code behind it would not be tried.
         for _ in range(chance.randrange(1, 6)):
             mutated[chance.randrange(len(mutated))] = chance.randrange(256)
         _feed(few, bytes(mutated), opened=True, chunk=chance.randrange(1, len(mutated)))
@@ -251,7 +263,7 @@ def deadlines_move_on(subject: ProtocolSubject) -> None:
     for end in (*subject.opened(), *subject.connected()):
         now = 0.0
         end.handle_timeout(now)
-        for _ in range(_TIMEOUT):
+        for _ in range(_MOST_ROUNDS):
             deadline = end.next_deadline()
             if deadline is None or deadline == float("inf") or end.closed():
                 break
@@ -275,6 +287,8 @@ def idle_ends_stay_open(subject: ProtocolSubject) -> None:
     """Two ends without messages keep the conversation open."""
     client, server = subject.opened()
     now = 0.0
+    # The clock goes from deadline to deadline, and each end gets what the other has to say: heartbeats, for
+    # example.
     for _ in range(50):
         deadlines = [due for end in (client, server) if (due := end.next_deadline()) is not None]
         if not deadlines or min(deadlines) == float("inf"):
@@ -323,6 +337,7 @@ def ends_are_independent(subject: ProtocolSubject) -> None:
     _, other = subject.opened()
     got: list[Any] = []
     also: list[Any] = []
+    # In turns, so that each is in the middle of a message while the other goes on.
     for at in range(0, len(data), 1000):
         got += subject.plain(one.receive_data(data[at : at + 1000], 0.0))
         also += subject.plain(other.receive_data(data[at : at + 1000], 0.0))
