@@ -14,7 +14,6 @@ in the program, and its traceback is wanted.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import io
 import os
 import sys
@@ -58,12 +57,11 @@ class CommandGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of this package's subcommands, and then the others."""
-        ours = [name for name in COMMANDS if _present(name)]
-        return [*ours, *sorted({*_registry().commands, *_tables()}.difference(ours))]
+        return [*COMMANDS, *sorted({*_registry().commands, *_tables()}.difference(COMMANDS))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand; None when there is none of that name."""
-        if cmd_name in COMMANDS and _present(cmd_name):
+        if cmd_name in COMMANDS:
             command: click.Command = importlib.import_module(f"kernel.cli.{cmd_name}").command
             return command
         installed = _registry().commands.get(cmd_name)
@@ -171,10 +169,6 @@ def _write_no_more() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _present(name: str) -> bool:
-    return importlib.util.find_spec(f"kernel.cli.{name}") is not None
 
 
 def _tables() -> dict[str, Table]:

@@ -228,7 +228,6 @@ def test_without_scapy_it_says_what_to_install(
     monkeypatch.setattr(
         "kernel.inspection.captures.importlib.util.find_spec", lambda name: None, raising=True
     )
-    monkeypatch.setattr("kernel.cli.main._present", lambda name: True)
     status, output, errors = kernel("inspect", capture)
     assert (status, output) == (cli.FAILED, "")
     assert errors == "kernel: kernel inspect needs scapy: pip install messaging-kernel[inspect]\n"
