@@ -22,6 +22,7 @@ from typing import Any
 import click
 
 from kernel.cli.event_log import EventLog
+from kernel.cli.seconds import Seconds
 from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelError, PlanError
 from kernel.plugins import PluginRegistry
@@ -44,7 +45,7 @@ _ECHO = 0.5
 )
 @click.option(
     "--linger",
-    type=float,
+    type=Seconds(0),
     default=LINGER,
     show_default=True,
     help="Seconds that the system may take at the end to write what is queued.",

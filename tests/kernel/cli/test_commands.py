@@ -134,6 +134,8 @@ ODD_NUMBERS = (
     ["bench", "--seconds", "-1"],
     ["bench", "--seconds", "nan"],
     ["bench", "--seconds", "inf"],
+    ["run", "none.toml", "--linger", "nan"],
+    ["run", "none.toml", "--linger", "-1"],
     ["run", "none.toml", "--ready-fd", "-1"],
     ["run", "none.toml", "--ready-fd", "99999999999"],
 )
