@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from kernel.cli.seconds import Seconds
+from kernel.contracts.errors import KernelError
 
 SECONDS = 1.0
 _BATCH = 1000
@@ -98,9 +99,17 @@ def command(seconds: float) -> None:
 
     # "spawn": a forked child would inherit locks and descriptors of this process, in any state.
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    # A daemon: it ends with this process, also if a measurement fails and nobody tells it to stop.
     far = multiprocessing.get_context("spawn").Process(target=_far_end, args=(theirs,), daemon=True)
     far.start()
-    with Kernel(_plan(f"backend+tcp://{ours.recv()}", "dial")) as kernel:
+    # The child has a copy of its end.  With ours open as well, ``recv`` would wait for ever for a child that
+    # has failed.
+    theirs.close()
+    try:
+        address = ours.recv()
+    except EOFError:
+        raise KernelError("the other process of the measurement has failed, for the reason above") from None
+    with Kernel(_plan(f"backend+tcp://{address}", "dial")) as kernel:
         app = kernel.open("app")
         for size in (1, 100, 1024, 65536):
             # A short sample says how many messages fill the time that was asked for.
