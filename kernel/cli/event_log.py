@@ -64,8 +64,10 @@ class EventLog:
             line = json.dumps({"time": now.isoformat(timespec="milliseconds"), "what": what, **facts})
         else:
             line = self._for_people(now, what, facts)
+        # ``print`` writes the text and the line end in two steps, between which another thread could write.
         with self._lock:
             try:
+                # Flushed: a program that reads the log from a pipe waits for a line such as "ready".
                 print(self._encodable(line), file=self._stream, flush=True)
             # ``OSError``: the reader of a pipe has gone, or the disk is full.  ``ValueError``: the stream is
             # closed.

@@ -117,6 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         status = cli.main(
             args=None if arguments is None else list(arguments), prog_name="kernel", standalone_mode=False
         )
+        # It returns what the command has returned.  Only some commands, such as ``check``, return a status.
         return status if isinstance(status, int) else OK
     except click.ClickException as error:
         error.show()

@@ -20,6 +20,7 @@ from kernel.plugins import PluginRegistry
 
 _WHAT = {"engine": "engine", "protocol": "protocol", "api": "API", "frontend": "front end"}
 _MODULE = {"engine": "engine", "protocol": "connection", "api": "api", "frontend": "front_end"}
+# Engines and APIs share their names, since the ``kind`` of ``[engines.NAME]`` may be either.
 _GROUPS = {
     "engine": ("engines", "apis"),
     "protocol": ("protocols",),

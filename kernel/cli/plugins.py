@@ -22,6 +22,7 @@ def command(name: str | None, as_json: bool) -> None:
     is loaded: "backend,stream" only these two, "-amqp" all except this one.
     """
     registry = PluginRegistry.load()
+    # A list also for one name: names are unique within a group only.  ``native`` is an API and a walk.
     found = [
         (group.listed_as or group.noun, kind_name, installed)
         for group in registry.groups.values()

@@ -91,6 +91,8 @@ class Runner:
         self._told: set[str] = set()
         """Engines of which the log has said that they run: their states say so a moment earlier."""
         self._requests: SimpleQueue[str] = SimpleQueue()
+        # Also for reloads: Python does not load a module twice, so a plugin that is installed or changed
+        # later needs a new process.
         self._registry = PluginRegistry.load()
 
     def run(self, linger: float) -> None:
@@ -108,6 +110,7 @@ class Runner:
             try:
                 reason = self._obey(kernel)
                 self._log.write("stopping", detail=reason)
+                # Before ``close``: engines that have ended have no counters any more.
                 self._log.figures(kernel.statistics())
             finally:
                 kernel.close(linger=linger)
@@ -157,6 +160,7 @@ class Runner:
                 self._look(kernel)
             elif request == "SIGHUP":
                 self._reload(kernel)
+            # SIGINT or SIGTERM.  What is behind it in the queue is not carried out any more.
             else:
                 return request
 

@@ -55,9 +55,9 @@ def show(answer: dict[str, Any]) -> None:
         {"engine": engine["name"], **engine["store"]} for engine in engines if "store" in engine
     ]
     # A column for alarms only while there is one.
-    low = ("alarms",) if any(engine.get("alarms") for engine in engines) else ()
+    alarms = ("alarms",) if any(engine.get("alarms") for engine in engines) else ()
     for title, columns, rows in (
-        ("Engines", (*_ENGINE, *low), engines),
+        ("Engines", (*_ENGINE, *alarms), engines),
         ("Links", _LINK, links),
         ("Stores", _STORE, stores),
         ("Routes", _ROUTE, routes),
