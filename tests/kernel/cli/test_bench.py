@@ -21,7 +21,9 @@ def test_bench_ends_when_the_other_process_fails() -> None:
         env={**os.environ, "KERNEL_PLUGINS": "native"},
     )
     assert done.returncode == 1
-    assert done.stderr.endswith("kernel: the other process of the measurement has failed, for the reason above\n")
+    assert done.stderr.endswith(
+        "kernel: the other process of the measurement has failed, for the reason above\n"
+    )
 
 
 @pytest.mark.slow
