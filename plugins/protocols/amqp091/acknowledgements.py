@@ -12,6 +12,8 @@ from plugins.protocols.amqp091.events import Acknowledged, Event
 from plugins.protocols.amqp091.frames import METHOD, frame_header
 
 ACK = b"\x00\x3c\x00\x50"
+# The frame header with class and method id, which only the channel changes; the delivery tag; and two octets,
+# the bit field and the frame end.
 _frame = Struct(">11sQH")
 _SINGLE, _MULTIPLE = 0x00CE, 0x01CE
 """The bit field and the frame end, read as one number."""
@@ -23,12 +25,14 @@ def acknowledgement_frame(channel: int, delivery_tag: int, multiple: bool) -> by
 
 
 def _head(channel: int) -> bytes:
+    # The payload has 13 octets: the ids (4), the delivery tag (8) and the bit field (1).
     return frame_header.pack(METHOD, channel, 13) + ACK
 
 
 def read_acknowledgements(data: bytes, position: int, channel: int, events: list[Event]) -> int:
     """Read the well-formed acknowledgements of this channel; return the position behind them."""
     head = _head(channel)
+    # A frame that is cut off at the end is left to the caller, which waits for the rest of it.
     whole = (len(data) - position) // _frame.size
     # The range of consecutive tags that is not reported yet.  ``first`` is 0 if there is none.
     first = last = 0
@@ -54,6 +58,7 @@ def read_acknowledgements(data: bytes, position: int, channel: int, events: list
                 events.append(Acknowledged(channel, first, last, False))
                 first = 0
             events.append(Acknowledged(channel, tag, tag, rest == _MULTIPLE))
+        # Another bit, or a wrong frame end: the caller reads this frame alone, with all checks.
         else:
             break
         position += _frame.size

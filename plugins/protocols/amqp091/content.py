@@ -28,6 +28,8 @@ PERSISTENT = 2
 
 _SHORT_STRING, _TABLE, _OCTET, _TIMESTAMP = range(4)
 
+# In the order of the property list on the wire, which is that of the flags from the highest bit on (section
+# 4.2.6.1).  Both directions go through this table once, from front to back.
 PROPERTIES: tuple[tuple[str, int, int], ...] = (
     ("content_type", 0x8000, _SHORT_STRING),
     ("content_encoding", 0x4000, _SHORT_STRING),
@@ -60,6 +62,7 @@ class ContentProperties(Mapping[str, Any]):
     __slots__ = ("_values", "raw")
 
     def __init__(self, raw: bytes) -> None:
+        # Nothing is checked: ``envelope_of`` has done that for octets of a peer.
         self.raw = raw
         self._values: dict[str, Any] | None = None
 
@@ -237,7 +240,7 @@ def raw_properties(envelope: Envelope) -> bytes:
     if envelope.persistent:
         values["delivery_mode"] = PERSISTENT
     if envelope.priority:
-        # The property is one octet.
+        # The property is one octet; other protocols may have higher priorities.
         values["priority"] = min(envelope.priority, 255)
     if envelope.reply_to:
         values["reply_to"] = envelope.reply_to

@@ -141,6 +141,8 @@ class Conversation(ABC):
         self._heartbeats.received(now)
         if self._boundaries_lost or self.state is ConnectionState.CLOSED or not data:
             return
+        # ``bytes``: slices of it become bodies, which outlive the buffer of the reader, and keys of
+        # templates, which have to be hashable.
         data = self._buffer.add(data if type(data) is bytes else bytes(data))
         position = 0
         while data:
@@ -322,6 +324,7 @@ class Conversation(ABC):
                 text = f"channel {number} is above the negotiated channel_max ({self.channel_max})"
                 raise ConnectionFault(ReplyCode.NOT_ALLOWED, text, 20, 10)
             item = self.channels[number] = Channel(number)
+        # The peer has not answered our close yet: whatever else it sends on this channel is dropped.
         if item.state is ChannelState.CLOSING:
             return
         # Both signals go through the table: a second channel.open on an open channel raises 504.
@@ -473,6 +476,7 @@ class Conversation(ABC):
         self._report(ConnectionClosed(fault.reply_code, text, fault.class_id, fault.method_id, False), events)
 
     def _report(self, event: ConnectionClosed, events: list[Event]) -> None:
+        # Once: after an error, close-ok and the end of the wire still come, and each of them comes here.
         if not self._reported:
             self._reported = True
             events.append(event)

@@ -73,6 +73,8 @@ class DeliveredBatches:
         tag_start = 12 + frame[11]
         before, rest = frame[:tag_start], frame[tag_start + 8 :]
         known = self._templates.get(before + rest)
+        # The template is right already: the message came frame by frame for another reason, because the end
+        # of a chunk has cut it, for example.
         if known is not None and known.flow[3] is envelope:
             return
         header, tail, _ = header_parts(channel, raw)

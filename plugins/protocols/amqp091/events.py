@@ -15,6 +15,8 @@ from kernel.contracts.message import Batch
 from plugins.protocols.amqp091.methods.method import Method
 
 
+# ``gc=False``: what an event holds was made before it and knows nothing of it, so no event can be part of a
+# reference cycle.  The garbage collector then has nothing to do with the events of each chunk.
 class Event(msgspec.Struct, frozen=True, gc=False):
     """The base class of all events."""
 

@@ -2,6 +2,15 @@
 
 The specification's grammar and its errata disagree about some type letters.  Peers use RabbitMQ's list:
 ``s`` is a signed 16-bit integer, ``l`` a signed and ``L`` an unsigned 64-bit one, ``x`` a byte array.
+
+A table is four octets of size, and then pairs of a name and a value.  A value is one octet of type and what
+follows from it, which may be a table or an array again.  So the functions call each other, and depth is an
+argument: a peer decides how deep they go.  Every decoder takes the payload and a position, and returns a
+value and the position behind it.
+
+What is decoded can be encoded again with the same meaning, but not always with the same octets: there are
+more types on the wire than in Python.  Where octets have to stay as they are, as in the properties of a
+message, nothing is decoded and encoded (``content.py``).
 """
 
 from __future__ import annotations
@@ -121,6 +130,7 @@ def _read_string(payload: bytes, position: int) -> tuple[str | bytes, int]:
 
 def _read_byte_array(payload: bytes, position: int) -> tuple[bytearray, int]:
     octets, end = _octets(payload, position)
+    # A ``bytearray``, so that encoding it gives the type ``x`` again.  ``bytes`` stand for a long string.
     return bytearray(octets), end
 
 
@@ -129,6 +139,7 @@ def _read_boolean(payload: bytes, position: int) -> tuple[bool, int]:
 
 
 def _read_decimal(payload: bytes, position: int) -> tuple[Decimal, int]:
+    # The number of digits behind the point, and the digits as one whole number with a sign.
     scale, digits = unpack_from(">Bi", payload, position)
     return Decimal(digits).scaleb(-scale), position + 5
 
@@ -224,6 +235,7 @@ _WRITERS: dict[type, Callable[[Any], bytes]] = {
     bool: lambda value: b"t\x01" if value else b"t\x00",
     Timestamp: lambda value: b"T" + encode_timestamp(int(value)),
     int: _write_integer,
+    # A float of Python's has 64 bits; ``f`` would lose half of its digits.
     float: lambda value: pack(">cd", b"d", value),
     type(None): lambda value: b"V",
     bytes: lambda value: b"S" + pack(">I", len(value)) + value,

@@ -172,6 +172,7 @@ class MessageEncoder:
 
     def encode_return(self, channel: int, code: int, text: str, batch: Batch) -> None:
         """Encode a batch with basic.return."""
+        # No check as in ``get_ok``: what is returned was published on this channel, so AMQP can carry it.
         envelope = batch.envelope
         method = basic.Return(
             reply_code=code, reply_text=text, exchange=envelope.exchange, routing_key=envelope.key
@@ -216,6 +217,7 @@ class MessageEncoder:
     def _append(self, channel: int, heads: list[bytes], sizes: list[int], bodies: Sequence[Buffer]) -> None:
         """Interleave heads and bodies of different or large sizes.  ``heads``: the prefix of each body."""
         if min(sizes) > 0 and max(sizes) <= self._copy_limit:
+            # Not strict: ``repeat`` has no end.
             self.out.append(
                 b"".join(chain.from_iterable(zip(heads, bodies, repeat(END_OCTET), strict=False)))
             )

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 SUBPROTOCOLS = ("amqp",)
-"""The name in WebSocket's handshake.  No specification has one for AMQP 0-9-1; ``amqp`` is registered with IANA for AMQP
-1.0.  CloudAMQP's client for browsers offers none, so it must not be required."""
+"""The name in WebSocket's handshake.  No specification has one for AMQP 0-9-1; ``amqp`` is registered with
+IANA for AMQP 1.0.  CloudAMQP's client for browsers offers none, so it must not be required."""
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 

@@ -29,6 +29,7 @@ class ReplyCode(IntEnum):
     INTERNAL_ERROR = 541
 
 
+# ``class="soft-error"`` in the specification's XML.
 SOFT = frozenset({311, 312, 313, 403, 404, 405, 406})
 """The codes that close only a channel.  All others close the connection."""
 

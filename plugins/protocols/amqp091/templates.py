@@ -22,10 +22,11 @@ _structs: dict[str, Struct] = {}
 
 def cached_struct(layout: str) -> Struct:
     """Return the Struct of this layout from a cache: making one costs 1 us."""
+    # Without a lock, although connections in several threads share the table: each step is one operation of a
+    # dictionary, and an entry that is lost between two of them is made again.
     struct = _structs.get(layout)
     if struct is None:
-        # The table is shared by all connections.  Layouts depend on the lengths of keys and bodies, which
-        # peers choose.
+        # Layouts depend on the lengths of keys and bodies, which peers choose.
         if len(_structs) > MAXIMUM_TEMPLATES:
             _structs.clear()
         struct = _structs[layout] = Struct(layout)
