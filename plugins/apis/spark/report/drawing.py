@@ -1,4 +1,11 @@
-"""Charts as SVG.  Colours are CSS variables of the page, so that they suit its light and its dark mode."""
+"""Charts as SVG.  Colours are CSS variables of the page, so that they suit its light and its dark mode.
+
+Coordinates are pixels of a drawing that is ``WIDTH`` wide; the page scales it to its own width.  As in all of
+SVG, y grows downwards, so the largest value has the smallest y.  ``LEFT``, ``RIGHT``, ``TOP`` and ``BOTTOM``
+are the margins around the field in which values are drawn; they have room for labels.
+
+There is no script in the page.  What shows a value under the mouse is ``<title>``, the tool tip of SVG.
+"""
 
 from __future__ import annotations
 
@@ -44,17 +51,18 @@ def draw_lines(chart: Lines) -> str:
     ]
     places = [x(when) for when in chart.times]
     for number, (name, values) in enumerate(chart.series.items()):
-        runs = _unbroken(
+        segments = _unbroken(
             [
                 (place, y(value)) if value is not None else None
                 for place, value in zip(places, values, strict=True)
             ]
         )
         if len(chart.series) == 1:
-            parts += [_area(run, y(0)) for run in runs]
-        parts += [_polyline(run, number, name) for run in runs]
-    parts += [_mark(x(when), text) for when, text in chart.marks]
+            parts += [_area(segment, y(0)) for segment in segments]
+        parts += [_polyline(segment, number, name) for segment in segments]
+    # In this order: what comes later is above, and only what is above gets the mouse.
     parts += _hover(chart, places)
+    parts += [_mark(x(when), text) for when, text in chart.marks]
     return _svg(HEIGHT, parts, chart.title) + _legend(chart.series)
 
 
@@ -66,6 +74,7 @@ def draw_heat_map(chart: HeatMap) -> str:
     most = max((value for row in chart.values for value in row), default=0)
     if not most:
         return _empty()
+    # Rows have 300 pixels together, and each of them between 11, the height of a letter, and 30.
     left = min(260.0, max(LEFT, 14 + _LETTER * max(len(row) for row in chart.rows)))
     width = (WIDTH - left - RIGHT) / len(chart.columns)
     height = min(30.0, max(11.0, 300.0 / len(chart.rows)))
@@ -76,6 +85,7 @@ def draw_heat_map(chart: HeatMap) -> str:
     parts = []
     for row, (name, values) in enumerate(zip(chart.rows, chart.values, strict=True)):
         top = TOP + row * height
+        # Two labels are at least 12 pixels apart; of lower rows only some have one.
         if row % max(1, math.ceil(12 / height)) == 0:
             parts.append(_label(left - 8, top + height / 2 + 4, _cut(name, left), "end"))
         for column, value in enumerate(values):
@@ -86,6 +96,7 @@ def draw_heat_map(chart: HeatMap) -> str:
     for column in range(0, len(chart.columns), every):
         place = left + (column + 0.5) * width
         parts.append(_column_label(place, bottom + 14, chart.columns[column], slanted=slanted))
+        # 0.7: a little more than the sine of 40 degrees, by which ``_column_label`` turns them.
         drop = max(drop, len(chart.columns[column]) * _LETTER * 0.7 if slanted else 0)
     # At the beginning: SVG draws in order, and this is the background of the cells.
     background = f'x="{left:.1f}" y="{TOP}" width="{WIDTH - left - RIGHT:.1f}" height="{bottom - TOP:.1f}"'
@@ -94,14 +105,15 @@ def draw_heat_map(chart: HeatMap) -> str:
 
 
 def _unbroken(points: Sequence[tuple[float, float] | None]) -> list[list[tuple[float, float]]]:
-    """Return the parts of a line between its missing points."""
-    runs: list[list[tuple[float, float]]] = [[]]
+    """Return the segments of a line between its missing points."""
+    segments: list[list[tuple[float, float]]] = [[]]
     for point in points:
         if point is not None:
-            runs[-1].append(point)
-        elif runs[-1]:
-            runs.append([])
-    return [run for run in runs if run]
+            segments[-1].append(point)
+        elif segments[-1]:
+            segments.append([])
+    # The last one is empty if the line ends with missing points.
+    return [segment for segment in segments if segment]
 
 
 def _svg(height: float, parts: Sequence[str], title: str) -> str:
@@ -169,6 +181,7 @@ def _hover(chart: Lines, places: Sequence[float]) -> list[str]:
 
 def _told(chart: Lines, index: int) -> str:
     values = (f"{name}: {spell(values[index], chart.unit)}" for name, values in chart.series.items())
+    # The last three digits of microseconds are cut off.
     return "\n".join((f"{chart.times[index]:%Y-%m-%d %H:%M:%S.%f}"[:-3], *values))
 
 

@@ -155,6 +155,12 @@ def test_labels_of_columns_never_run_into_each_other(columns: int) -> None:
     assert all(right - left >= 55 for left, right in pairwise(places))
 
 
+def test_the_mouse_reaches_a_mark() -> None:
+    drawn = [element.get("class") for element in ET.fromstring(draw_lines(_lines(all=[1.0] * 60)))]
+    # What is drawn later is above: the column that shows the values of a time must not hide its mark.
+    assert drawn.index("mark") > max(at for at, name in enumerate(drawn) if name == "hover")
+
+
 @pytest.mark.parametrize("chart", [Lines(title="", times=[], series={}, unit=""), _lines(a=[None] * 60)])
 def test_nothing_to_draw_is_said(chart: Lines) -> None:
     assert "nothing to draw" in draw_lines(chart)
