@@ -136,11 +136,13 @@ def _accept(
     address: Address, timeout: float, on_listening: Callable[[str], object] | None
 ) -> tuple[socket.socket, str]:
     """Return the first peer that connects, and its name."""
+    # One peer is wanted.  A second one that connects before ``close`` below is refused by it.
     bound = listen_on(address, 1)
     try:
         if on_listening is not None:
             path = address.path if address.transport in WEB_TRANSPORTS else ""
             on_listening(f"{address.protocol}+{address.transport}://{bound.address}{path}")
+        # A name such as ``localhost`` may stand for several addresses, each with a socket of its own.
         poll = select.poll()
         for listening in bound.sockets:
             poll.register(listening, select.POLLIN)

@@ -27,6 +27,7 @@ _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 
 def archive_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Return the path of the archive for this JAVA_HOME and the installed Spark.  It need not exist."""
+    # An archive holds for the paths of Spark's jars, too, which differ between environments: ``sys.prefix``.
     release = home / "release"
     told = release.read_text(encoding="utf-8", errors="replace") if release.exists() else ""
     which = "\n".join((str(home), told, metadata.version("pyspark"), sys.prefix))
@@ -36,6 +37,7 @@ def archive_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
 def java_options(home: Path, environ: Mapping[str, str] = os.environ) -> str:
     """Return the options with which a JVM uses the archive; an empty text if there is none."""
     archive = archive_of(home, environ)
+    # Spark passes all options as one text, which is divided at spaces.
     if not archive.exists() or " " in str(archive):
         return ""
     return f"-XX:SharedArchiveFile={archive} -Xshare:auto {_QUIET}"

@@ -30,6 +30,8 @@ _DEFAULTS: dict[str, Any] = {
 }
 _NULLABLE = ("reply_to", "expiration", "content_type", "headers", "properties")
 _ENVELOPE = tuple(field.name for field in ENVELOPE_FIELDS)
+# Without ``sent``.  A journal computes that column from a header or property of a message
+# (``journal_format.envelopes``).
 _COLUMN_TYPES = {
     **{field.name: field.type for field in ENVELOPE_FIELDS if field.name != "sent"},
     "body": pa.binary(),

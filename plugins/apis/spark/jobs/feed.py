@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 BUCKETS = 120
-"""The largest number of points of a chart over time."""
+"""About the largest number of points of a chart over time."""
 _WIDTHS = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 600, 1800, 3600, 21600, 86400)
 """Round widths of a bucket, in seconds."""
 
@@ -63,7 +63,7 @@ def span(feed: DataFrame) -> Span | None:
 
 
 def bucket_width(span: Span) -> float:
-    """Return the seconds of a bucket, a round number, so that there are not more than ``BUCKETS``."""
+    """Return the seconds of a bucket, a round number, so that there are about ``BUCKETS`` at the most."""
     return next((width for width in _WIDTHS if span.seconds / width < BUCKETS), span.seconds / BUCKETS)
 
 
@@ -76,6 +76,7 @@ def bucket(width: float) -> Column:
 
 def buckets(span: Span, width: float) -> list[int]:
     """Return the starts of all buckets from the first message to the last, also of those that are empty."""
+    # As ``bucket`` rounds down: a chart finds its values by the starts of their buckets.
     micros = int(width * 1e6)
     first, last = (round(when.timestamp() * 1e6) for when in (span.first, span.last))
     return list(range(first - first % micros, last + 1, micros))
@@ -88,6 +89,7 @@ def moments(starts: list[int]) -> list[datetime]:
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
     """Return all rows, times in UTC."""
+    # Spark returns times without a zone, as this machine's local time.
     return [tuple(map(_plain, row)) for row in frame.collect()]
 
 

@@ -18,6 +18,7 @@ _UNITS: dict[str, Unit] = {"messages": "messages", "bytes": "bytes", "seconds": 
 def sessions(feed: DataFrame, who: str = "key", pause: float = 30.0) -> DataFrame:
     """Return a row for each session: who, first, last, seconds, messages, bytes, first and last offset."""
     named = sized(feed).withColumn("who", F.expr(who).cast("string")).where("who is not null")
+    # Microseconds, which are whole numbers also where a pause is a part of a second.
     gap = F.session_window("ts", f"{int(pause * 1e6)} microseconds")
     return (
         named.groupBy("who", gap)

@@ -20,6 +20,7 @@ from plugins.apis.spark.jobs.feed import (
     timed,
 )
 from plugins.apis.spark.jobs.options import TrafficOptions
+from plugins.apis.spark.report.drawing import SERIES_COLOURS
 from plugins.apis.spark.report.findings import Figure, HeatMap, Lines, Part, Report, Table, Unit
 from plugins.apis.spark.report.quantities import moment, spell
 
@@ -140,6 +141,8 @@ def _report(feed: DataFrame, whole: Span, options: TrafficOptions) -> Report:
 
 
 def _percentiles() -> tuple[Column, Column]:
+    # 1000: the rank of what is returned is exact to a thousandth of all values.  An exact percentile would
+    # sort them.
     return F.percentile_approx("latency", 0.5, 1000), F.percentile_approx("latency", 0.99, 1000)
 
 
@@ -157,7 +160,7 @@ def _throughput(feed: DataFrame, whole: Span, width: float) -> Lines:
     counted: dict[str, dict[int, int]] = defaultdict(dict)
     for start, engine, route, messages, _ in rows_of(over_time(feed, width)):
         counted[f"{engine} · {route}" if route else str(engine)][start] = messages
-    busiest = sorted(counted, key=lambda name: -sum(counted[name].values()))[:6]
+    busiest = sorted(counted, key=lambda name: -sum(counted[name].values()))[:SERIES_COLOURS]
     return Lines(
         title="Throughput",
         times=moments(starts),
@@ -216,6 +219,7 @@ def _keys_map(table: Table) -> HeatMap:
 
 
 def _keys_table(feed: DataFrame, options: TrafficOptions) -> Table:
+    # The defaults are right: in this feed ``key`` and ``latency`` are what the options say (``_narrow``).
     frame = per_route_and_key(feed).orderBy(F.desc("messages"), "engine", "route", "key").limit(options.keys)
     return Table(
         name="keys",

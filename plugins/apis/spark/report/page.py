@@ -55,6 +55,7 @@ def _body(part: Part) -> str:
 def _table(table: Table) -> str:
     if not table.rows:
         return '<p class="nothing">None.</p>'
+    # A column is aligned as numbers only if all of its values are numbers, or missing.
     numeric = [
         all(row[index] is None or isinstance(row[index], int | float) for row in table.rows)
         for index in range(len(table.columns))

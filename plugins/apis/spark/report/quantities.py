@@ -50,6 +50,7 @@ def _scaled(value: float, steps: tuple[tuple[float, str], ...], smallest: str, l
 
 def _short(value: float) -> str:
     """Return a number with three significant digits, without zeros at its end."""
+    # The limits are where rounding adds a digit: 9.996 with two digits would be "10.00".
     digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     text = f"{value:.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -61,6 +62,7 @@ def ticks(most: float, unit: Unit = "", wanted: int = 4) -> list[float]:
         return [0.0, 1.0]
     # Bytes are written in powers of 1024, so that round numbers are round in that unit.
     base = 1024.0 ** max(0, math.floor(math.log(most, 1024))) if unit.startswith("bytes") else 1.0
+    # 0.999, and 1e-9 below: errors of floats must not lead to the next step, or to one more tick.
     rough = most / base / wanted
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999) * base
