@@ -322,6 +322,13 @@ class Host(Interface):
         """Seconds of the thread's monotonic clock."""
         ...
 
+    def processor_time(self) -> float:
+        """Seconds that the thread has worked, without its waiting for a core or for the interpreter's lock.
+
+        It tells what a turn costs on a busy machine, too.  It is a system call: about a microsecond.
+        """
+        ...
+
     def soon(self, callback: Callable[[], Any]) -> None:
         """Call ``callback`` in a later turn of this thread, after other engines had theirs."""
         ...

@@ -266,14 +266,21 @@ class Connection:
             return
         got = len(data)
         self.bytes_in += got
-        self._owner.on_data(data, now)
-        # Short reads are not timed, which saves a look at the clock for each small message.
+        # Short reads are not timed, which saves two looks at the clock for each small message.
         if got >= SMALLEST_READ:
-            self._read_size = fair_read_size(self._read_size, got, asked, self._host.now() - now)
+            # Large reads by the processor time of this thread, and not by the time that passes: on a busy
+            # machine a thread waits longer for a core, or for the interpreter's lock, than it works, and reads
+            # would become small when large ones are needed most.  That clock is a system call, which is too
+            # much for smaller reads.  Those may be judged too slow, and are full size again two reads later.
+            clock = self._host.processor_time if asked > FIRST_READ_SIZE else self._host.now
+            began = clock()
+            self._owner.on_data(data, now)
+            self._read_size = fair_read_size(self._read_size, got, asked, clock() - began)
             self._short_read = False
-        elif self._short_read:
-            self._read_size = FIRST_READ_SIZE
         else:
+            self._owner.on_data(data, now)
+            if self._short_read:
+                self._read_size = FIRST_READ_SIZE
             # The first short read may be the end of a burst that was a little longer than the size asked for.
             # With the larger size the next such burst is one read, and one turn of the owner, not two.
             self._short_read = True

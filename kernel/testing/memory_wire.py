@@ -164,6 +164,10 @@ class SimulatedHost:
         """Seconds of the simulated clock."""
         return self._clock
 
+    def processor_time(self) -> float:
+        """No work takes any time here, so that a run can be repeated exactly."""
+        return 0.0
+
     def soon(self, callback: Callable[[], Any]) -> None:
         """Call in a later turn."""
         self._mailbox.post(callback)

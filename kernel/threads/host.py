@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import thread_time
 from typing import Any
 
 import trio
@@ -44,6 +45,10 @@ class EngineHost:
     def now(self) -> float:
         """Seconds of the thread's clock."""
         return self._loop.now()
+
+    def processor_time(self) -> float:
+        """Seconds that the thread has worked."""
+        return thread_time()
 
     def soon(self, callback: Callable[[], Any]) -> None:
         """Call in a later turn."""

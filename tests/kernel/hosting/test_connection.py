@@ -10,7 +10,7 @@ import pytest
 from kernel.contracts.message import Buffer
 from kernel.hosting import closing_wire
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
-from kernel.hosting.read_size import FIRST_READ_SIZE, fair_read_size
+from kernel.hosting.read_size import FIRST_READ_SIZE, READ_SIZE, fair_read_size
 from kernel.hosting.wire import PlainWire
 from kernel.testing.memory_wire import MemoryWire, SimulatedHost
 
@@ -20,8 +20,8 @@ LIMIT = 1000
 class Owner(ConnectionOwner):
     """Writes down what it is told, and how long each read was."""
 
-    def __init__(self, capacity: int = 1 << 20) -> None:
-        self.host = SimulatedHost()
+    def __init__(self, capacity: int = 1 << 20, host: SimulatedHost | None = None) -> None:
+        self.host = host or SimulatedHost()
         self.wire, self.peer = self.host.wire(capacity=capacity)
         self.got = b""
         self.reads: list[int] = []
@@ -268,6 +268,44 @@ def test_two_short_reads_in_a_row_make_the_next_one_small_again() -> None:
     owner.comes(b"short")
     owner.comes(burst)
     assert owner.reads == [FIRST_READ_SIZE, 1, 5, FIRST_READ_SIZE, 1]
+
+
+class _Clocks(SimulatedHost):
+    """The time that passes, and the part of it that the thread has worked, move as a test says."""
+
+    waited = worked = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.waited + self.worked
+
+    def processor_time(self) -> float:
+        return self.worked
+
+
+class _SlowOwner(Owner):
+    """Waits for a core, and works, with each of its reads."""
+
+    wait = work = 0.0
+
+    def on_data(self, data: bytes, now: float) -> None:
+        super().on_data(data, now)
+        assert isinstance(self.host, _Clocks)
+        self.host.waited += self.wait
+        self.host.worked += self.work
+
+
+@pytest.mark.parametrize(
+    "wait, work, following",
+    [(1.0, 0.001, READ_SIZE), (0.0, 0.2, 6553), (1.0, 0.2, 6553)],
+)
+def test_a_large_read_is_judged_by_the_work_that_it_makes(wait: float, work: float, following: int) -> None:
+    owner = _SlowOwner(host=_Clocks())
+    owner.comes(bytes(21 * FIRST_READ_SIZE))
+    assert owner.reads == [FIRST_READ_SIZE, 4 * FIRST_READ_SIZE, READ_SIZE]
+    owner.reads.clear()
+    owner.wait, owner.work = wait, work
+    owner.comes(bytes(READ_SIZE + following))
+    assert owner.reads == [READ_SIZE, following]
 
 
 @pytest.mark.parametrize(

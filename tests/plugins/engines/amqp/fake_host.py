@@ -152,6 +152,9 @@ class FakeHost:
     def now(self) -> float:
         return time.monotonic()
 
+    def processor_time(self) -> float:
+        return time.thread_time()
+
     def soon(self, callback: Callback) -> None:
         self.post(callback)
 

@@ -48,6 +48,9 @@ class StillHost:
     def now(self) -> float:
         return self.clock
 
+    def processor_time(self) -> float:
+        return 0.0
+
     def soon(self, callback: Callback) -> None:
         self._soon.append(callback)
 
