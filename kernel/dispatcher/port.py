@@ -171,6 +171,10 @@ class Port:
 
         A route that looks at messages makes only those wait that are for a full pipe.
         """
+        only = self._only
+        if only is not None:
+            # What the route would answer: it has nothing pending and no other pipe.
+            return not only.blocked or only.suspended
         return bool(self.routes) and all(route.has_room_for(batch) for route in self.routes)
 
     def check_stalls(self) -> bool:

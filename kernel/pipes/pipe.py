@@ -225,8 +225,14 @@ class Pipe:
         A batch that is accepted is accepted whole, so a pipe may exceed its mark by one batch: nothing is
         cut in the middle.  A batch that meets a full pipe is dropped or makes room as the marks say.
         """
-        # True although nothing was written: the message was dropped, and a writer that drops never waits.
-        if self.full() and not self._make_room(batch):
+        marks = self.marks
+        # ``full``, twice in this method, without the call: both together are a tenth of the cost of a message
+        # that is written by itself.
+        if (
+            self.written - self.taken >= marks.high
+            or self.written_bytes - self.taken_bytes >= marks.high_bytes
+        ) and not self._make_room(batch):
+            # True although nothing was written: the message was dropped, and a writer that drops never waits.
             return True
         self.written += len(batch.bodies)
         self.written_bytes += batch.size
@@ -239,7 +245,14 @@ class Pipe:
         if not self.signalled:
             self.signal()
         # ``_block`` last: it also asks the reader for ``on_writable``.
-        return not self.full() or self.marks.when_full != "block" or self._block()
+        return (
+            (
+                self.written - self.taken < marks.high
+                and self.written_bytes - self.taken_bytes < marks.high_bytes
+            )
+            or marks.when_full != "block"
+            or self._block()
+        )
 
     def signal(self) -> None:
         """Tell the reading thread that there is something.  To be called after the append."""

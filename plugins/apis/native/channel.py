@@ -53,10 +53,10 @@ from __future__ import annotations
 
 import math
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from threading import get_ident
 from types import TracebackType
 from typing import Any
 
@@ -84,7 +84,7 @@ class Channel:
         caller = self.caller = join(self, {"subscriptions": list(options.subscriptions)})
         self._port = caller.port
         self._posted = caller.posted
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._closed = ""
         self.on_served: Callable[[], Any] = lambda: None
         """Called after calls of other threads were processed, or a stall timeout was over.
@@ -445,13 +445,14 @@ class Channel:
         return served
 
     def _check(self) -> None:
-        self._check_thread()
-        if self._closed:
+        # One test where all is well: this is asked for each message that does not take the fast path.
+        if self._closed or get_ident() != self._thread:
+            self._check_thread()
             raise KernelClosed(f"channel {self.name!r}: {self._closed}")
 
     def _check_thread(self) -> None:
         """Refuse a call of another thread.  ``receive`` alone does without, for a message of its batch."""
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             raise WrongThread(
                 f"channel {self.name!r} belongs to the thread that opened it: "
                 "open another channel of this name in the thread that uses it, they are cheap"
