@@ -132,10 +132,18 @@ class WordTrie(Generic[V]):
                 # The node of ``ANY_WORDS`` takes this word, too, and stays where it is.
                 if node.repeats:
                     reached[node] = None
+                # ``_enter`` is for the rare case that ``ANY_WORDS`` follows: its calls cost more than the
+                # rest of this loop.
                 if node.words is not None and (following := node.words.get(word)) is not None:
-                    _enter(reached, following)
-                if node.one_word is not None:
-                    _enter(reached, node.one_word)
+                    if following.any_words is None:
+                        reached[following] = None
+                    else:
+                        _enter(reached, following)
+                if (following := node.one_word) is not None:
+                    if following.any_words is None:
+                        reached[following] = None
+                    else:
+                        _enter(reached, following)
             nodes = reached
             if not nodes:
                 return []

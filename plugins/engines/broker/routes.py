@@ -187,7 +187,8 @@ class Routes:
         self, start: Exchange, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]
     ) -> tuple[_Found, bool]:
         # Dictionaries serve as sets that keep the order, so that simulated runs can be repeated exactly.
-        ends: dict[Queue | Sink, None] = {}
+        queues: dict[Queue, None] = {}
+        sinks: dict[Sink, None] = {}
         seen: dict[Exchange, None] = {start: None}
         waiting = [start]
         by_key_alone = True
@@ -205,16 +206,14 @@ class Routes:
             if not found and exchange.alternate is not None and exchange.alternate in self._exchanges:
                 found = (self._exchanges[exchange.alternate],)
             for destination in found:
-                if not isinstance(destination, Exchange):
-                    ends[destination] = None
+                if isinstance(destination, Queue):
+                    queues[destination] = None
+                elif not isinstance(destination, Exchange):
+                    sinks[destination] = None
                 elif destination not in seen:
                     seen[destination] = None
                     waiting.append(destination)
-        # Sinks are rare, so that one pass over the ends is usually enough.
-        queues = tuple([end for end in ends if isinstance(end, Queue)])
-        if len(queues) == len(ends):
-            return (queues, ()), by_key_alone
-        return (queues, tuple([end for end in ends if not isinstance(end, Queue)])), by_key_alone
+        return (tuple(queues), tuple(sinks)), by_key_alone
 
 
 def _forget_keys(known: dict[str, _Found], kind: str, pattern: str) -> None:
