@@ -95,6 +95,7 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
         if self.rows_per_task < 1:
             raise SparkOptionError(f"rowsPerTask is {self.rows_per_task}; it must be 1 or more")
         for name in ("starting", "ending"):
+            # A number, because the default of an offset is a word: with a word nobody may have set it.
             if getattr(self, f"{name}_timestamp") and isinstance(getattr(self, f"{name}_offset"), int):
                 raise SparkOptionError(
                     f"{name}Offset and {name}Timestamp exclude each other: remove one of these options"
@@ -159,7 +160,8 @@ def local_path(path: str) -> Path:
 
 def microseconds(moment: str, option: str) -> int:
     """Return a moment in microseconds since 1970."""
-    if moment.lstrip("-").isdigit():
+    # Not ``isdigit``, which is also true of digits that ``int`` refuses, such as "²".
+    if moment.removeprefix("-").isdecimal():
         return int(moment)
     try:
         when = datetime.fromisoformat(moment)

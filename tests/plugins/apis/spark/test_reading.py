@@ -285,8 +285,9 @@ def test_paths_may_be_urls_of_files_and_of_nothing_else(journal: Journal) -> Non
 
 
 def test_a_time_that_is_none_is_refused(journal: Journal) -> None:
-    with pytest.raises(SparkOptionError, match="startingTimestamp is 'yesterday'"):
-        _read(journal, startingTimestamp="yesterday")
+    for moment in ("yesterday", "--5", "²"):
+        with pytest.raises(SparkOptionError, match=f"startingTimestamp is '{moment}'"):
+            _read(journal, startingTimestamp=moment)
 
 
 # ------------------------------------------------------------------ streams
