@@ -40,6 +40,7 @@ def dead_letters(feed: DataFrame) -> DataFrame:
             F.col("deaths")[0]["queue"].alias("queue"),
             F.col("deaths")[0]["reason"].alias("reason"),
             F.col("deaths")[0]["exchange"].alias("exchange"),
+            # A death without a count is one.  A count that would make the sum overflow is left out.
             F.aggregate(
                 "deaths",
                 F.lit(0).cast("long"),

@@ -36,6 +36,8 @@ def summary(feed: DataFrame, number: str, publisher: str = "engine", step: int =
     A message is ``reordered`` if a later number of its publisher stands before it in the journal, unless it
     is a duplicate.
     """
+    # ``offset`` is the order of arrival.  A number was overtaken if a higher one came before it.  It is a
+    # duplicate if the same one came before it.
     by_publisher = Window.partitionBy("publisher")
     before = by_publisher.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     times = Window.partitionBy("publisher", "number").orderBy("offset")
@@ -65,6 +67,7 @@ def gaps(feed: DataFrame, number: str, publisher: str = "engine", step: int = 1)
 
     ``before offset`` is the offset of the message with the next number that exists.
     """
+    # The numbers that exist in ascending order: a gap is where two neighbours are more than a step apart.
     in_order = Window.partitionBy("publisher").orderBy("number")
     distinct = (
         numbered(feed, number, publisher).groupBy("publisher", "number").agg(F.min("offset").alias("offset"))

@@ -40,6 +40,7 @@ def report(feed: DataFrame, options: SessionOptions) -> Report:
     whole = span(feed)
     if whole is None:
         return Report(title="Sessions", figures=(), parts=(), note="The feed is empty.")
+    # Kept: three queries use it, and to find the sessions Spark has to sort the feed by sender.
     found = sessions(feed, options.who, options.pause).persist()
     try:
         return Report(

@@ -97,6 +97,7 @@ _STEPS = (
 def time_ticks(first: datetime, last: datetime, wanted: int = 8) -> list[datetime]:
     """Return round times between two others."""
     # The steps are counted from midnight: then a step of 6 hours is at 06:00 and 12:00.
+    # Beyond the longest of ``_STEPS``, a day, a step is a number of whole days.
     span = max((last - first).total_seconds(), 1e-6)
     step = next((each for each in _STEPS if span / each <= wanted), math.ceil(span / wanted / 86400) * 86400)
     midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
