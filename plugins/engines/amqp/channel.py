@@ -266,6 +266,7 @@ class Channel(Publisher):
 
 
 def _invalid_expiration(text: str) -> str:
-    if text.startswith("-") and text[1:].isdigit():
+    # ``isascii``: ``isdigit`` is true also of digits that ``int`` refuses, such as "²".
+    if text.isascii() and text.startswith("-") and text[1:].isdigit():
         return f"invalid expiration '{text}': {{value_negative,{int(text)}}}"
     return f"invalid expiration '{text}': no_integer"

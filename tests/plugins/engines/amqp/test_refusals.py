@@ -321,6 +321,12 @@ ACTIONS: list[tuple[str, Callable[[RawClient], None], str, int, str]] = [
         CHANNEL, 406, "PRECONDITION_FAILED - invalid expiration 'abc': no_integer",
     ),
     (
+        # ``str.isdigit`` is true of it, and ``int`` refuses it.
+        "expiration with a superscript",
+        _publish(key="k", properties={"expiration": "-²"}),
+        CHANNEL, 406, "PRECONDITION_FAILED - invalid expiration '-²': no_integer",
+    ),
+    (
         "expiration in the past",
         _publish(key="k", properties={"expiration": "-1"}),
         CHANNEL, 406, "PRECONDITION_FAILED - invalid expiration '-1': {value_negative,-1}",
