@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kernel.contracts.errors import PlanError
 from kernel.pipes.water_marks import WaterMarks
 
 DEFAULT_THREAD = "poll-1"
@@ -66,6 +67,18 @@ class RoutePlan(msgspec.Struct, frozen=True, kw_only=True):
     ``confirm``."""
     marks: WaterMarks = _DEFAULT_MARKS
     line: int = 0
+
+    def __post_init__(self) -> None:
+        # A text is a sequence of texts, too.  ``targets="bb"`` would lead to two engines ``b``, and the
+        # complaint about these would only confuse.
+        for field, value in (("targets", self.targets), ("match", self.match)):
+            if isinstance(value, str):
+                raise PlanError(
+                    [
+                        f"route from {self.source!r}: {field} = {value!r} is a text, and has to be a tuple of texts; "
+                        f"write {field}=({value!r},)"
+                    ]
+                )
 
     @property
     def ends(self) -> tuple[str, ...]:

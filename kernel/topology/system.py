@@ -334,10 +334,13 @@ class Kernel:
         # Three sorts of names: an API of the plan, an engine (refused), and a name that only a route has.
         planned = self.plan.engine(name)
         if planned is None and name in self._parts.homes:
-            raise UnknownName(f"{name!r} is an engine, and applications can only open APIs")
+            raise UnknownName(
+                f"{name!r} is an engine, and applications can only open APIs; {self._hint(name)}"
+            )
         if planned is not None and planned.kind not in self.registry.apis:
             raise UnknownName(
-                f"{name!r} is an engine of kind {planned.kind!r}, and applications can only open APIs"
+                f"{name!r} is an engine of kind {planned.kind!r}, and applications can only open APIs; "
+                f"{self._hint(name)}"
             )
         wanted = api if isinstance(api, type) else None
         kind_name = api if isinstance(api, str) else planned.kind if planned else "native"
@@ -348,7 +351,7 @@ class Kernel:
         merged = {**(planned.options if planned else {}), **options}
         setup = ApiSetup(
             name=name,
-            options=msgspec.convert(merged, kind.options),
+            options=self._options(name, kind, merged),
             join=partial(CallerThread, self._dispatcher, name),
             rendezvous=self._dispatcher.rendezvous,
             make_protocol=self.registry.protocol_maker(),
@@ -370,15 +373,37 @@ class Kernel:
             opened.kernel_closed("the kernel was closed")
         return opened
 
+    def _options(self, name: str, kind: ApiKind, options: dict[str, Any]) -> msgspec.Struct:
+        """Return the checked options of an API that is opened."""
+        try:
+            return msgspec.convert(options, kind.options)
+        except msgspec.ValidationError as error:
+            known = ", ".join(sorted(kind.options.__struct_fields__)) or "none"
+            raise KernelError(
+                f"cannot open {name!r}: {error}; the options of {kind.name!r} are: {known}"
+            ) from error
+
     def _refuse_unknown(self, name: str) -> None:
         """Raise ``UnknownName`` for a name that no route knows."""
-        known = {end for route in self.plan.routes for end in route.ends}
-        if name not in known:
-            # An API of the plan can be opened even if no route has its name, so it may be what was meant.
-            known |= {engine.name for engine in self.plan.engines if engine.kind in self.registry.apis}
+        if not any(name in route.ends for route in self.plan.routes):
             raise UnknownName(
-                f"nothing is called {name!r}, and no route leads there or begins there; {nearest(name, known)}"
+                f"nothing is called {name!r}, and no route leads there or begins there; {self._hint(name)}"
             )
+
+    def _hint(self, name: str) -> str:
+        """Say which name was probably meant, and which names applications can open."""
+        plan = self.plan
+        engines = {engine.name: engine.kind for engine in plan.engines}
+        known = {each for each, kind in engines.items() if kind in self.registry.apis}
+        # A name that only routes have can be opened as well, unless it is that of an engine.
+        known |= {end for route in plan.routes for end in route.ends if end not in engines}
+        known -= {*self._parts.homes, name}
+        if not known:
+            return "the running system has no name that can be opened; add an engine of kind 'native', or a route"
+        listed = f"names that can be opened: {', '.join(sorted(known))}"
+        near = nearest(name, known)
+        # Without a similar name ``nearest`` lists them itself.
+        return f"{near} {listed}" if near.startswith("did you mean") else listed
 
     # ------------------------------------------------------------------ changes while running
 

@@ -51,6 +51,7 @@ to be woken costs a system call on each side: a round trip between two threads t
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 import time
@@ -69,6 +70,8 @@ from kernel.hosting.message_reader import MessageReader
 from plugins.apis.native.fast_sender import Send, fast_sender
 from plugins.apis.native.options import NativeOptions
 from plugins.apis.native.statistics import ChannelStatistics
+
+_log = logging.getLogger(__name__)
 
 _ALL = 1 << 30
 """More messages than any batch has: no limit."""
@@ -99,6 +102,7 @@ class Channel:
         # Whether the application watches the descriptor.  Only then it has to be armed again after a wait
         # for something else than messages.
         self._watched = False
+        self._warned = False
         # Envelopes by key.  Routers and codecs decide once for each envelope object, so ``send`` with the
         # same key has to use the same object.
         self._envelopes: dict[str, Envelope] = {}
@@ -173,11 +177,32 @@ class Channel:
             # ``stop`` asks for ``on_writable`` and starts the stall timeouts.  It comes before the wait: the
             # call it asks for is what wakes this thread.
             self._port.stop()
-            self._wait_aside(lambda: self._port.has_room_for(batch), timeout, "no room to send")
+            if timeout is None:
+                self.warn_without_route()
+            self._wait_aside(lambda: self._port.has_room_for(batch), timeout, self._why_no_room)
             if bare and self._fast.refill(batch.bodies[0]):
                 return
         # The result is not used: the next call asks ``has_room_for`` itself, about its own batch.
         self._port.send((batch,))
+
+    def _why_no_room(self) -> str:
+        """Say why a batch cannot be sent now."""
+        if not self._port.routes:
+            return (
+                f"no route of the running system leaves {self.name!r}, so there is nowhere to send to: add one with "
+                f"source {self.name!r}, or send on a name where a route begins"
+            )
+        return "no room to send: a pipe is full, or no destination of the route is open yet"
+
+    def warn_without_route(self) -> None:
+        """Log once that a call waits to send although no route begins here.
+
+        The call waits all the same, since a route may be added: ``Kernel.apply`` replaces routes, too.  But
+        somebody who has opened the wrong name would otherwise wait for ever without a word.
+        """
+        if not self._port.routes and not self._warned:
+            self._warned = True
+            _log.warning("channel %r waits: %s", self.name, self._why_no_room())
 
     def has_something(self) -> bool:
         """Whether something can be received at once."""
@@ -269,7 +294,7 @@ class Channel:
         if self._posted:
             self._process()
         if not self._take():
-            self._wait(self._take, timeout, "nothing to receive")
+            self._wait(self._take, timeout, lambda: "nothing to receive")
 
     def _next_batch(self, timeout: float | None) -> None:
         """Begin to read the next batch; wait for it."""
@@ -342,7 +367,7 @@ class Channel:
         self._process()
         if not self._port.subscribed():
             self._wait_aside(
-                self._port.subscribed, timeout, "not all subscriptions are in effect at their sources"
+                self._port.subscribed, timeout, lambda: "not all subscriptions are in effect at their sources"
             )
 
     # ------------------------------------------------------------------ confirmation of what was sent
@@ -354,7 +379,7 @@ class Channel:
         self._process()
         if not self._all_confirmed():
             self._wait_aside(
-                self._all_confirmed, timeout, "not all messages that were sent have been confirmed"
+                self._all_confirmed, timeout, lambda: "not all messages that were sent have been confirmed"
             )
 
     # ------------------------------------------------------------------ waiting
@@ -393,8 +418,11 @@ class Channel:
         thread = self._thread
         self.on_arrival(lambda: signal.pthread_kill(thread, number))
 
-    def _wait(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
-        """Process the mailbox until ``done()``.  The caller has tested it before: it was false."""
+    def _wait(self, done: Callable[[], bool], timeout: float | None, why: Callable[[], str]) -> None:
+        """Process the mailbox until ``done()``.  The caller has tested it before: it was false.
+
+        ``why()`` says what is missing, for the error after ``timeout`` seconds.
+        """
         caller = self.caller
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
@@ -412,19 +440,19 @@ class Channel:
                 continue  # something was posted since ``serve``
             # The bell stays armed, for the application that watches the descriptor.
             if left <= 0:
-                raise TimedOut(f"channel {self.name!r}: {what} within {timeout} s")
+                raise TimedOut(f"channel {self.name!r}: {why()} (waited {timeout} s)")
             # No other thread watches the clock for this port: a stalled destination is suspended by us.
             left = min(left, caller.until_stall_timeout())
             caller.sleep(left if left < math.inf else None)
 
-    def _wait_aside(self, done: Callable[[], bool], timeout: float | None, what: str) -> None:
+    def _wait_aside(self, done: Callable[[], bool], timeout: float | None, why: Callable[[], str]) -> None:
         """Wait for something else than messages.
 
         Messages that come meanwhile ring the bell, and the wait takes the ring.  The descriptor has to become
         readable for them afterwards, or an application that watches it would never be told.
         """
         try:
-            self._wait(done, timeout, what)
+            self._wait(done, timeout, why)
         finally:
             if self._watched:
                 self.fileno()

@@ -34,6 +34,27 @@ def test_a_name_that_neither_an_engine_nor_a_route_has_is_refused_with_the_neare
         assert answer.receive(60) == b"x"
 
 
+def test_a_refusal_lists_the_names_that_can_be_opened(kernel_factory: KernelFactory) -> None:
+    link = EnginePlan(name="link", kind="stream", options={"address": "backend+inproc://x"})
+    kernel = kernel_factory(*BUS, link, RoutePlan(source="link", targets=("ask",)), wait=False)
+    with pytest.raises(UnknownName, match=r"did you mean 'answer'\? names that can be opened: answer, ask$"):
+        kernel.open("anwser")
+    with pytest.raises(UnknownName, match=r"'linc', and no route .*; names that can be opened: answer, ask$"):
+        kernel.open("linc")  # the engine cannot be opened, so it is not suggested
+    with pytest.raises(UnknownName, match=r"'link' is an engine of kind 'stream'.*opened: answer, ask$"):
+        kernel.open("link")
+
+
+def test_an_option_that_the_kind_does_not_have_is_refused_with_those_it_has(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory(*BUS)
+    with pytest.raises(
+        KernelError, match=r"cannot open 'ask': .*`bach`; .*'native' are: auto_confirm, batch"
+    ):
+        kernel.open("ask", bach=3)
+
+
 def test_in_an_empty_plan_nothing_can_be_opened_until_it_is_added(kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory()
     with pytest.raises(UnknownName, match="nothing is called 'a'"):

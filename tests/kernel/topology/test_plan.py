@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kernel.contracts.errors import PlanError
 from kernel.pipes.water_marks import WaterMarks
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan, diff
 
@@ -66,3 +69,10 @@ def test_parts_are_found_by_name() -> None:
     assert PLAN.engine("b") is B
     assert PLAN.engine("nobody") is None
     assert PLAN.routes_of("b") == (AB, BC)
+
+
+@pytest.mark.parametrize("field", ["targets", "match"])
+def test_a_text_where_a_tuple_is_meant_is_refused_where_it_is_written(field: str) -> None:
+    """A text is a sequence, too: ``bb`` would be the two engines ``b`` and ``b``."""
+    with pytest.raises(PlanError, match=rf"route from 'a': {field} = 'bb' is a text.*{field}=\('bb',\)"):
+        RoutePlan(**{"source": "a", "targets": ("b",), field: "bb"})  # type: ignore[arg-type]

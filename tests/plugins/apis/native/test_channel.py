@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import logging
 import select
 import threading
 import time
@@ -100,6 +101,42 @@ def test_nowait_raises_would_block(kernel_factory: KernelFactory) -> None:
         pass
     assert 4 <= sent <= 5
     assert b.receive_nowait() == b"0"
+
+
+def test_a_call_that_sends_says_that_no_route_begins_at_its_channel(kernel_factory: KernelFactory) -> None:
+    _, _, b = pair(kernel_factory)
+    for send in (
+        lambda: b.send(b"x", timeout=0.01),
+        lambda: b.send_nowait(b"x", key="k"),
+        lambda: b.send_many([b"x"], timeout=0),
+    ):
+        with pytest.raises(WouldBlock, match=r"channel 'b': no route of the running system leaves 'b'"):
+            send()
+
+
+def test_a_call_that_waits_for_ever_without_a_route_is_logged(
+    kernel_factory: KernelFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = kernel_factory(route("a", "b"))
+    logged = threading.Event()
+    log = logging.getLogger(Channel.__module__)
+    monkeypatch.setattr(
+        log, "warning", lambda text, *args: logged.set() if "no route" in text % args else None
+    )
+    sent: list[str] = []
+
+    def work() -> None:
+        with kernel.open("b") as b:
+            b.send(b"x")
+            sent.append("x")
+
+    thread = in_thread(work)
+    assert logged.wait(60)
+    kernel.add_route(route("b", "c"))  # it goes on as soon as there is somebody to send to
+    with kernel.open("c") as c:
+        assert c.receive(60) == b"x"
+    thread.join(60)
+    assert sent == ["x"]
 
 
 def test_send_waits_at_the_high_water_mark(kernel_factory: KernelFactory) -> None:
