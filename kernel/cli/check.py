@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import click
 
-from kernel.contracts.errors import PlanError
 from kernel.plugins import PluginRegistry
-from kernel.topology.check import load_plan
+from kernel.topology.check import line_of
+from kernel.topology.check_file import check_file
 from kernel.topology.plan import Plan
 
 
 @click.command("check")
 @click.argument("files", nargs=-1, required=True, type=click.Path())
-def command(files: tuple[str, ...]) -> int:
+@click.option(
+    "--file-only",
+    is_flag=True,
+    help="Do not look at the certificates and ports of this machine: the files are for another one.",
+)
+def command(files: tuple[str, ...], file_only: bool) -> int:
     """Report all mistakes of topology FILES, one a line: file, line, complaint, hint.
 
-    The exit status is 0 if there are none, and 1 otherwise.
+    The exit status is 0 if there are none, and 1 otherwise.  Warnings do not count: they report what is
+    probably not meant, and addresses that are in use at this moment.
     """
     registry = PluginRegistry.load()
     wrong = 0
     for name in files:
-        try:
-            plan = load_plan(name, registry)
-        except PlanError as error:
-            wrong += len(error.complaints)
-            # To standard output, unlike other commands: here the complaints are the result.
-            for complaint in error.complaints:
-                click.echo(complaint)
-        else:
-            click.echo(f"{name}: good: {_summary(plan)}")
+        report = check_file(name, registry, machine=not file_only)
+        wrong += len(report.complaints)
+        # To standard output, unlike other commands: here the complaints are the result.
+        for line in sorted((*report.complaints, *report.warnings), key=line_of):
+            click.echo(line)
+        if report.plan is not None:
+            click.echo(f"{name}: good: {_summary(report.plan)}")
     return 1 if wrong else 0
 
 

@@ -79,6 +79,23 @@ class KindTables(msgspec.Struct, frozen=True, kw_only=True):
     """Where the kind is looked up."""
 
 
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """Which routes an engine can have.  A route that it cannot have is a mistake of a topology."""
+
+    takes: bool = True
+    """Whether it takes messages from routes.  A source does not."""
+    gives: bool = True
+    """Whether it sends messages on routes.  A sink does not."""
+    alone: bool = True
+    """Whether it is of use without any route, as a broker is.  Otherwise ``kernel check`` warns."""
+    why: str = ""
+    """The option that decides, for complaints: ``mode = "send"``."""
+
+
+def _any_flow(options: Any) -> Flow:
+    return Flow()
+
+
 class EngineKind(Kind, frozen=True, kw_only=True):
     """An engine."""
 
@@ -90,6 +107,8 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     """The tables of its engines, if they are ``Inspectable``."""
     kind_tables: tuple[KindTables, ...] = ()
     """Options that are lists of tables with kinds of their own; ``kernel check`` checks them, too."""
+    flow: Callable[[Any], Flow] = _any_flow
+    """``flow(options)``: which routes an engine with these options can have."""
 
 
 class RouterKind(Kind, frozen=True, kw_only=True):

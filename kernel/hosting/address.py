@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kernel.contracts.options import ListeningPlace
+
 SOCKET_TRANSPORTS = ("tcp", "tls", "unix")
 WEB_TRANSPORTS = ("ws", "wss")
 WIRE_TRANSPORTS = (*SOCKET_TRANSPORTS, *WEB_TRANSPORTS)
@@ -30,6 +32,12 @@ class Address(msgspec.Struct, frozen=True):
         """The port of a ``host:port`` place."""
         # From the right: an IPv6 address has colons of its own.
         return int(self.authority.rpartition(":")[2])
+
+    def listening_place(self) -> ListeningPlace:
+        """Return the place at which an engine listens that has this address."""
+        if self.transport in ("tcp", "tls", *WEB_TRANSPORTS):
+            return ListeningPlace("tcp", self.host, self.port)
+        return ListeningPlace(self.transport, self.place)
 
     @property
     def authority(self) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.kinds import BoundSockets
+from kernel.contracts.options import ListeningPlace
 from kernel.hosting.address import Address, parse_address
 
 ACCEPTS_A_TURN = 64
@@ -193,12 +194,7 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
     ):
         sock = socket.socket(family, kind)
         try:
-            # A successor may bind while connections of a process that has ended are in TIME_WAIT.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Otherwise the IPv6 socket of "every interface" would take IPv4 as well, and the two would be in
-            # each other's way (EADDRINUSE).
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            _share_only_with_the_past(sock)
             # The system chooses a port for the first family, and the others get the same one.
             if port == 0 and sockets:
                 place = (place[0], sockets[0].getsockname()[1], *place[2:])
@@ -214,6 +210,76 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
     return sockets
 
 
+def _share_only_with_the_past(sock: socket.socket) -> None:
+    """Set the options of a TCP socket that is to be bound."""
+    # A successor may bind while connections of a process that has ended are in TIME_WAIT.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Otherwise the IPv6 socket of "every interface" would take IPv4 as well, and the two would be in each
+    # other's way (EADDRINUSE).
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+
+
+def why_unavailable(place: ListeningPlace) -> str:
+    """Say why nobody can listen at a place now; empty if somebody can, or if that cannot be known.
+
+    Nobody connects meanwhile: the socket is bound, and does not listen.
+    """
+    try:
+        if place.network == "unix":
+            _try_unix(place.name)
+        elif place.network in _KINDS:
+            _try_to_bind(place)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+_KINDS = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
+
+
+def _try_to_bind(place: ListeningPlace) -> None:
+    kind = _KINDS[place.network]
+    for family, _, _, _, where in socket.getaddrinfo(
+        place.name or None, place.port, type=kind, flags=socket.AI_PASSIVE
+    ):
+        with socket.socket(family, kind) as sock:
+            # For UDP the option would allow two sockets at one port, which is what is looked for.
+            if kind == socket.SOCK_STREAM:
+                _share_only_with_the_past(sock)
+            elif family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(where)
+
+
+def _try_unix(path: str) -> None:
+    if not os.path.lexists(path):
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, f"the folder {folder} may not be written")
+    elif not stat.S_ISSOCK(os.stat(path).st_mode):
+        raise FileExistsError(errno.EEXIST, "a file of this name exists, and is no socket")
+    elif _somebody_listens(path):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def _somebody_listens(path: str) -> bool:
+    """Return whether a process listens on a Unix socket; false for the file of one that has died."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        # ``connect`` to a socket whose backlog is full would wait until its process accepts.
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        # Somebody listens, with a full backlog.
+        except BlockingIOError:
+            pass
+    return True
+
+
 def listen_unix(path: str, backlog: int) -> socket.socket:
     """Bind a Unix socket.
 
@@ -222,18 +288,13 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
     try:
         # Only a socket is replaced: a mistyped path must not delete a file.
-        if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
-            with socket.socket(socket.AF_UNIX) as probe:
-                # ``connect`` to a socket whose backlog is full would wait until its process accepts.
-                probe.setblocking(False)
-                try:
-                    probe.connect(path)
-                # Nobody listens: the file of a process that has died.
-                except ConnectionRefusedError:
-                    os.unlink(path)
-                # Somebody listens, with a full backlog.  ``bind`` below fails then, as it should.
-                except BlockingIOError:
-                    pass
+        if (
+            os.path.exists(path)
+            and stat.S_ISSOCK(os.stat(path).st_mode)
+            # If somebody does, ``bind`` below fails, as it should.
+            and not _somebody_listens(path)
+        ):
+            os.unlink(path)
         sock.bind(path)
         sock.listen(backlog)
     except OSError as error:

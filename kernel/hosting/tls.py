@@ -53,6 +53,11 @@ def _context(purpose: ssl.Purpose, options: TlsOptions) -> ssl.SSLContext:
     return context
 
 
+def read_files(options: TlsOptions) -> None:
+    """Read the files of the options as an engine does; ``OSError`` or ``ValueError`` if one cannot be used."""
+    _context(ssl.Purpose.CLIENT_AUTH, options)
+
+
 async def handshake(
     connected: socket.socket,
     context: ssl.SSLContext,

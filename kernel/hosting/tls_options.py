@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -22,3 +23,31 @@ class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """A listener takes only peers that show a certificate of ``authorities`` (mutual TLS)."""
     server_name: str | None = None
     """The name that the server's certificate has to have; None: the host of the address."""
+
+    def check_listener(self, transport: str) -> None:
+        """Raise ``ValueError`` if a listener of this transport lacks its certificate."""
+        if transport in ("tls", "wss") and self.certificate is None:
+            raise ValueError(f"tls: a listener of {transport} needs tls.certificate (and tls.key)")
+
+    def unreadable(self) -> Iterator[tuple[str, str]]:
+        """``NeedsFiles``: try the files as an engine would."""
+        missing = False
+        for name in ("certificate", "key", "authorities"):
+            path = getattr(self, name)
+            try:
+                if path is not None:
+                    with open(path, "rb"):
+                        pass
+            except OSError as error:
+                missing = True
+                yield name, f"{path}: {error.strerror}"
+        if missing or (self.certificate is None and self.authorities is None):
+            return
+        from kernel.hosting.tls import read_files
+
+        try:
+            read_files(self)
+        except (OSError, ValueError) as error:
+            # The text begins with the option, which the complaint names anyway.
+            name, _, text = str(error).removeprefix("tls.").partition(" ")
+            yield name.rstrip(":"), text

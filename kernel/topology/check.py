@@ -21,7 +21,8 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.errors import PlanError
-from kernel.contracts.kinds import KindTables
+from kernel.contracts.kinds import EngineKind, Flow, KindTables
+from kernel.contracts.options import ListeningPlace, Listens
 from kernel.pipes.water_marks import WaterMarks, WhenFull
 from kernel.plugins import PluginRegistry
 from kernel.topology.file import TopologyFile, read_file, read_text
@@ -30,6 +31,7 @@ from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, Th
 from kernel.topology.toml_lines import Path
 
 _SECTIONS = ("threads", "engines", "routes")
+_ANY_FLOW = Flow()
 _ENGINE = re.compile(r"engine '([^']+)'")
 
 
@@ -67,13 +69,20 @@ def plan_of_text(text: str, registry: PluginRegistry, name: str = "<topology>") 
 
 def make_plan(file: TopologyFile, registry: PluginRegistry) -> Plan:
     """Return the plan of a file that was read; ``PlanError`` has all mistakes."""
-    plan = Checker(file, registry).plan()
+    plan, _ = check(file, registry)
+    if file.complaints:
+        raise PlanError(sorted(file.complaints, key=line_of))
+    return plan
+
+
+def check(file: TopologyFile, registry: PluginRegistry) -> tuple[Plan, Checker]:
+    """Add all mistakes of a file to its complaints; return its plan, and what the checker knows of it."""
+    checker = Checker(file, registry)
+    plan = checker.plan()
     # Reading the file has made complaints of its own, about variables.  ``plan`` has added the others.
     if not file.complaints:
         file.complaints += [_with_line(file, text) for text in registry.check_plan(plan)]
-    if file.complaints:
-        raise PlanError(sorted(file.complaints, key=_line_of))
-    return plan
+    return plan, checker
 
 
 def _with_line(file: TopologyFile, complaint: str) -> str:
@@ -87,7 +96,8 @@ def _with_line(file: TopologyFile, complaint: str) -> str:
     )
 
 
-def _line_of(complaint: str) -> int:
+def line_of(complaint: str) -> int:
+    """Return the line that a complaint names, to sort by; 0 if it names none."""
     # ``NAME:LINE: text``, or ``NAME: text`` without a line, which comes first.
     number = complaint.split(":", 2)[1]
     return int(number) if number.isdigit() else 0
@@ -102,6 +112,10 @@ class Checker:
         # All names before any check: an engine names its thread, and a route its engines.
         self._threads = self._tables("threads")
         self._engines = self._tables("engines")
+        self.made: list[tuple[Path, msgspec.Struct]] = []
+        """The options of each engine without a mistake, and of each table of its kind's ``kind_tables``."""
+        self._flows: dict[str, Flow] = {}
+        """Which routes the engines can have.  Not those of APIs, nor of engines with mistakes."""
 
     def plan(self) -> Plan:
         """Return a plan of everything that has no mistake.  Look at the file's complaints before using it."""
@@ -115,6 +129,7 @@ class Checker:
         # section has been reported above, so that "no engines" would be a second complaint about it.
         if not engines and not file.complaints and not file.from_python:
             file.complain((), "there is no [engines.NAME] table, so nothing would run; add one")
+        self._check_places()
         routes = self._routes()
         return Plan(
             threads=tuple(thread for thread in threads if thread),
@@ -170,6 +185,7 @@ class Checker:
             return None
         if thread:
             self._check_thread(path, name, thread, is_api=kind_name in self._registry.apis)
+        before = len(self._file.complaints)
         options = self._options(path, table, installed.kind.options, {"kind", "thread"})
         # Only an engine with an option ``protocol`` takes the protocol from its address.  Others, as
         # ``amqp``, have one built in, and the part of their address before ``+`` names no plugin.
@@ -178,6 +194,10 @@ class Checker:
         # Only engine kinds have it, and this may be the kind of an API.
         for tables in getattr(installed.kind, "kind_tables", ()):
             self._check_kind_tables(path, options, tables)
+        if len(self._file.complaints) == before:
+            made = self._make(path, options, installed.kind.options)
+            if isinstance(installed.kind, EngineKind):
+                self._flows[name] = installed.kind.flow(made)
         return EnginePlan(
             name=name, kind=kind_name, thread=thread or None, options=options, line=self._file.line(path)
         )
@@ -242,11 +262,37 @@ class Checker:
                 self._file.complain(here, f"{where} {text}; {nearest(str(name), known)}")
                 continue
             rest = {key: value for key, value in table.items() if key != tables.key}
+            before = len(self._file.complaints)
             rest = check_options(self._file, place, rest, kind.options, where, (tables.key,))
+            if len(self._file.complaints) == before:
+                self._make(place, rest, kind.options)
             checked.append({tables.key: name, **rest})
         # Converted values replace the table only if every one of them is good: otherwise there is no plan.
         if len(checked) == len(listed):
             options[tables.field] = checked
+
+    def _make(self, path: Path, options: dict[str, Any], kind: type[msgspec.Struct]) -> msgspec.Struct:
+        """Return options that were found right as an object of their class, and note it."""
+        made = msgspec.convert(options, kind, strict=False)
+        self.made.append((path, made))
+        return made
+
+    def _check_places(self) -> None:
+        """Check that no two engines listen at the same place."""
+        places = [(path, key, place) for path, made in self.made for key, place in listening_places(made)]
+        for number, (path, key, place) in enumerate(places):
+            for other_path, other_key, other in places[:number]:
+                if place.overlaps(other):
+                    other_at = (*other_path, other_key)
+                    whose = f"[{'.'.join(map(str, other_path))}]"
+                    line = "" if self._file.from_python else f", line {self._file.line(other_at)}"
+                    shown = self._file.shown((*path, key), str(place))
+                    self._file.complain(
+                        (*path, key),
+                        f"[{'.'.join(map(str, path))}] {key}: {whose}{line}, listens at {shown} too; "
+                        "choose another place for one of them",
+                    )
+                    break
 
     # ------------------------------------------------------------------ routes
 
@@ -344,11 +390,19 @@ class Checker:
         targets = [to] if isinstance(to, str) else to if isinstance(to, list | tuple) else []
         if isinstance(to, list | tuple) and not to:
             self._file.complain((*path, "to"), "'to' is empty, so this route leads nowhere; name an engine")
+        if isinstance(source, str) and not self.flow_of(source).gives:
+            shown = self._file.shown((*path, "from"), source)
+            self._file.complain(
+                (*path, "from"),
+                f"this route begins at {shown}, which {self._what(source)} and sends nothing; remove the route, "
+                "or name an engine that sends messages",
+            )
         for number, target in enumerate(targets):
             if not isinstance(target, str):
                 continue
             place: Path = (*path, "to") if isinstance(to, str) else (*path, "to", number)
             self._check_end(place, "leads to", target)
+            self._check_taker(place, "leads to", target)
             if target in targets[:number]:
                 shown = self._file.shown(place, target)
                 self._file.complain(place, f"this route leads to {shown} twice; remove one of them")
@@ -356,6 +410,7 @@ class Checker:
         letters = table.get("dead_letters")
         if isinstance(letters, str):
             self._check_end((*path, "dead_letters"), "sends dead letters to", letters)
+            self._check_taker((*path, "dead_letters"), "sends dead letters to", letters)
             if letters == source or letters in targets:
                 shown = self._file.shown((*path, "dead_letters"), letters)
                 self._file.complain(
@@ -378,6 +433,23 @@ class Checker:
             hint = nearest(name, self._engines)
             self._file.complain(path, f"this route {verb} {shown}, which is no engine of this file; {hint}")
 
+    def _check_taker(self, path: Path, verb: str, name: str) -> None:
+        if not self.flow_of(name).takes:
+            shown = self._file.shown(path, name)
+            self._file.complain(
+                path,
+                f"this route {verb} {shown}, which {self._what(name)} and takes no messages; remove the route, "
+                "or name an engine that takes messages",
+            )
+
+    def flow_of(self, name: str) -> Flow:
+        """Return which routes an engine can have: any, if that is not known."""
+        return self._flows.get(name, _ANY_FLOW)
+
+    def _what(self, name: str) -> str:
+        why = self.flow_of(name).why
+        return f"is of kind {self._engines[name]['kind']!r}" + (f" with {why}" if why else "")
+
     # ------------------------------------------------------------------ helpers
 
     def _options(
@@ -396,6 +468,11 @@ class Checker:
     def _unknown(self, path: Path, group: str, noun: str, name: str) -> None:
         shown = self._file.shown(path, name)
         self._file.complain(path, f"unknown {noun} {shown}; {self._registry.hint(group, name)}")
+
+
+def listening_places(made: msgspec.Struct) -> list[tuple[str, ListeningPlace]]:
+    """Return where an engine with these options listens, with the options that say so."""
+    return list(made.listens_at()) if isinstance(made, Listens) else []
 
 
 def _same(one: RoutePlan, other: RoutePlan) -> bool:

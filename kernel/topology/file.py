@@ -40,6 +40,8 @@ class TopologyFile(msgspec.Struct, kw_only=True):
     from_environment: set[Path]
     """Strings that consist of one variable only.  They may be converted to a number or a truth value."""
     complaints: list[str]
+    warnings: list[str] = []
+    """What is probably not meant, and could be."""
     with_variables: set[Path] = set()
     """Strings with a variable in them.  They are never shown, because they may be secrets."""
     from_python: bool = False
@@ -68,6 +70,10 @@ class TopologyFile(msgspec.Struct, kw_only=True):
     def complain(self, path: Path, text: str) -> None:
         """Add a complaint about a value."""
         self.complaints.append(f"{self.name}:{self.line(path)}: {text}")
+
+    def warn(self, path: Path, text: str) -> None:
+        """Add a warning about a value."""
+        self.warnings.append(f"{self.name}:{self.line(path)}: warning: {text}")
 
 
 def read_file(path: str | FilePath, environ: Mapping[str, str] = os.environ) -> TopologyFile:

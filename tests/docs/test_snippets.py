@@ -130,6 +130,7 @@ def test_the_page_of_the_native_api_names_every_way(channel: type) -> None:
         "on_writable",
         "until_stall_timeout",
         "serve",
+        "warn_without_route",
     }
     page = (ROOT / "docs" / "native_api.md").read_text()
     public = {name for name in vars(channel) if not name.startswith("_")} - called_by_the_kernel

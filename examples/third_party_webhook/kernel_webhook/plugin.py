@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import EngineKind, EngineSetup
+from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 from kernel_webhook.options import WebhookOptions
 
 REQUIRES_API_LEVEL = 1
@@ -17,7 +17,11 @@ def register_engines() -> Iterable[EngineKind]:
     """Offer kind ``webhook``."""
     return [
         EngineKind(
-            name="webhook", summary="posts messages over HTTP", options=WebhookOptions, create=_create
+            name="webhook",
+            summary="posts messages over HTTP",
+            options=WebhookOptions,
+            create=_create,
+            flow=lambda options: Flow(gives=False, alone=False),
         ),
     ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 
+from kernel.contracts.options import ListeningPlace
 from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.web_options import WebOptions
 from plugins.engines.broker.contract import BrokerOptions, ListenerOptions, listener_address
@@ -68,13 +70,18 @@ class AmqpOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         super().__post_init__()
         try:
-            listener_address(self.address, "amqp")
+            address = listener_address(self.address, "amqp")
         except ValueError as error:
             raise ValueError(f"address: {error}") from None
+        self.tls.check_listener(address.transport)
         if self.anonymous and self.anonymous not in self.users:
             raise ValueError(
                 f"anonymous = {self.anonymous!r} is none of the users: {', '.join(self.users) or 'none'}"
             )
+
+    def listens_at(self) -> Iterator[tuple[str, ListeningPlace]]:
+        """``Listens``: its address."""
+        yield "address", listener_address(self.address, "amqp").listening_place()
 
     def listener(self) -> AmqpListenerOptions:
         """Return the options of the one listener."""

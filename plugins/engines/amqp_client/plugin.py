@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import EngineKind, EngineSetup
+from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 
 
 @hookimpl
@@ -18,6 +18,7 @@ def register_engines() -> list[EngineKind]:
             summary="AMQP 0-9-1 client: publishes with confirms, consumes with acknowledgements, reconnects",
             options=AmqpClientOptions,
             create=_create,
+            flow=lambda options: Flow(alone=False),
         )
     ]
 

@@ -17,6 +17,7 @@ from plugins.engines.broker.host.options import BrokerClientOptions, ManyListene
 from plugins.engines.broker.host.tables import BROKER_TABLES, CLIENT_TABLES
 
 if TYPE_CHECKING:
+    from kernel import EnginePlan, Plan
     from plugins.engines.broker.front_end import FrontEnd
     from plugins.engines.broker.host.engine import BrokerEngine
     from plugins.engines.broker.local.client import BrokerClient
@@ -55,6 +56,30 @@ def register_apis() -> list[ApiKind]:
             routed=False,
         )
     ]
+
+
+@hookimpl
+def check_plan(plan: Plan) -> list[str]:
+    """Complain about clients of a broker, or of a virtual host, that a file does not have."""
+    # In a plan made in Python the broker may be added later.
+    return [
+        f"engine {engine.name!r}: {complaint}"
+        for engine in plan.engines
+        if plan.file and engine.kind == "broker-client" and (complaint := _complaint(engine, plan))
+    ]
+
+
+def _complaint(client: EnginePlan, plan: Plan) -> str:
+    name, vhost = client.options.get("broker", ""), client.options.get("vhost", "/")
+    broker = plan.engine(name)
+    if broker is None:
+        known = ", ".join(engine.name for engine in plan.engines if engine is not client) or "none"
+        return f"its broker {name!r} is no engine of this file; engines: {known}"
+    vhosts = broker.options.get("vhosts", ("/",))
+    # What a broker imports or has stored may have more of them.
+    if vhost in vhosts or broker.options.get("definitions") or broker.options.get("data_dir"):
+        return ""
+    return f"its broker {name!r} has no virtual host {vhost!r}; its vhosts: {', '.join(vhosts)}"
 
 
 def _create_client(setup: ApiSetup) -> BrokerClient:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
 from kernel.contracts.errors import PluginError
-from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup
+from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, Flow
 
 if TYPE_CHECKING:
     from kernel import Plan
@@ -29,12 +29,14 @@ def register_engines() -> Iterable[EngineKind]:
             summary="stores messages on disk, for replay and for Spark",
             options=JournalOptions,
             create=_create_journal,
+            flow=lambda options: Flow(gives=False, alone=False),
         ),
         EngineKind(
             name="journal-replay",
             summary="replays a journal: at its original pace, faster, or as fast as possible",
             options=ReplayOptions,
             create=_create_replay,
+            flow=lambda options: Flow(takes=False, alone=False),
         ),
     ]
 

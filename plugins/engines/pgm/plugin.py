@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import EngineKind, EngineSetup
+from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 
 
 @hookimpl
@@ -21,14 +22,26 @@ def register_engines() -> Iterable[EngineKind]:
             summary="reliable multicast (RFC 3208) over IP or UDP; to and from libzmq's pgm and epgm",
             options=PgmOptions,
             create=_create,
+            flow=_flow,
         ),
         EngineKind(
             name="one-to-many",
             summary="a feed over TCP to few receivers, by multicast (PGM) to many, changing without loss",
             options=OneToManyOptions,
             create=_create_one_to_many,
+            flow=_flow,
         ),
     ]
+
+
+def _flow(options: Any) -> Flow:
+    """PGM has one direction."""
+    return Flow(
+        takes=options.mode == "send",
+        gives=options.mode == "receive",
+        alone=False,
+        why=f'mode = "{options.mode}"',
+    )
 
 
 def _create(setup: EngineSetup) -> Engine:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
+from kernel.contracts.options import ListeningPlace
 from kernel.hosting.backoff import BackoffOptions
-from plugins.engines.sctp.location import parse_sctp_address
+from plugins.engines.sctp.location import UDP_PORT, parse_sctp_address
 from plugins.protocols.sctp.options import PacketSize, SctpOptions, Seconds
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -91,6 +93,14 @@ class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     If the system grants less, that is reported.
     """
+
+    def listens_at(self) -> Iterator[tuple[str, ListeningPlace]]:
+        """``Listens``: the UDP port of a listener, at each of its addresses."""
+        if self.mode == "listen" and self.transport == "udp":
+            _, location = parse_sctp_address(self.address)
+            port = UDP_PORT if location.udp_port is None else location.udp_port
+            for host in location.hosts:
+                yield "address", ListeningPlace("udp", host, port)
 
     def __post_init__(self) -> None:
         try:

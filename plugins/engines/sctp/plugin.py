@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import EngineKind, EngineSetup
+from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 
 
 @hookimpl
@@ -21,6 +21,7 @@ def register_engines() -> Iterable[EngineKind]:
             options=SctpEngineOptions,
             create=_create,
             transports=("sctp",),
+            flow=lambda options: Flow(alone=False),
         )
     ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from kernel.contracts.options import ListeningPlace
 from kernel.hosting.address import Address, parse_address
 from kernel.hosting.backoff import BackoffOptions
 from kernel.hosting.tls_options import TlsOptions
@@ -62,8 +64,15 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             address, server_side=server_side, tls=self.tls, seconds=self.connect_timeout, web=self.web
         )
 
+    def listens_at(self) -> Iterator[tuple[str, ListeningPlace]]:
+        """``Listens``: a listener's address."""
+        if self.mode == "listen":
+            yield "address", parse_address(self.address).listening_place()
+
     def __post_init__(self) -> None:
         try:
-            parse_address(self.address)
+            address = parse_address(self.address)
         except ValueError as error:
             raise ValueError(f"address: {error}") from None
+        if self.mode == "listen":
+            self.tls.check_listener(address.transport)

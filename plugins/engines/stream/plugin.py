@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import EngineKind, EngineSetup, Table
+from kernel.contracts.kinds import EngineKind, EngineSetup, Flow, Table
+
+if TYPE_CHECKING:
+    from kernel import Plan
 
 CONNECTIONS = Table(
     name="connections",
@@ -28,7 +32,20 @@ def register_engines() -> Iterable[EngineKind]:
             options=StreamOptions,
             create=_create,
             tables=(CONNECTIONS,),
+            flow=lambda options: Flow(alone=False),
         )
+    ]
+
+
+@hookimpl
+def check_plan(plan: Plan) -> list[str]:
+    """Complain about listeners whose authenticator is not in the file."""
+    # In a plan made in Python the engine may be added later.
+    return [
+        f"engine {engine.name!r}: its authenticator {name!r} is no engine of this file, so every login would be refused"
+        for engine in plan.engines
+        if plan.file and engine.kind == "stream"
+        if (name := engine.options.get("authenticator", "")) and plan.engine(name) is None
     ]
 
 

@@ -96,6 +96,22 @@ def test_check_says_that_a_file_is_good(kernel: Command, good: Path) -> None:
     assert kernel("check", good) == (0, f"{good}: good: 1 thread, 2 engines, 1 route\n", "")
 
 
+def test_check_prints_warnings_and_does_not_fail(kernel: Command, good: Path) -> None:
+    good.write_text(GOOD + 'match = "a..b"\n')
+    status, output, _ = kernel("check", good)
+    assert status == 0
+    first, second = output.splitlines()
+    assert first.startswith(f"{good}:10: warning: match = 'a..b' has an empty word")
+    assert second == f"{good}: good: 1 thread, 2 engines, 1 route"
+
+
+def test_check_looks_at_this_machine_unless_it_is_told_not_to(kernel: Command, good: Path) -> None:
+    good.write_text(GOOD.replace("tcp", "tls") + '[engines.link.tls]\nauthorities = "/no/such.pem"\n')
+    complaint = f"{good}:11: [engines.link] tls.authorities: /no/such.pem: No such file or directory\n"
+    assert kernel("check", good) == (1, complaint, "")
+    assert kernel("check", good, "--file-only") == (0, f"{good}: good: 1 thread, 2 engines, 1 route\n", "")
+
+
 def test_check_prints_all_complaints_and_fails(kernel: Command, good: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text(GOOD.replace("address", "adress").replace('to = "link"', 'to = "lnk"'))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from kernel.contracts.options import ListeningPlace
 from kernel.hosting.address import WIRE_TRANSPORTS, Address, parse_address
 from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.web_options import WebOptions
@@ -172,17 +174,9 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def _look_for_unknown_names(self) -> None:
         """``ValueError`` for a virtual host, or an end of a binding, that this broker will not have."""
-        if self.vhost not in self.vhosts:
-            raise ValueError(f"vhost: {self.vhost!r} is not in vhosts ({', '.join(self.vhosts)})")
-        declared: dict[str, tuple[ExchangeOptions | QueueOptions | BindingOptions, ...]] = {
-            "exchanges": self.exchanges,
-            "queues": self.queues,
-            "bindings": self.bindings,
-        }
-        for field, tables in declared.items():
-            for each in tables:
-                if each.vhost not in self.vhosts:
-                    raise ValueError(f"{field}: {each.vhost!r} is not in vhosts ({', '.join(self.vhosts)})")
+        for option, vhost in self._named_vhosts():
+            if vhost not in self.vhosts:
+                raise ValueError(f"{option}: {vhost!r} is not in vhosts ({', '.join(self.vhosts)})")
         queues = {(each.vhost, each.name) for each in self.queues}
         exchanges = {(each.vhost, each.name) for each in self.exchanges}
         for binding in self.bindings:
@@ -191,6 +185,19 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             for name in filter(None, (binding.exchange, binding.to_exchange)):
                 if not name.startswith("amq.") and (binding.vhost, name) not in exchanges:
                     raise ValueError(f"bindings: there is no exchange {name!r} in exchanges")
+
+    def _named_vhosts(self) -> Iterator[tuple[str, str]]:
+        """Return the virtual hosts that options name, each with its option."""
+        yield "vhost", self.vhost
+        for exchange in self.exchanges:
+            yield "exchanges", exchange.vhost
+        for queue in self.queues:
+            yield "queues", queue.vhost
+        for binding in self.bindings:
+            yield "bindings", binding.vhost
+        for user in self.users.values():
+            for vhost in user.vhosts:
+                yield "users", vhost
 
 
 class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -217,12 +224,20 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Bytes of the largest message that is accepted."""
 
     def __post_init__(self) -> None:
-        scheme, separator, _ = self.address.partition("://")
-        protocol, plus, _ = scheme.partition("+")
         try:
-            listener_address(self.address, protocol if separator and plus else "protocol")
+            address = self._parsed()
         except ValueError as error:
             raise ValueError(f"address: {error}") from None
+        self.tls.check_listener(address.transport)
+
+    def _parsed(self) -> Address:
+        scheme, separator, _ = self.address.partition("://")
+        protocol, plus, _ = scheme.partition("+")
+        return listener_address(self.address, protocol if separator and plus else "protocol")
+
+    def listens_at(self) -> Iterator[tuple[str, ListeningPlace]]:
+        """``Listens``: its address."""
+        yield "address", self._parsed().listening_place()
 
 
 class ManyListenersOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

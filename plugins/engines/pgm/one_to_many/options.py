@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
+from kernel.contracts.options import ListeningPlace
 from kernel.hosting.address import Address, parse_address
 from kernel.hosting.backoff import BackoffOptions
 from plugins.engines.pgm.location import Location, parse_pgm_address
@@ -44,6 +46,11 @@ class OneToManyOptions(GroupOptions, frozen=True, forbid_unknown_fields=True, kw
     reorder_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 128 * 1024 * 1024
     """Bytes that a receiver stores while an earlier unit is missing: more than a sender's ``window_bytes``.
     """
+
+    def listens_at(self) -> Iterator[tuple[str, ListeningPlace]]:
+        """``Listens``: where a sender takes connections."""
+        if self.mode == "send":
+            yield "address", parse_tcp(self.address).listening_place()
 
     def __post_init__(self) -> None:
         try:
