@@ -1,5 +1,7 @@
 """The log of ``kernel run``: one line for each event, for people, or as JSON for programs.
 
+With tracebacks, an engine that fails has more lines, which are indented; in JSON it is a key, ``trace``.
+
 Engines report events in their own threads, so that several threads write at the same time.  A log that cannot
 be written stops nothing: moving messages matters more than telling of it.
 """
@@ -27,8 +29,11 @@ _GOOD = {"running", "connected", "listening", "ready"}
 class EventLog:
     """Writes whole lines; events come from many threads."""
 
-    def __init__(self, *, as_json: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, *, as_json: bool = False, stream: TextIO | None = None, tracebacks: bool = False
+    ) -> None:
         self._json = as_json
+        self._tracebacks = tracebacks
         self._stream = stream or sys.stdout
         self._colour = not self._stream.closed and self._stream.isatty()
         self._lock = threading.Lock()
@@ -36,7 +41,12 @@ class EventLog:
     def event(self, event: EngineEvent) -> None:
         """Write an event that an engine has reported.  Any thread."""
         self.write(
-            event.what, engine=event.engine, peer=event.peer, detail=event.detail, next_try=event.next_try
+            event.what,
+            engine=event.engine,
+            peer=event.peer,
+            detail=event.detail,
+            next_try=event.next_try,
+            trace=event.trace if self._tracebacks else "",
         )
 
     def figures(self, statistics: SystemStatistics) -> None:
@@ -80,6 +90,7 @@ class EventLog:
         return line.encode(encoding, "backslashreplace").decode(encoding)
 
     def _for_people(self, now: datetime.datetime, what: str, facts: dict[str, Any]) -> str:
+        trace = facts.pop("trace", "")
         # What is left after ``engine`` and ``next_try`` are the peer and the detail, in this order.
         next_try = facts.pop("next_try", None)
         words = [str(facts.pop("engine", "kernel")), *map(str, facts.values())]
@@ -90,4 +101,10 @@ class EventLog:
             state = click.style(state, fg="red" if what in _BAD else "green" if what in _GOOD else None)
         # ``printable``, because a peer may have chosen the words: an escape sequence would reach the
         # terminal, and a line end would make a line that looks like another event.
-        return f"{now:%H:%M:%S} {state} {printable(' '.join(words))}"
+        return "\n".join(
+            [
+                f"{now:%H:%M:%S} {state} {printable(' '.join(words))}",
+                # Indented, so that no line of it looks like an event.
+                *(f"    {printable(line)}" for line in trace.splitlines()),
+            ]
+        )

@@ -5,7 +5,8 @@ into a queue.  It is a ``SimpleQueue``, whose ``put`` is reentrant: Python calls
 two instructions of the main thread, also in the middle of a ``put`` or ``get``, where another queue would
 wait for its own lock.
 
-The requests are the names of signals, and ``look``: an engine's state has changed, so everything may be up.
+The requests are the names of signals; ``look``: an engine's state has changed, so everything may be up; and
+``failed``: with ``--fail-fast`` an engine has failed before everything was up.
 """
 
 from __future__ import annotations
@@ -56,8 +57,21 @@ _ECHO = 0.5
     help="The control socket, for `kernel status` and others.  Default: kernel-PID.sock in $XDG_RUNTIME_DIR.",
 )
 @click.option("--no-control", is_flag=True, help="Have no control socket.")
+@click.option(
+    "--fail-fast",
+    is_flag=True,
+    help="End with exit status 1 if an engine fails before all are up, instead of trying again.",
+)
+@click.option("--verbose", is_flag=True, help="Print the traceback of an engine that fails.")
 def command(
-    file: str, as_json: bool, ready_fd: int | None, linger: float, control: str | None, no_control: bool
+    file: str,
+    as_json: bool,
+    ready_fd: int | None,
+    linger: float,
+    control: str | None,
+    no_control: bool,
+    fail_fast: bool,
+    verbose: bool,
 ) -> None:
     """Run a topology FILE, and print a line for each event that an operator would want to know.
 
@@ -67,7 +81,8 @@ def command(
     """
     if control and no_control:
         raise click.UsageError("--control and --no-control contradict each other; give one of them")
-    Runner(file, EventLog(as_json=as_json), ready_fd, control, no_control=no_control).run(linger)
+    log = EventLog(as_json=as_json, tracebacks=verbose)
+    Runner(file, log, ready_fd, control, no_control=no_control, fail_fast=fail_fast).run(linger)
 
 
 class Runner:
@@ -81,12 +96,16 @@ class Runner:
         control: str | None = None,
         *,
         no_control: bool = False,
+        fail_fast: bool = False,
     ) -> None:
         self._file = file
         self._log = log
         self._ready_fd = ready_fd
         self._control = control
         self._no_control = no_control
+        self._fail_fast = fail_fast
+        self._failure = ""
+        """The first engine that failed before everything was up, and why."""
         self._ready = False
         self._told: set[str] = set()
         """Engines of which the log has said that they run: their states say so a moment earlier."""
@@ -96,7 +115,10 @@ class Runner:
         self._registry = PluginRegistry.load()
 
     def run(self, linger: float) -> None:
-        """Start the system, carry out requests, stop it."""
+        """Start the system, carry out requests, stop it.
+
+        ``KernelError`` with ``fail_fast`` if an engine has failed before all were up.
+        """
         for refused in self._registry.refused:
             self._log.write("refused", detail=str(refused))
         kernel = Kernel(load_plan(self._file, self._registry), self._registry)
@@ -113,9 +135,12 @@ class Runner:
                 # Before ``close``: engines that have ended have no counters any more.
                 self._log.figures(kernel.statistics())
             finally:
-                kernel.close(linger=linger)
+                # Nothing has to be written out of a system that never came up.
+                kernel.close(linger=0 if self._failure else linger)
                 kernel.join()
             self._log.write("stopped")
+        if self._failure:
+            raise KernelError(self._failure)
 
     @contextlib.contextmanager
     def _controlled(self, kernel: Kernel) -> Iterator[None]:
@@ -150,6 +175,9 @@ class Runner:
             # It has to be told of again when it runs again: its state says so a moment earlier then, too.
             elif event.what == "failed":
                 self._told.discard(event.engine)
+                if self._fail_fast:
+                    self._failure = self._failure or f"engine {event.engine!r} cannot start: {event.detail}"
+                    self._requests.put("failed")
             self._requests.put("look")
 
     def _obey(self, kernel: Kernel) -> str:

@@ -369,6 +369,8 @@ class EngineEvent(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     next_try: float | None = None
     """Seconds until the next attempt."""
+    trace: str = ""
+    """The traceback of an engine that has failed, for those who mend it."""
 
 
 class Engine(Interface):

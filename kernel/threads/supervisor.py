@@ -9,6 +9,7 @@ import trio
 
 from kernel.contracts.engine import Engine, EngineEvent
 from kernel.hosting.backoff import Backoff, BackoffOptions
+from kernel.threads.failure import described, traced
 from kernel.threads.host import EngineHost
 
 
@@ -58,8 +59,16 @@ async def supervise(
         wait = backoff.next_wait()
         state.state, state.next_try = "failed", wait
         state.failures += 1
-        state.last_failure = f"{type(failure).__name__}: {failure}"
-        report(EngineEvent(engine=state.name, what="failed", detail=state.last_failure, next_try=wait))
+        state.last_failure = described(failure)
+        report(
+            EngineEvent(
+                engine=state.name,
+                what="failed",
+                detail=state.last_failure,
+                next_try=wait,
+                trace=traced(failure),
+            )
+        )
         await trio.sleep(wait)
 
 

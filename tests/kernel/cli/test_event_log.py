@@ -38,6 +38,19 @@ def test_a_line_for_programs_has_what_is_known() -> None:
     assert second == {"what": "ready"}
 
 
+def test_a_traceback_is_written_if_it_is_wanted() -> None:
+    failed = EngineEvent(
+        engine="link", what="failed", detail="KeyError: 'x'", trace="Traceback\n  here\x1b[2J"
+    )
+    plain, verbose, as_json = io.StringIO(), io.StringIO(), io.StringIO()
+    EventLog(stream=plain).event(failed)
+    assert plain.getvalue().count("\n") == 1
+    EventLog(stream=verbose, tracebacks=True).event(failed)
+    assert verbose.getvalue().splitlines()[1:] == ["    Traceback", "      here\\x1b[2J"]
+    EventLog(stream=as_json, tracebacks=True, as_json=True).event(failed)
+    assert json.loads(as_json.getvalue())["trace"] == failed.trace
+
+
 def test_a_reader_that_has_gone_stops_nothing() -> None:
     stream = io.StringIO()
     stream.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from kernel import EnginePlan, Kernel, Plan
+from kernel.cli import main as cli
 from kernel.cli.event_log import EventLog
 from kernel.cli.run import Runner
 from kernel.contracts.engine import EngineEvent
@@ -143,6 +145,39 @@ def test_it_is_not_ready_before_it_has_said_of_all_engines_that_they_run(
     runner.run(0)
     said = [json.loads(line)["what"] for line in capsys.readouterr().out.splitlines()]
     assert said[:2] == ["running", "ready"]
+
+
+def test_a_run_that_is_to_fail_fast_ends_when_an_engine_cannot_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "system.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file.write_text(LISTENER.format(name="late").replace(":0", f":{port}"))
+        status = cli.run(["run", str(file), "--fail-fast", "--no-control", "--verbose"])
+    said = capsys.readouterr()
+    assert status == 1
+    reason = f"cannot listen on backend+tcp://127.0.0.1:{port}: Address already in use"
+    assert re.search(rf"^kernel: engine 'late' cannot start: .*{re.escape(reason)}$", said.err, re.MULTILINE)
+    assert re.search(r"^    Traceback ", said.out, re.MULTILINE)
+
+
+def test_a_run_that_is_to_fail_fast_tries_again_once_all_were_up(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = Runner(str(file), EventLog(as_json=True), no_control=True, fail_fast=True)
+    look = runner._look
+
+    def looks(kernel: Kernel) -> None:
+        look(kernel)
+        if runner._ready:
+            runner._on_event(EngineEvent(engine="one", what="failed", detail="later"))
+            runner._requests.put("that is enough")
+
+    runner._look = looks  # type: ignore[method-assign]
+    runner.run(0)
+    stopping = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "stopping" in line]
+    assert [line["detail"] for line in stopping] == ["that is enough"]
 
 
 @pytest.mark.slow
