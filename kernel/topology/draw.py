@@ -61,6 +61,33 @@ def route_label(route: RoutePlan) -> str:
     return ", ".join(words)
 
 
+class _Arrow(msgspec.Struct, frozen=True):
+    """From one engine to another; a route has one for each target."""
+
+    source: str
+    target: str
+    label: str
+    style: str
+    """Empty, ``confirmed`` or ``refused``."""
+    number: int
+    """That of the route in its plan."""
+
+
+def _arrows(plan: Plan) -> list[_Arrow]:
+    arrows: list[_Arrow] = []
+    for number, route in enumerate(plan.routes):
+        label, style = route_label(route), "confirmed" if route.confirm else ""
+        arrows += [_Arrow(route.source, target, label, style, number) for target in route.targets]
+        # From the source, and not from the target that refuses: the message goes back to the port that has
+        # sent it, which passes it on (``dispatcher/dead_letter.py``).
+        if route.dead_letters is not None:
+            arrows.append(_Arrow(route.source, route.dead_letters, "refused", "refused", number))
+    return arrows
+
+
+_MERMAID_ARROWS = {"": "-->", "confirmed": "==>", "refused": "-.->"}
+
+
 def mermaid(plan: Plan, apis: Collection[str] = ()) -> str:
     """Return a Mermaid flow chart."""
     # Names of engines may have any characters, and identifiers of Mermaid may not: they are numbered.
@@ -70,13 +97,10 @@ def mermaid(plan: Plan, apis: Collection[str] = ()) -> str:
         lines.append(f'  subgraph t{number}["{_quoted(box.name)}"]')
         lines += [f'    {numbers[engine.name]}["{_quoted(_caption(engine))}"]' for engine in box.engines]
         lines.append("  end")
-    for route in plan.routes:
-        arrow = "==>" if route.confirm else "-->"
-        label = route_label(route)
-        text = f'|"{_quoted(label)}"|' if label else ""
-        lines += [f"  {numbers[route.source]} {arrow}{text} {numbers[target]}" for target in route.targets]
-        if route.dead_letters is not None:
-            lines.append(f'  {numbers[route.source]} -.->|"refused"| {numbers[route.dead_letters]}')
+    for arrow in _arrows(plan):
+        text = f'|"{_quoted(arrow.label)}"|' if arrow.label else ""
+        drawn = f"{_MERMAID_ARROWS[arrow.style]}{text}"
+        lines.append(f"  {numbers[arrow.source]} {drawn} {numbers[arrow.target]}")
     return "\n".join(lines) + "\n"
 
 
@@ -89,10 +113,9 @@ def matrix(plan: Plan, apis: Collection[str] = ()) -> list[list[str]]:
         row = [writer.name]
         for reader in drawn:
             pairs = [
-                f"{route.source} -> {target}"
-                for route in plan.routes
-                for target in route.targets
-                if homes.get(route.source) == writer.name and homes.get(target) == reader.name
+                f"{arrow.source} -> {arrow.target}{' (refused)' if arrow.style == 'refused' else ''}"
+                for arrow in _arrows(plan)
+                if homes.get(arrow.source) == writer.name and homes.get(arrow.target) == reader.name
             ]
             row.append("; ".join(pairs))
         rows.append(row)
@@ -130,12 +153,12 @@ def svg(plan: Plan, apis: Collection[str] = ()) -> str:
             parts.append(_text("name", corner[0] + 12, corner[1] + 19, engine.name))
             parts.append(_text("kind", corner[0] + 12, corner[1] + 36, _shortened(_detail(engine))))
     # After all boxes: what comes later in an SVG is drawn on top.
-    for number, route in enumerate(plan.routes):
-        for target in route.targets:
-            parts += _arrow(corners[route.source], corners[target], route, number)
+    arrows = _arrows(plan)
+    for arrow in arrows:
+        parts += _curve(corners[arrow.source], corners[arrow.target], arrow)
     width = 2 * _MARGIN + len(drawn) * (_BOX_WIDTH + 2 * _GAP + _COLUMN_GAP) - _COLUMN_GAP
-    # A route within the last column bends to the right of it.
-    width += _COLUMN_GAP if any(_loops(corners, route) for route in plan.routes) else 0
+    # An arrow within the last column bends to the right of it.
+    width += _COLUMN_GAP if any(corners[each.source][0] == corners[each.target][0] for each in arrows) else 0
     return _document(width, tallest + 2 * _MARGIN, parts)
 
 
@@ -149,7 +172,8 @@ def _document(width: int, height: int, parts: list[str]) -> str:
         ".title{font-weight:600;fill:#475569}.name{font-weight:600}.kind,.label{font-size:11px;fill:#475569}"
         ".label{paint-order:stroke;stroke:#fff;stroke-width:4px}"
         ".thread{fill:#f1f5f9;stroke:#94a3b8;rx:10px}.engine{fill:#fff;stroke:#334155;rx:6px}"
-        ".route{fill:none;stroke:#2563eb;stroke-width:1.6}.confirmed{stroke-width:3.2}</style>"
+        ".route{fill:none;stroke:#2563eb;stroke-width:1.6}.confirmed{stroke-width:3.2}"
+        ".refused{stroke-dasharray:5 4}</style>"
     )
     marker = (
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
@@ -167,18 +191,13 @@ def _text(style: str, x: int, y: int, text: str, anchor: str = "start") -> str:
     return f'<text class="{style}" x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _loops(corners: dict[str, tuple[int, int]], route: RoutePlan) -> bool:
-    """Whether a route stays in its column, where its curve needs room to the right."""
-    return any(corners[target][0] == corners[route.source][0] for target in route.targets)
-
-
-def _arrow(start: tuple[int, int], end: tuple[int, int], route: RoutePlan, number: int) -> list[str]:
+def _curve(start: tuple[int, int], end: tuple[int, int], arrow: _Arrow) -> list[str]:
     """Draw one arrow.
 
     Each route leaves and arrives at a height of its own, so that arrows do not cover each other.
     """
     # 9 pixels from one route to the next, and again from the top at the lower edge of the box.
-    shift = 10 + (number * 9) % (_BOX_HEIGHT - 18)
+    shift = 10 + (arrow.number * 9) % (_BOX_HEIGHT - 18)
     y1, y2 = start[1] + shift, end[1] + shift
     if start[0] < end[0]:
         x1, x2, bend = start[0] + _BOX_WIDTH, end[0], 90
@@ -191,12 +210,12 @@ def _arrow(start: tuple[int, int], end: tuple[int, int], route: RoutePlan, numbe
         c1 = c2 = x1 + 120
         # From an engine to itself: both ends at one height would make the curve a line there and back.
         y2 += 8 if y1 == y2 else 0
-    style = "route confirmed" if route.confirm else "route"
+    style = f"route {arrow.style}".rstrip()
     path = f'<path class="{style}" d="M{x1} {y1}C{c1} {y1} {c2} {y2} {x2} {y2}" marker-end="url(#tip)"/>'
-    # The middle of a cubic Bézier curve, (p0 + 3 p1 + 3 p2 + p3) / 8.  Its heights are those of the two ends.
+    # The middle of a cubic Bézier curve, (p0 + 3 p1 + 3 p2 + p3) / 8.  Its heights are those of the two
+    # ends.
     middle_x, middle_y = (x1 + 3 * c1 + 3 * c2 + x2) // 8, (y1 + y2) // 2 - 6
-    label = route_label(route)
-    return [path, _text("label", middle_x, middle_y, label, "middle")] if label else [path]
+    return [path, _text("label", middle_x, middle_y, arrow.label, "middle")] if arrow.label else [path]
 
 
 def _caption(engine: EnginePlan) -> str:

@@ -71,6 +71,20 @@ def test_the_svg_is_xml_with_a_box_an_engine_and_an_arrow_a_target() -> None:
     )
 
 
+def test_the_way_of_refused_messages_is_in_all_drawings() -> None:
+    names = ("source", "target", "letters")
+    plan = Plan(
+        engines=tuple(EnginePlan(name=name, kind="stream") for name in names),
+        routes=(RoutePlan(source="source", targets=("target",), confirm=True, dead_letters="letters"),),
+    )
+    assert 'e0 -.->|"refused"| e2' in mermaid(plan)
+    assert matrix(plan)[1][1] == "source -> target; source -> letters (refused)"
+    root = ElementTree.fromstring(svg(plan))
+    arrows = [element for element in root.iter() if str(element.get("class")).startswith("route")]
+    assert [arrow.get("class") for arrow in arrows] == ["route confirmed", "route refused"]
+    assert [text.text for text in root.iter() if text.get("class") == "label"] == ["confirmed", "refused"]
+
+
 def test_a_plan_without_threads_is_drawn_with_the_one_it_gets() -> None:
     drawing = mermaid(Plan(engines=(EnginePlan(name="a", kind="x"),)))
     assert 'subgraph t0["poll-1"]' in drawing
