@@ -3,6 +3,9 @@
 There is one difference: a route may begin or end at a name that is not an engine of the plan.  In a file that
 is a mistake.  In Python the name may be opened (``kernel.open(name)``) or added (``kernel.add_engine``)
 later.
+
+The plan is turned into the values that a file with this plan would have, and these are checked.  So there is
+one set of checks.  Complaints about types use the words of TOML, then: "a table", not ``dict``.
 """
 
 from __future__ import annotations

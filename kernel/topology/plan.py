@@ -6,6 +6,10 @@ not compared.
 
 Options stay as they were written and are converted to the options class of their kind when the part is made.
 So a plan needs no plugin, can be compared by value, and can be sent to another process.
+
+No part of a running system is changed in place.  What differs between two plans is removed and added again,
+and what they have in common is not touched.  So an engine needs no code for a change of its options, and goes
+on undisturbed while they stay the same.
 """
 
 from __future__ import annotations
@@ -185,6 +189,7 @@ def _compare(
     An item for which ``uprooted`` is true counts as different, even if both have it.  Equal items are paired
     one to one, because a plan may have two equal routes.
     """
+    # A search from the front for each item: options are tables, which have no hash to look them up by.
     # ``_meaning`` once for each item of ``new``, not once for each comparison.
     unmatched = [(item, _meaning(item)) for item in new]
     removed: list[_Item] = []

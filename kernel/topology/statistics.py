@@ -110,6 +110,7 @@ def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> Syste
 
     Any thread.  They are not all of exactly the same moment, because nothing is stopped.
     """
+    # Once, so that the figures of routes, threads and pipes are about the same pipes.
     pipes = dispatcher.pipes()
     return SystemStatistics(
         engines=tuple(
@@ -134,6 +135,7 @@ def _ports(dispatcher: Dispatcher) -> tuple[PortStatistics, ...]:
 def _routes(
     dispatcher: Dispatcher, pipes: list[tuple[int, int, RouteSpec, Pipe]]
 ) -> tuple[RouteStatistics, ...]:
+    # By name: routes that are equal in name share a row, since nobody could tell their rows apart.
     sums = {spec.name: dispatcher.past.of_route(spec.name) for spec in dispatcher.routes()}
     for _, _, spec, pipe in pipes:
         # A route that was added or removed since ``sums`` was made is left out.

@@ -26,6 +26,7 @@ class SystemForEngines:
     """Implements ``kernel.contracts.system.System``."""
 
     def __init__(self, kernel: Kernel, threads: Callable[[], list[EngineThread]]) -> None:
+        # ``threads`` is a function, because threads are added and removed while the system runs.
         self._kernel = kernel
         self._threads = threads
 
