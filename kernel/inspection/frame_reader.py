@@ -18,6 +18,7 @@ import msgspec
 
 from kernel.contracts.errors import RemoteProtocolError
 
+# Sizes come from the network: a forged frame of 4 GiB must not make us keep as much.
 MAX_KEPT = 64 * 1024
 """Bytes of a frame that are kept; the rest of a larger one is only counted."""
 

@@ -143,6 +143,8 @@ class Inspector:
         if flow is None:
             flow = _Flow()
             self._flows.put(key, flow)
+        # Not for ever: a capture may have many flows of protocols that nobody recognises, and each try asks
+        # all dissectors.
         if flow.kind is None and flow.tries < TRIES:
             flow.tries += 1
             if self._recognition.is_meant(*ports):

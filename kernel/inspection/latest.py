@@ -22,6 +22,7 @@ class Latest(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """Return the value, and count that as a use."""
+        # None is a missing entry: no owner keeps None.
         value = self._entries.get(key)
         if value is not None:
             self._entries.move_to_end(key)

@@ -1,4 +1,9 @@
-"""Lines and tables, as text or JSON. Bytes from the network are never written to a terminal unchanged."""
+"""Lines and tables, as text or JSON. Bytes from the network are never written to a terminal unchanged.
+
+A dissector returns what it has decoded as Python objects, with whatever a peer has put into them: bytes,
+names with escape sequences, tables in tables, numbers that JSON does not have.  ``plain`` makes values of
+JSON of them, with a bounded depth.  What a person reads also goes through ``printable``.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +55,7 @@ def printable(text: str) -> str:
         return text
     return "".join(
         # A name or key of the peer may contain escape sequences, which a terminal would obey.
+        # ``ascii`` gives the escape in quotes, which are cut off.
         letter if letter.isprintable() else ascii(letter)[1:-1] if letter not in "\n\t" else " "
         for letter in text
     )

@@ -1,4 +1,9 @@
-"""Which protocol a conversation speaks: as the user says, by its first bytes, or by a well-known port."""
+"""Which protocol a conversation speaks: as the user says, by its first bytes, or by a well-known port.
+
+They are asked in this order.  What the user says is final.  First bytes come before ports, because anything
+may be sent to a well-known port.  The port decides if nobody recognises the bytes, as in a capture that
+begins in the middle of a connection.  For protocols directly over IP there is only the protocol number.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +51,7 @@ class Recognition:
         """Return the dissector that the user named for one of these ports, or else the usual one."""
         for port in ports:
             if port in self._wanted.meant:
+                # It exists: the command has refused names that nobody knows.
                 kind = self._kinds[self._wanted.meant[port]]
                 # The user's word is final: no other dissector is tried for this port.
                 return kind if kind in self._chosen and kind.carries == carries else None
