@@ -18,8 +18,15 @@ ROWS_PER_TRIGGER = 2_000_000
 """With this number all columns stream at 3.1 million rows per second, with half of it at 2.85 million.
 
 Each micro-batch costs some 55 ms, whatever its size."""
-_SPARKS_OWN = ("checkpointlocation",)
-"""Options of Spark itself, in lower case, which it also passes to the source."""
+_SPARKS_OWN = (
+    "checkpointlocation",
+    "queryname",
+    "asyncprogresstrackingenabled",
+    "asyncprogresstrackingcheckpointintervalms",
+)
+"""Options of Spark itself, in lower case, which it also passes to a source or sink.
+
+``DataStreamWriter.queryName`` is one of them.  Spark acts on them, and refuses what it does not support."""
 StartOrEnd: TypeAlias = int | Literal["earliest", "latest"]
 
 

@@ -26,7 +26,7 @@ from kernel.contracts.message import Envelope
 from plugins.apis.spark.batch_reader import BatchReader, PushdownReader, Rows
 from plugins.apis.spark.columns import SCHEMA, wanted_columns
 from plugins.apis.spark.errors import DataLost, SparkOptionError
-from plugins.apis.spark.options import ReadOptions
+from plugins.apis.spark.options import ReadOptions, WriteOptions
 from plugins.apis.spark.planning import ranges
 from plugins.apis.spark.rows import BATCH_ROWS
 from plugins.apis.spark.stream_reader import StreamReader
@@ -272,6 +272,12 @@ def test_other_filters_narrow_nothing(journal: Journal) -> None:
 def test_a_wrong_option_is_named(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(SparkOptionError, match=complaint):
         ReadOptions.parse(options)
+
+
+@pytest.mark.parametrize("name", ["checkpointLocation", "queryname", "asyncProgressTrackingEnabled"])
+def test_what_spark_itself_passes_is_no_unknown_option(name: str) -> None:
+    assert ReadOptions.parse({"path": "/j", name: "x"}) == ReadOptions(path="/j")
+    assert WriteOptions.parse({"path": "/j", name: "x"}) == WriteOptions(path="/j")
 
 
 def test_names_of_options_may_be_written_in_any_case(journal: Journal) -> None:

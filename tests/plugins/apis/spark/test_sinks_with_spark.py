@@ -32,11 +32,13 @@ def _copy(spark: Any, source: Journal, target: Path, checkpoint: Path) -> None:
         .load(str(source))
         .select("key", "body", "headers")
         .writeStream.format("kernel")
+        .queryName("copy")
         .option("path", str(target))
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
     )
+    assert query.name == "copy"
     query.awaitTermination()
 
 
