@@ -18,6 +18,11 @@ port is told the position up to which everything is durable.
 Linger: the first message that is collected starts a timer, and the commit is submitted when the timer ends or
 when it is large enough.  So a message waits for others for ``linger`` seconds at most, and a thin feed does
 not pay the fixed size of a commit (about 1.8 KB, decision 5) for each message.
+
+Nobody else is coming: publishers that wait for each confirmation send nothing before it.  So if everything
+that was taken before is confirmed, and as many messages have come as the last commit had, all publishers that
+are known are waiting, and the commit is submitted at once.  Messages that come while others are not confirmed
+yet show that somebody does not wait, or is new; they linger.  So does what nobody waits for.
 """
 
 from __future__ import annotations
@@ -68,7 +73,11 @@ class JournalEngine:
         self._unconfirmed: deque[tuple[int, int | None]] = deque()
         """Taken and not durable: the value of ``_taken`` after a take, and the port's position there."""
         self._progress = Progress(0, 0, "")
-        self._lingering = False
+        self._lingering = self._due_soon = False
+        self._all_wait = False
+        """Whether what is collected came when everything before it was confirmed, and is waited for."""
+        self._last_rows = 1
+        """The number of messages in the last submission."""
         self._messages_in = self._bytes_in = self._refused = 0
         self._sources: dict[tuple[str, str], Source] = {}
         self._failure: BaseException | None = None
@@ -205,6 +214,10 @@ class JournalEngine:
                 self._collected.append((self._packer.pack(batch), ts, source))
                 rows += len(batch.bodies)
                 size += batch.size
+        if not self._rows:
+            self._all_wait = not self._unconfirmed
+        if taken.position is None:
+            self._all_wait = False
         self._messages_in += rows
         self._bytes_in += size
         self._rows += rows
@@ -214,26 +227,38 @@ class JournalEngine:
         self._unconfirmed.append((self._taken, taken.position))
         if self._rows >= self._options.batch_rows or self._bytes >= self._options.batch_bytes:
             self._submit()
+        elif not self._options.linger or (self._all_wait and self._rows >= self._last_rows):
+            self._submit_soon()
         elif not self._lingering:
             self._linger()
 
     def _linger(self) -> None:
         assert self._host is not None
         self._lingering = True
-        if self._options.linger:
-            # One timer for all that is collected; it runs from the first message on.
-            self._host.set_timer(self._host.now() + self._options.linger, self._on_timer, self)
-        else:
-            self._host.soon(self._on_timer)
+        # One timer for all that is collected; it runs from the first message on.
+        self._host.set_timer(self._host.now() + self._options.linger, self._on_due, self)
 
-    def _on_timer(self) -> None:
-        self._lingering = False
+    def _submit_soon(self) -> None:
+        assert self._host is not None
+        # Not at once: what other pipes have for this turn shares the commit.
+        if not self._due_soon:
+            self._due_soon = True
+            self._host.soon(self._on_due)
+
+    def _on_due(self) -> None:
+        self._due_soon = False
         self._submit()
         # If all messages were too large, nothing was submitted, and no progress will be reported.
         self._confirm()
 
     def _submit(self) -> None:
+        if self._lingering:
+            assert self._host is not None
+            # The timer is for what is submitted now, and would end the waiting of what comes next too early.
+            self._lingering = False
+            self._host.set_timer(None, self._on_due, self)
         if self._collected and self._committer is not None:
+            self._last_rows = self._rows
             self._submitted.append((self._taken, self._bytes))
             self._submitted_bytes += self._bytes
             self._committer.submit(self._collected)

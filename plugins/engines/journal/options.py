@@ -41,7 +41,8 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     fsync_interval: Seconds = 1.0
     """Seconds between two synchronisations with ``fsync = "interval"``; after 32 MiB it is done earlier."""
     linger: Annotated[float, msgspec.Meta(ge=0)] = 0.005
-    """Seconds that a message may wait for others to share its commit; 0: it does not wait."""
+    """Seconds that a message may wait for others to share its commit; 0: it does not wait.  Publishers that
+    all wait for a confirmation do not wait for more either."""
     batch_rows: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
     """Commit without waiting when there are this many messages."""
     batch_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 30)] = 16_777_216

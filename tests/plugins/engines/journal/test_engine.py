@@ -142,13 +142,69 @@ def _wait_until(there: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def test_messages_that_come_together_share_a_commit(start: Callable[..., Kernel], tmp_path: Path) -> None:
-    kernel = start(linger=0.05)
+def test_messages_that_nobody_waits_for_share_a_commit(start: Callable[..., Kernel], tmp_path: Path) -> None:
+    kernel = start(confirm=False, linger=3600)
     with kernel.open("app") as app:
-        app.send_many(numbered(0, 3000))
+        for number in range(5):
+            app.send(b"%d" % number)
+            _wait_until(lambda: figures(kernel)["messages_in"] == number + 1)  # noqa: B023
+        app.send_many(numbered(5, 3000))
+        _wait_until(lambda: figures(kernel)["messages_in"] == 3000)
+    kernel.close()
+    assert kernel.join(TIMEOUT)
+    assert [batch.num_rows for batch in JournalReader(tmp_path / "j").record_batches()] == [3000]
+
+
+def test_a_lone_publisher_that_waits_for_each_answer_waits_for_nobody_else(
+    start: Callable[..., Kernel], tmp_path: Path
+) -> None:
+    with start(linger=3600).open("app") as app:
+        for body in numbered(0, 20):
+            app.send(body)
+            app.wait_confirmed(TIMEOUT)
+    assert bodies_in(tmp_path / "j") == numbered(0, 20)
+
+
+def test_publishers_that_all_wait_share_a_commit_as_soon_as_the_last_of_them_has_come(
+    kernel_factory: KernelFactory, tmp_path: Path
+) -> None:
+    kernel = kernel_factory(
+        *(EnginePlan(name=name, kind="native") for name in ("one", "two")),
+        EnginePlan(name="journal", kind="journal", options={"path": str(tmp_path / "j"), "linger": 3600}),
+        RoutePlan(source="one", targets=("journal",), confirm=True),
+        RoutePlan(source="two", targets=("journal",), confirm=True),
+    )
+    with kernel.open("one") as one, kernel.open("two") as two:
+        one.send_many([b"1", b"1"])
+        one.wait_confirmed(TIMEOUT)
+        for _ in range(10):
+            one.send(b"1")
+            two.send(b"2")
+            one.wait_confirmed(TIMEOUT)
+            two.wait_confirmed(TIMEOUT)
+    assert {batch.num_rows for batch in JournalReader(tmp_path / "j").record_batches()} == {2}
+
+
+def test_what_comes_while_a_commit_is_on_its_way_shares_the_next(
+    start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_sync = threading.Event()
+
+    class SlowDisk(LimitedDisk):
+        def sync(self, descriptor: int) -> None:
+            if (tmp_path / "j" / "gate").exists():
+                assert may_sync.wait(TIMEOUT)
+
+    monkeypatch.setattr(writer_module, "Disk", SlowDisk)
+    kernel = start(linger=0.02)
+    with kernel.open("app") as app:
+        (tmp_path / "j" / "gate").touch()
+        for number in range(5):
+            app.send(b"%d" % number)
+            _wait_until(lambda: figures(kernel)["messages_in"] == number + 1)  # noqa: B023
+        may_sync.set()
         app.wait_confirmed(TIMEOUT)
-    assert figures(kernel)["commits"] == 1
-    assert bodies_in(tmp_path / "j") == numbered(0, 3000)
+    assert [batch.num_rows for batch in JournalReader(tmp_path / "j").record_batches()] == [1, 4]
 
 
 def test_rows_say_where_they_came_from(start: Callable[..., Kernel], tmp_path: Path) -> None:
