@@ -12,6 +12,7 @@ import msgspec
 
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.running_kernel import journal_of
+from plugins.protocols.journal_format.names import segment_names
 
 ROWS_PER_TASK = 1_000_000
 ROWS_PER_TRIGGER = 2_000_000
@@ -71,7 +72,9 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     engine: str = ""
     """The name of the journal's engine, if that kernel has several journals."""
     starting_offset: StartOrEnd = "earliest"
-    """The first offset; a stream with a checkpoint continues at its position there."""
+    """The first offset; a stream with a checkpoint continues at its position there.  If retention has deleted
+    the row with that number, ``fail_on_data_loss`` decides; ``earliest`` always begins with the first row
+    that there is."""
     ending_offset: StartOrEnd = "latest"
     """The offset after the last one; batches only."""
     starting_timestamp: str = ""
@@ -84,8 +87,8 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     max_offsets_per_trigger: int = ROWS_PER_TRIGGER
     """The largest number of rows of a micro-batch, so that a backlog is divided; 0: no limit."""
     fail_on_data_loss: bool = True
-    """Whether a stream fails, rather than continues after the gap, if retention has deleted rows that it has
-    not read."""
+    """Whether a query fails, rather than continues after the gap, if retention has deleted rows that it has
+    not read, or rows are damaged."""
     consumer: str = ""
     """The name under which a stream stores its position in the journal: retention keeps what it has not
     read."""
@@ -115,10 +118,13 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
         A running kernel is asked each time.
         """
         path = journal_of(self.kernel, self.engine) if self.kernel else local_path(self.path)
-        if not path.is_dir():
+        if not segment_names(path):
+            there = (
+                "the directory has no segment (.index)" if path.is_dir() else "the directory does not exist"
+            )
             raise SparkOptionError(
-                f"there is no journal at {path}: the directory does not exist (a kernel creates it when its "
-                "journal engine starts)"
+                f"there is no journal at {path}: {there}. A kernel creates a journal when its journal engine "
+                "starts"
             )
         return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from plugins.apis.spark.errors import DataLost
 from plugins.apis.spark.options import ReadOptions, microseconds
 from plugins.apis.spark.rows import skip
 from plugins.protocols.journal_format.names import segment_names
@@ -11,12 +12,21 @@ from plugins.protocols.journal_format.reader import JournalReader
 
 
 def bounds(reader: JournalReader, options: ReadOptions) -> tuple[int, int]:
-    """Return the range to read, as (first, end): what the options say, limited to what the journal has."""
+    """Return the range to read, as (first, end): what the options say, limited to what the journal has.
+
+    Raises ``DataLost`` if retention has deleted the first row that the options name by its offset.
+    """
     present = reader.bounds()
     first, end = present.earliest, present.end
     if options.starting_timestamp:
         first = row_at(reader, microseconds(options.starting_timestamp, "startingTimestamp"), options)
     elif isinstance(options.starting_offset, int):
+        if options.starting_offset < first and options.fail_on_data_loss:
+            raise DataLost(
+                f"{reader.path}: the option startingOffset is {options.starting_offset}, and offsets before "
+                f"{first} no longer exist: retention has deleted them. To begin with the first row that there "
+                "is, set startingOffset to earliest, or failOnDataLoss to false"
+            )
         first = max(first, options.starting_offset)
     elif options.starting_offset == "latest":
         # Not ``present.end``: after a loss the next row gets a higher offset, and a stream that begins at the

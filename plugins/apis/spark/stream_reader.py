@@ -2,8 +2,9 @@
 
 Offsets
 -------
-An offset of Spark is ``{"offset": n}``, where n is the journal's offset of the next row to read.  For each
-micro-batch Spark does these steps:
+An offset of Spark is ``{"offset": n, "journal": id}``, where n is the journal's offset of the next row to read,
+and id the journal's identity (absent in checkpoints and for journals of earlier versions, which had none).
+For each micro-batch Spark does these steps:
 
 1. It calls ``latestOffset(start, limit)``; the answer is the batch's end.
 2. It writes start and end into the checkpoint, before it reads anything.
@@ -25,6 +26,8 @@ What can be lost
   that has read such rows, or has planned to, stops with ``DataLost``, whatever ``failOnDataLoss`` says: rows
   that later get these offsets would never be read.  If the writer began at a higher offset, nothing is missed
   and the query goes on.
+* The journal is deleted, and another one is written at its path.  Its rows have the same offsets, so its
+  identity tells.  The query stops with ``DataLost``, whatever ``failOnDataLoss`` says.
 
 The reader keeps nothing open between two calls: a segment may be deleted at any time, and each call looks at
 the journal anew.
@@ -33,7 +36,7 @@ the journal anew.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -50,10 +53,14 @@ from plugins.apis.spark.errors import DataLost, SparkOptionError
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.planning import bounds, next_offset, ranges
 from plugins.engines.journal.positions import write_position
+from plugins.protocols.journal_format.identity import identity_of
 from plugins.protocols.journal_format.reader import JournalReader
 
-_NEXT = "offset"
-"""The only name in the offsets that Spark stores: ``{"offset": n}``, where n is the next row to read."""
+_NEXT, _JOURNAL = "offset", "journal"
+"""The names in the offsets that Spark stores: the next row to read, and the journal's identity."""
+
+Offset: TypeAlias = dict[str, Any]
+"""An offset as Spark stores it, in JSON."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -70,15 +77,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._written: int | None = None
         """The position that was stored last for the option ``consumer``."""
 
-    def initialOffset(self) -> dict[str, int]:
-        return {_NEXT: bounds(self._reader(), self.options)[0]}
+    def initialOffset(self) -> Offset:
+        return self._offset(bounds(self._reader(), self.options)[0])
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self.options.max_offsets_per_trigger
         return ReadMaxRows(most) if most > 0 else ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        first, end = self._unread(start[_NEXT])
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        first, end = self._unread(start)
         # Spark calls this when the previous batch is done; it calls ``commit`` for that batch one batch
         # later.  Stored here, the position is right also while no new messages come.
         self._write_position(start[_NEXT])
@@ -87,17 +94,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # From ``first``, not from the start: after a gap the limit is for rows that exist.
         if isinstance(limit, ReadMaxRows):
             end = min(end, first + limit.max_rows)
-        # Never before the start, where ``_last`` may be after a loss: offsets must not decrease.
-        return {_NEXT: max(end, start[_NEXT])}
+        # Not before the start, where ``_last`` may be after a loss: offsets must not decrease.  And exactly the
+        # start, also if it has no identity: Spark takes every difference for new rows.
+        return self._offset(end) if end > start[_NEXT] else start
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        return {_NEXT: self._reader().bounds().end}
+    def reportLatestOffset(self) -> Offset:
+        return self._offset(self._reader().bounds().end)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._last = self._reader().bounds().end
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        first, present_end = self._unread(start[_NEXT])
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        self._check_identity(end)
+        first, present_end = self._unread(start)
         # Without this error the batch would be read without its last rows and recorded as done.  The journal
         # would use their offsets again, and the query would never read the rows that get them.
         if present_end < end[_NEXT] and next_offset(self._reader()) < end[_NEXT]:
@@ -114,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(self.journal, partition, self.schema, self.options)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Offset) -> None:
         self._write_position(end[_NEXT])
 
     def stop(self) -> None:
@@ -129,11 +138,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _reader(self) -> JournalReader:
         return JournalReader(self.journal)
 
-    def _unread(self, start: int) -> tuple[int, int]:
+    def _offset(self, following: int) -> Offset:
+        """Return the offset of Spark's for a next row to read."""
+        identity = identity_of(self.journal)
+        return {_NEXT: following} if identity is None else {_NEXT: following, _JOURNAL: identity}
+
+    def _check_identity(self, offset: Offset) -> None:
+        """Raise ``DataLost`` if an offset is one of another journal."""
+        named, present = offset.get(_JOURNAL), identity_of(self.journal)
+        # A journal or a checkpoint of an earlier version has no identity, and nothing can be compared.
+        if named is not None and present is not None and named != present:
+            raise DataLost(
+                f"{self.journal} is not the journal that this query has read or planned to read up to offset "
+                f"{offset[_NEXT]}: that one was deleted and written anew, or the path leads to another one. To "
+                "read this journal from its beginning, give the query a new checkpointLocation"
+            )
+
+    def _unread(self, since: Offset) -> tuple[int, int]:
         """Return the first offset to read and the journal's end.
 
-        Raises ``DataLost`` if rows from ``start`` on have been deleted or lost.
+        Raises ``DataLost`` if rows from ``since`` on have been deleted or lost, or belong to another journal.
         """
+        self._check_identity(since)
+        start = since[_NEXT]
         reader = self._reader()
         earliest, end = reader.bounds()
         # Rows were lost in a power failure, but their offsets are not used again, so nothing is missed.

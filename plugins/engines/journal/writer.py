@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import errno
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel.hosting.appending import Disk
+from kernel.hosting.appending import Disk, replace_file
 from plugins.engines.journal.lock import writer_lock
 from plugins.engines.journal.recovery import recover
 from plugins.engines.journal.segment_writer import SegmentWriter
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.errors import JournalError
+from plugins.protocols.journal_format.identity import encode_identity
 from plugins.protocols.journal_format.index import Entry
-from plugins.protocols.journal_format.names import SegmentName, segment_names
+from plugins.protocols.journal_format.names import FILE_MODE, IDENTITY, SegmentName, segment_names
 from plugins.protocols.journal_format.record_batch import EncodedRecordBatch, RecordBatchEncoder
 from plugins.protocols.journal_format.segment import Segment
 
@@ -82,6 +84,7 @@ class JournalWriter:
         # Before recovery, which changes the last segment.
         self._lock = writer_lock(self.path)
         try:
+            _identify(self.disk, self.path)
             # After this the journal is as if its last writer had been closed, and ``_segment`` is what to
             # append to.
             self._segment, self.recovered = recover(self.disk, self.path, self._now())
@@ -247,6 +250,15 @@ class JournalWriter:
             raise DiskFull(
                 f"{self.path}: fewer than {wanted} bytes are free, which the journal must leave free"
             )
+
+
+def _identify(disk: Disk, journal: Path) -> None:
+    """Give a journal an identity if it has none.  The caller holds the writer's lock."""
+    path = journal / IDENTITY
+    # Without segments the journal is begun anew, although files of an earlier one may be left.  The identity
+    # is on the disk before the first row, so that no reader can have stored an offset without it.
+    if not path.exists() or not segment_names(journal):
+        replace_file(path, encode_identity(uuid.uuid4().hex), mode=FILE_MODE, disk=disk)
 
 
 def _last_time(journal: Path) -> int:

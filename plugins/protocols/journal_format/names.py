@@ -10,6 +10,7 @@ DATA = ".arrows"
 INDEX = ".index"
 LOCK = "writer.lock"
 CONSUMERS = "consumers"
+IDENTITY = "identity.json"
 
 FILE_MODE = 0o640
 """Permissions of a journal's files, as of the broker's store: its readers run in other processes, also as

@@ -26,8 +26,8 @@ class Journal:
         self.end = 0
         self._batches = 0
         self._encoder = RecordBatchEncoder()
-        self._name: SegmentName | None = None
         path.mkdir()
+        self.roll()
 
     def __str__(self) -> str:
         return str(self.path)
@@ -41,9 +41,6 @@ class Journal:
         source: Source = SOURCE,
     ) -> None:
         """Commit one batch."""
-        if self._name is None:
-            self.roll()
-        assert self._name is not None
         ts = EPOCH + 1000 * self._batches if ts is None else ts
         encoded = self._encoder.encode(self.end, [(batch_of(bodies, envelope), ts, source)])
         with self._name.data_path(self.path).open("ab") as data:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
 
-from kernel.contracts.message import Envelope
+from kernel.contracts.message import Envelope, batch_of
 from plugins.apis.spark.batch_reader import BatchReader, PushdownReader, Rows
 from plugins.apis.spark.columns import SCHEMA, wanted_columns
 from plugins.apis.spark.errors import DataLost, SparkOptionError
@@ -30,13 +31,14 @@ from plugins.apis.spark.options import ReadOptions, WriteOptions
 from plugins.apis.spark.planning import ranges
 from plugins.apis.spark.rows import BATCH_ROWS
 from plugins.apis.spark.stream_reader import StreamReader
+from plugins.engines.journal.writer import JournalWriter
 from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import ROWS
 from plugins.protocols.journal_format.segment import Segment
-from tests.plugins.apis.spark.journals import EPOCH, Journal
+from tests.plugins.apis.spark.journals import EPOCH, SOURCE, Journal
 
 ALL = SCHEMA
 NARROW = StructType([SCHEMA["body"], SCHEMA["offset"]])
@@ -138,6 +140,15 @@ def test_a_path_without_a_journal_is_named(tmp_path: Path) -> None:
         BatchReader(ALL, _options(tmp_path / "none"))
 
 
+def test_a_directory_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "part-00000.parquet").touch()
+    for make in (lambda o: BatchReader(ALL, o), lambda o: StreamReader(ALL, o)):
+        with pytest.raises(
+            SparkOptionError, match=rf"no journal at {tmp_path}: the directory has no segment"
+        ):
+            make(_options(tmp_path))
+
+
 @pytest.mark.parametrize("count,rows", [(0, 5), (1, 5), (10, 3), (10, 10), (11, 10), (7, 1)])
 def test_tasks_are_even_and_none_is_too_large(count: int, rows: int) -> None:
     pieces = ranges(100, 100 + count, rows)
@@ -161,6 +172,18 @@ def test_offsets_bound_what_is_read(journal: Journal) -> None:
     assert _read(journal, startingOffset="latest") == []
     assert _read(journal, startingOffset=48, endingOffset=1000) == [48, 49]
     assert _read(journal, startingOffset=30, endingOffset=20) == []
+
+
+def test_a_first_offset_that_retention_has_taken_is_a_loss_if_nothing_may_be_lost(journal: Journal) -> None:
+    _with_a_hole(journal)
+    told = r"startingOffset is 10, and offsets before 20 no longer exist.*to earliest, or failOnDataLoss"
+    with pytest.raises(DataLost, match=told):
+        _read(journal, startingOffset=10)
+    with pytest.raises(DataLost, match=told):
+        _stream(journal, startingOffset=10).initialOffset()
+    assert _read(journal, startingOffset=10, failOnDataLoss="false") == list(range(20, 40))
+    assert _stream(journal, startingOffset=10, failOnDataLoss="false").initialOffset() == {"offset": 20}
+    assert _read(journal, startingOffset=20) == _read(journal) == list(range(20, 40))
 
 
 def test_times_bound_what_is_read_to_the_row(journal: Journal) -> None:
@@ -372,6 +395,45 @@ def test_a_checkpoint_of_another_journal_is_noticed(journal: Journal) -> None:
     journal.numbers(5)
     with pytest.raises(DataLost, match="ends at offset 5, and this query has read up to 9"):
         _stream(journal).latestOffset({"offset": 9}, ReadAllAvailable())
+
+
+def _written(path: Path, rows: int) -> StreamReader:
+    """A stream of a journal that a writer has written."""
+    with JournalWriter(path) as writer:
+        writer.append([(batch_of([b"x"] * rows), writer.stamp(), SOURCE)])
+    return StreamReader(NARROW, _options(path))
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_journal_that_was_deleted_and_written_anew_is_noticed(tmp_path: Path, left: bool) -> None:
+    """It has more rows than were read, so that the offset alone does not tell."""
+    path = tmp_path / "journal"
+    stream = _written(path, 5)
+    first = stream.initialOffset()
+    read = stream.latestOffset(first, ReadAllAvailable())
+    assert _offsets(stream, stream.partitions(first, read)) == list(range(5))
+    stream = _written(path, 3)  # the same journal, after a restart of its writer
+    more = stream.latestOffset(read, ReadAllAvailable())
+    assert _offsets(stream, stream.partitions(read, more)) == [5, 6, 7]
+    if left:  # only its segments are deleted
+        for file in path.glob("0*"):
+            file.unlink()
+    else:
+        shutil.rmtree(path)
+    stream = _written(path, 20)
+    for start, end in ((read, more), ({"offset": 5}, more)):
+        with pytest.raises(DataLost, match=r"up to offset [58]: that one was deleted and written anew"):
+            stream.partitions(start, end)
+    with pytest.raises(DataLost, match="written anew.*new checkpointLocation"):
+        stream.latestOffset(read, ReadAllAvailable())
+
+
+def test_a_checkpoint_without_an_identity_goes_on(tmp_path: Path) -> None:
+    """It is of an earlier version; one with the same offset means that there is nothing new."""
+    stream = _written(tmp_path / "journal", 5)
+    assert stream.latestOffset({"offset": 5}, ReadAllAvailable()) == {"offset": 5}
+    end = stream.latestOffset({"offset": 3}, ReadAllAvailable())
+    assert _offsets(stream, stream.partitions({"offset": 3}, end)) == [3, 4]
 
 
 def test_a_batch_that_was_planned_is_not_read_without_its_end(journal: Journal) -> None:

@@ -59,7 +59,7 @@ def test_a_file_is_the_same_whichever_way_it_was_written(tmp_path: Path) -> None
     _fill(tmp_path / "real")
     _fill(tmp_path / "cached", LimitedDisk())
     assert bodies_in(tmp_path / "around") == bodies_in(tmp_path / "real") == bodies
-    files = [[path.read_bytes() for path in sorted(folder.iterdir())] for folder in tmp_path.iterdir()]
+    files = [[path.read_bytes() for path in sorted(folder.glob("0*"))] for folder in tmp_path.iterdir()]
     assert files[0] == files[1] == files[2]
     assert len(disk.around) == len(SIZES) - 2  # two have no whole page to themselves
     assert sum(size for _, size in disk.around) > sum(SIZES) * 0.8

@@ -181,7 +181,7 @@ def test_leftovers_of_a_compaction_go(journal: Path) -> None:
     SegmentName(0, 1).data_path(journal).write_bytes(b"half")
     (journal / ".00000000000000000000-0001.index.new").write_bytes(b"half")
     JournalWriter(journal).close()
-    assert {path.suffix for path in journal.iterdir()} == {DATA, INDEX, ".lock"}
+    assert {path.suffix for path in journal.iterdir()} == {DATA, INDEX, ".lock", ".json"}
     assert bodies_in(journal) == numbered(0, 3)
 
 

@@ -1,0 +1,34 @@
+"""The identity of a journal: a random name that it gets with its first segment and keeps as long as it exists.
+
+A reader that stores an offset stores the identity with it.  An offset alone does not say that the journal was
+deleted and written anew, at the same path and up to a higher offset.
+
+``identity.json`` in the journal's directory contains ``{"identity": HEXADECIMAL}``.  A copy of a journal has
+the identity of the original: its rows are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from plugins.protocols.journal_format.errors import JournalError
+from plugins.protocols.journal_format.names import IDENTITY
+
+
+def identity_of(journal: str | Path) -> str | None:
+    """Return the identity of a journal; None if it has none, because no recent version has written it."""
+    path = Path(journal) / IDENTITY
+    try:
+        return str(json.loads(path.read_bytes())["identity"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise JournalError(
+            f"{path}: not the identity of a journal: {error}. Delete the file: the next writer makes a new one"
+        ) from error
+
+
+def encode_identity(identity: str) -> bytes:
+    """Return the content of the file."""
+    return json.dumps({"identity": identity}).encode()
