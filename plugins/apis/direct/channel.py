@@ -6,6 +6,7 @@ There is no thread and no port of the kernel: the application's thread reads and
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 from collections.abc import Callable
@@ -23,6 +24,10 @@ from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.listener import listen_on, peer_name
 from kernel.hosting.waiting import InThread, finish
 from plugins.apis.direct.options import DirectOptions
+
+
+_LONGEST = 20 * 86_400.0
+"""Seconds.  A longer limit is none: ``poll`` waits for 24 days at the most."""
 
 
 class DirectChannel(BlockingHost):
@@ -67,13 +72,14 @@ def open_direct(
     except ValueError as error:
         raise ValueError(f"{error}.  For another transport, use an engine and a native channel") from None
     side: Side = "server" if options.mode == "listen" else "client"
+    timeout = options.timeout if options.timeout < _LONGEST else math.inf
     # Both raise for wrong options, so they come before the wait for a peer.
     protocol = _make_protocol(make_protocol, address.protocol, options.protocol, side)
     handshakes = Handshakes(
         address,
         server_side=side == "server",
         tls=options.tls,
-        seconds=options.timeout,
+        seconds=timeout,
         web=options.web,
         waits=InThread(),
     )
@@ -84,9 +90,9 @@ def open_direct(
         )
     try:
         if options.mode == "listen":
-            connected, peer = _accept(address, options.timeout, on_listening)
+            connected, peer = _accept(address, timeout, on_listening)
         else:
-            connected, peer = _connect(address, options.timeout), str(address)
+            connected, peer = _connect(address, None if timeout == math.inf else timeout), str(address)
     except OSError as error:
         raise ConnectionLost(f"{name!r}: no connection on {address}: {error}") from error
     prepare(connected)
@@ -95,9 +101,7 @@ def open_direct(
     except ConnectionLost as error:  # the socket is closed
         raise ConnectionLost(f"{name!r}: no connection on {address}: {error}") from None
     try:
-        return DirectChannel(
-            wire, protocol, peer, options.timeout, lambda plain: finish(handshakes.start_tls(plain))
-        )
+        return DirectChannel(wire, protocol, peer, timeout, lambda plain: finish(handshakes.start_tls(plain)))
     except LocalProtocolError as error:
         wire.close()
         raise LocalProtocolError(f"{name!r}, protocol {address.protocol!r}: {error}") from None
@@ -119,7 +123,7 @@ def _make_protocol(
         return make_protocol(kind, options, side)
 
 
-def _connect(address: Address, timeout: float) -> socket.socket:
+def _connect(address: Address, timeout: float | None) -> socket.socket:
     if address.transport != "unix":
         return socket.create_connection((address.host or "localhost", address.port), timeout)
     connected = socket.socket(socket.AF_UNIX)
@@ -146,7 +150,8 @@ def _accept(
         poll = select.poll()
         for listening in bound.sockets:
             poll.register(listening, select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(timeout * 1000)}
+        milliseconds = None if timeout == math.inf else timeout * 1000
+        ready = {descriptor for descriptor, _ in poll.poll(milliseconds)}
         for listening in bound.sockets:
             if listening.fileno() in ready:
                 connected, peer = listening.accept()

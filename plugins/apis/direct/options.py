@@ -25,4 +25,4 @@ class DirectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     web: WebOptions = WebOptions()
     """For ``ws`` and ``wss`` addresses."""
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-    """Seconds until there has to be a connection, and for each handshake on it."""
+    """Seconds until there has to be a connection, and for each handshake on it; ``inf``: no limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import resource
@@ -146,6 +147,26 @@ def test_a_unix_socket_that_nobody_called_at_is_no_obstacle_to_the_next_one(tmp_
         with pytest.raises(ConnectionLost, match="timed out"):
             open_direct(PluginRegistry.load().protocol_maker(), "line", options)
         assert not place.exists()
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e9])
+def test_a_time_limit_may_be_longer_than_the_system_waits_at_a_time(timeout: float, tmp_path: Path) -> None:
+    make, address = PluginRegistry.load().protocol_maker(), f"backend+unix://{tmp_path / 's'}"
+    listening: queue.SimpleQueue[str] = queue.SimpleQueue()
+    received: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def serve() -> None:
+        options = DirectOptions(address=address, mode="listen", timeout=timeout)
+        with open_direct(make, "there", options, listening.put) as there:
+            received.put(bytes(there.receive()))
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    listening.get(timeout=60)
+    with open_direct(make, "here", DirectOptions(address=address, timeout=timeout)) as here:
+        here.send(b"at last")
+        assert received.get(timeout=60) == b"at last"
+    serving.join(60)
 
 
 # ---------------------------------------------------------------------- all transports, in both directions
