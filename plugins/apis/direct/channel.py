@@ -25,7 +25,6 @@ from kernel.hosting.listener import listen_on, peer_name
 from kernel.hosting.waiting import InThread, finish
 from plugins.apis.direct.options import DirectOptions
 
-
 _LONGEST = 20 * 86_400.0
 """Seconds.  A longer limit is none: ``poll`` waits for 24 days at the most."""
 
