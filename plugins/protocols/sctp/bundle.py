@@ -36,6 +36,8 @@ class Bundle(msgspec.Struct, eq=False):
     limited: bool = False
     """Whether one of the messages may be abandoned."""
     sends: int = 0
+    sent_before: int = 0
+    """The first TSN that was sent after the last retransmission of this bundle; 0 without one."""
     sent_at: float = 0.0
     missing_reports: int = 0
     in_flight: bool = False

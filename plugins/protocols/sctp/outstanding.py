@@ -15,7 +15,11 @@ Loss detection. A chunk is taken for lost in one of two ways.
 
 - Fast retransmit (7.2.4): three SACKs report it missing. A SACK counts only for TSNs below the highest TSN
   that it newly acknowledges (HTNA): a SACK that brings no news about later data says nothing about earlier
-  data. In fast recovery each SACK that advances the cumulative TSN counts for all missing TSNs.
+  data. In fast recovery each SACK that advances the cumulative TSN counts for all missing TSNs. What was
+  retransmitted after a timeout is missing only if data that was sent after it has arrived: SACKs of the
+  window before the timeout still come in, and say nothing about the retransmission. (RFC 9260 does not say
+  this; it is the variable ``recover`` of RFC 6582, 3.2, kept for each bundle.) Without it, such SACKs halve
+  the window of one packet that follows a timeout, and ``ssthresh`` with it.
 - Timer (6.3.3): T3-rtx of a path expires. All that is in flight on that path is lost, and goes out on another
   path if there is an active one (6.4).
 
@@ -94,6 +98,7 @@ class Outstanding:
         """Record that a bundle is retransmitted."""
         path = bundle.path
         bundle.missing_reports = 0
+        bundle.sent_before = self.next_tsn
         self.retransmitted += len(bundle.messages)
         if path.timed is not None and bundle.first <= path.timed <= bundle.last:
             # Karn's rule (6.3.1, C5): an acknowledgement could belong to either transmission.
@@ -246,6 +251,8 @@ class Outstanding:
             for bundle in self.bundles.between(*hole):
                 # The HTNA rule, and its exception in fast recovery (7.2.4).
                 counts = bundle.last < newest or (advanced and bundle.path.recovery_exit is not None)
+                # Of a retransmission only what was sent after it says anything.
+                counts = counts and newest >= bundle.sent_before
                 if not bundle.in_flight or bundle.fast_retransmitted or not counts:
                     continue
                 bundle.missing_reports += 1

@@ -30,6 +30,10 @@ class Weather(msgspec.Struct, frozen=True):
     duplication: float = 0.0
     reordering: float = 0.0
     delay: float = 0.01
+    bandwidth: float = math.inf
+    """Bytes a second that a link takes each way."""
+    queue: int = 100
+    """Packets of 1,500 bytes that wait for the link; more are dropped."""
 
 
 FAIR = Weather()
@@ -105,6 +109,8 @@ class Network:
         self.a = Side(1, PORT_A, a, paths, key(32))
         self.b = Side(2, PORT_B, b, paths, key(32))
         self._order = itertools.count()
+        self._free_at: dict[tuple[Side, int], float] = {}
+        """When the link of each path is free, for each side that sends."""
         self._under_way: list[tuple[float, int, Side, bytes, bytes]] = []
 
     def connect(self) -> Association:
@@ -165,12 +171,17 @@ class Network:
     def _carry(self, side: Side, other: Side, packet: bytes, path: int) -> None:
         self.packets += 1
         weather = self.weather[path]
+        waiting = max(self._free_at.get((side, path), 0.0) - self.now, 0.0)
         too_large = len(packet) > self.mtu[path] and (is_probe(packet) or not self.fragments)
         if self.cut[path] or too_large or self.chance.random() < weather.loss:
             return
+        if waiting * weather.bandwidth > weather.queue * 1500:
+            return
+        waiting += len(packet) / weather.bandwidth
+        self._free_at[side, path] = self.now + waiting
         for _ in range(2 if self.chance.random() < weather.duplication else 1):
             late = (
                 self.chance.random() * 3 * weather.delay if self.chance.random() < weather.reordering else 0.0
             )
-            entry = (self.now + weather.delay + late, next(self._order), other, self.spoil(packet))
+            entry = (self.now + waiting + weather.delay + late, next(self._order), other, self.spoil(packet))
             heapq.heappush(self._under_way, (*entry, address(side.number, path)))

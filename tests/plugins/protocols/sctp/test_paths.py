@@ -201,6 +201,23 @@ def test_one_loss_among_many_is_repaired_without_a_time_out() -> None:
     assert network.b.endpoint.statistics.malformed == 1
 
 
+@pytest.mark.slow
+def test_a_slow_link_is_used_also_after_the_time_out_that_ends_slow_start() -> None:
+    timed = msgspec.structs.replace(QUICK, rto_min=0.2, sack_delay=0.02)
+    link = Weather(delay=0.1, bandwidth=250_000, queue=50)
+    network = Network(weather=link, a=timed, b=timed)
+    ours, _ = network.open()
+    begun, seconds, arrived = network.now, 20.0, 0
+    while network.now < begun + seconds:
+        while ours.writable():
+            ours.send(0, bytes(16_384))
+        network.run(0.01)
+        arrived += sum(len(message.data) for message in network.b.messages)
+        network.b.messages.clear()
+    # A window of four packets after the timeout, which grows by one in a round trip, gives two thirds.
+    assert arrived > 0.8 * link.bandwidth * seconds
+
+
 def test_a_long_pause_closes_the_window_again() -> None:
     network = Network()
     ours, _ = network.open()
