@@ -354,6 +354,14 @@ class Host(Interface):
         """
         ...
 
+    def linger_left(self) -> float:
+        """Return how many seconds an engine that is being cancelled may take to end its conversations.
+
+        It is what is left of the time to linger that ``Kernel.close`` or ``remove_engine`` was given; 0
+        without any.
+        """
+        ...
+
     def report(self, event: EngineEvent) -> None:
         """Report an event to the supervisor, the log and the metrics.  For rare events only."""
         ...

@@ -133,6 +133,8 @@ class SimulatedHost:
         self.poller = self
         self.dispatcher: Dispatcher = Dispatcher()
         self.events: list[EngineEvent] = []
+        self.lingers: float = 0.0
+        """What ``linger_left`` returns."""
         self._mailbox = Mailbox()
         # Nobody sleeps here, and the checks for leaks count descriptors.
         self._mailbox.bell.close()
@@ -185,6 +187,10 @@ class SimulatedHost:
         self._timers.pop(key, None)
         if when is not None:
             self._timers[key] = (when, callback)
+
+    def linger_left(self) -> float:
+        """Seconds that engines may take to end their conversations: ``lingers``."""
+        return self.lingers
 
     def report(self, event: EngineEvent) -> None:
         """Append the event to ``events``."""

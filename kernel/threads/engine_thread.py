@@ -38,12 +38,13 @@ LINGER_LOOK = 0.01
 class _Life:
     """One life of one engine in this thread.  The next engine of its name starts when it has ended."""
 
-    __slots__ = ("gone", "on_gone", "scope", "state")
+    __slots__ = ("gone", "linger_until", "on_gone", "scope", "state")
 
     def __init__(self, state: EngineState) -> None:
         self.state = state
         self.scope = trio.CancelScope()
         self.gone = trio.Event()
+        self.linger_until = 0.0
         self.on_gone: Callable[[], Any] | None = None
 
 
@@ -68,6 +69,7 @@ class EngineThread:
         self._nursery: trio.Nursery | None = None
         self._loop: Loop | None = None
         self._leaving = False
+        self._linger_until = 0.0
 
     async def run(self, *, own_thread: bool, spin: float = 0.0) -> None:
         """Host engines until stopped."""
@@ -221,9 +223,7 @@ class EngineThread:
             with life.scope:
                 # Removed before it began: do not start it at all.
                 await trio.lowlevel.checkpoint_if_cancelled()
-                await supervise(
-                    state, make_engine, partial(self._make_host, state.name), self._report, restart
-                )
+                await supervise(state, make_engine, partial(self._make_host, life), self._report, restart)
         finally:
             if self._lives.get(state.name) is life:
                 del self._lives[state.name]
@@ -236,10 +236,18 @@ class EngineThread:
             # that this was the last engine.
             self.mailbox.post(_nothing)
 
-    def _make_host(self, engine: str, nursery: trio.Nursery) -> EngineHost:
+    def _make_host(self, life: _Life, nursery: trio.Nursery) -> EngineHost:
         # ``supervise`` runs inside ``run``, which has made the loop.
-        assert self._loop is not None
-        return EngineHost(engine, self._loop, self.slot, self._dispatcher, nursery, self._report)
+        loop = self._loop
+        assert loop is not None
+
+        def linger_left() -> float:
+            # The thread lingers, or this engine alone.
+            return max(max(self._linger_until, life.linger_until) - loop.now(), 0.0)
+
+        return EngineHost(
+            life.state.name, loop, self.slot, self._dispatcher, nursery, self._report, linger_left
+        )
 
     def _remove(self, state: EngineState | None, on_gone: Callable[[], Any] | None, linger: float) -> None:
         life = self._lives.get(state.name) if state is not None else None
@@ -260,6 +268,9 @@ class EngineThread:
     async def _let_linger(self, life: _Life, seconds: float) -> None:
         """Cancel an engine when it has written everything, at the latest in ``seconds``."""
         state = life.state
+        # This task was started by ``_remove``, when the loop was there.
+        assert self._loop is not None
+        life.linger_until = self._loop.now() + seconds
         try:
             with trio.move_on_after(seconds):
                 # An engine that has failed meanwhile is not waited for: it has no socket or file to write to.
@@ -284,8 +295,9 @@ class EngineThread:
         if self._loop is None:
             return
         self._loop.stop_when(may_stop)
+        self._linger_until = self._loop.now() + seconds
         # The limit. ``stop_when`` alone would wait for an engine whose peer takes nothing.
-        self._loop.set_timer(self._loop.now() + seconds, self._stop, self, _raise)
+        self._loop.set_timer(self._linger_until, self._stop, self, _raise)
 
 
 def _pending(state: EngineState) -> bool:

@@ -27,7 +27,10 @@ class EngineHost:
         dispatcher: Dispatcher,
         nursery: trio.Nursery,
         report: Report,
+        linger_left: Callable[[], float],
     ) -> None:
+        self.linger_left = linger_left
+        """Returns the seconds that the engine may take to end its conversations, when it is cancelled."""
         self.nursery = nursery
         self.poller = self
         self.rendezvous: dict[str, Any] = dispatcher.rendezvous

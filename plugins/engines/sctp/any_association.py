@@ -89,6 +89,14 @@ class AnyAssociation(Protocol):
         """Shut down gracefully when the peer has everything."""
         ...
 
+    def shutdown_time(self) -> float:
+        """Seconds in which a shutdown is complete unless the path has failed."""
+        ...
+
+    def buffered(self) -> int:
+        """Bytes that the peer has not acknowledged, if that is known."""
+        ...
+
     def abort(self, reason: str = "") -> None:
         """Abort at once."""
         ...

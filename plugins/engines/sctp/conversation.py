@@ -28,8 +28,6 @@ from plugins.protocols.backend.peer_subscriptions import PeerSubscriptions
 from plugins.protocols.sctp.events import Event, Message, What
 from plugins.protocols.sctp.states import OPEN, State
 
-PEER_SHUTDOWN_TIMEOUT = 2.0
-"""Seconds that a shutdown by the peer may take, from its SHUTDOWN to the end."""
 MAX_SUBSCRIPTIONS = 16_384
 MAX_SUBSCRIPTION_BYTES = 1024 * 1024
 """Bytes of all patterns of one peer together."""
@@ -135,9 +133,7 @@ class Conversation:
             closed = "closed by the peer" if event.what is What.CLOSED else "connection lost"
             self.end(event.detail or closed)
         elif event.what is What.SHUTTING_DOWN:
-            # Shorter than T5-shutdown-guard: nothing more is accepted for this association, and its sources
-            # wait for another.
-            self.host.set_timer(self.host.now() + PEER_SHUTDOWN_TIMEOUT, self._on_shutdown_timeout, self)
+            self._await_shutdown()
         elif event.what in _REPORTED:
             self._report(event)
 
@@ -196,8 +192,21 @@ class Conversation:
             what = "greeting" if self.association.state is State.ESTABLISHED else "answer"
             self.fail(f"no {what} from {self.peer} within {self.options.connect_timeout} s")
 
-    def _on_shutdown_timeout(self) -> None:
-        self.fail(f"the peer's shutdown was not completed within {PEER_SHUTDOWN_TIMEOUT} s")
+    def _await_shutdown(self) -> None:
+        """Wait for the end of the peer's shutdown, as long as the peer goes on to acknowledge what it lacks.
+
+        This is shorter than T5-shutdown-guard: nothing more is accepted for this association, and its sources
+        wait for another.
+        """
+        seconds, left = self.association.shutdown_time(), self.association.buffered()
+
+        def on_timeout() -> None:
+            if self.association.buffered() < left:
+                self._await_shutdown()
+            else:
+                self.fail(f"the peer's shutdown was not completed within {seconds:.1f} s")
+
+        self.host.set_timer(self.host.now() + seconds, on_timeout, self)
 
     # ------------------------------------------------------------------ greeting
 

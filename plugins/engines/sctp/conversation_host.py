@@ -60,6 +60,10 @@ class ConversationHost(ABC, Generic[AssociationT]):
         """Close the sockets."""
 
     @abstractmethod
+    def repeats_until(self) -> float:
+        """Return until when peers may repeat a packet that has to be answered after all associations' end."""
+
+    @abstractmethod
     def statistics(self) -> dict[str, int]:
         """Return the counters of this host."""
 

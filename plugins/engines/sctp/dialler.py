@@ -63,7 +63,7 @@ class SctpDialler(Role):
             while True:
                 await self._one_association(endpoint)
         finally:
-            await shut_down(endpoint)
+            await shut_down(host, endpoint)
 
     async def _any_of_its_families(self) -> tuple[str, ...]:
         """Return the wildcard addresses for the peer's address families.

@@ -89,6 +89,10 @@ class EndpointHost(ConversationHost[Association]):
             self.host.poller.watch(wire.fileno(), readable=None, writable=None)
         self.transport.close()
 
+    def repeats_until(self) -> float:
+        """Return until when a peer may repeat its SHUTDOWN ACK."""
+        return self.endpoint.answers_until
+
     # ------------------------------------------------------------------ in
 
     def _watch(self, wire: DatagramWire) -> None:
@@ -142,14 +146,15 @@ class EndpointHost(ConversationHost[Association]):
         source = packed(address[0])
         # Ending a conversation removes it here, so a copy is walked. There is no index by UDP port: this is
         # rare.
-        for association, conversation in list(self.conversations.items()):
+        for association in list(self.conversations):
             if association.peer_port != port or association.paths.at(source) is None:
                 continue
             # An INIT has verification tag 0, and is known by the initiate tag behind it.
             if tag == association.output.peer_tag != 0 or (
                 not tag and kind == Type.INIT and first_tag == association.tag
             ):
-                conversation.fail(f"nobody listens on UDP port {address[1]} of {address[0]}")
+                association.peer_is_gone(f"nobody listens on UDP port {address[1]} of {address[0]}")
+                self._progress(association, self.host.now())
 
     def _learn(self, association: Association, source: bytes, udp_port: int) -> None:
         """Remember a peer's UDP port.

@@ -47,7 +47,7 @@ class SctpListener(Role):
             task_status.started(str(location))
             await trio.sleep_forever()
         finally:
-            await shut_down(endpoint)
+            await shut_down(host, endpoint)
 
     def pending(self) -> bool:
         """Whether any peer lacks something."""

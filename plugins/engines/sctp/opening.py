@@ -20,7 +20,7 @@ from plugins.engines.sctp.transport import Transport
 from plugins.protocols.sctp.endpoint import Endpoint
 
 CLOSE_TIMEOUT = 0.5
-"""Seconds that graceful shutdowns may take when the engine stops."""
+"""Seconds that graceful shutdowns may take when the engine stops and was given no time to linger."""
 
 _FIRST_PORT, _PORTS = 49152, 16384
 """The dynamic ports (RFC 6335, 6): the first, and how many."""
@@ -91,16 +91,25 @@ def _report_warnings(host: Host, engine: str, warnings: Sequence[str]) -> None:
         host.report(EngineEvent(engine=engine, what="warning", detail=warning))
 
 
-async def shut_down(endpoint: ConversationHost[Any]) -> None:
+async def shut_down(host: Host, endpoint: ConversationHost[Any]) -> None:
     """Shut all associations down, and close the sockets.
 
-    Those that take longer than ``CLOSE_TIMEOUT`` are aborted.
+    It takes as long as the measured round trips need, but no longer than the engine may linger. Associations
+    that take longer are aborted.
     """
+    lingers = host.linger_left()
+    needed = max((each.association.shutdown_time() for each in endpoint.conversations.values()), default=0.0)
+    limit = max(min(needed, lingers), CLOSE_TIMEOUT)
     try:
         # Shielded: this runs while the engine is being cancelled.
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_TIMEOUT):
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + limit):
             endpoint.close_all()
             await endpoint.empty.wait()
+        # The sockets stay open for a moment, to repeat a SHUTDOWN COMPLETE that was lost.
+        repeats = min(endpoint.repeats_until() - host.now(), host.linger_left())
+        if repeats > 0:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(repeats)
     finally:
         for conversation in list(endpoint.conversations.values()):
             conversation.fail("shut down")

@@ -124,6 +124,22 @@ class Association:
         self._touched[self] = None
         self.closing.begin(now)
 
+    def shutdown_time(self) -> float:
+        """Return the seconds in which a shutdown is complete unless the path has failed."""
+        return self.closing.expected_time()
+
+    def buffered(self) -> int:
+        """Return the bytes that are not sent, or sent and not acknowledged."""
+        return self.sender.buffered()
+
+    def peer_is_gone(self, reason: str) -> None:
+        """End at once: the peer's endpoint does not exist any more, as ICMP says (RFC 6951, 5.5)."""
+        self._touched[self] = None
+        # In SHUTDOWN-ACK-SENT each side has acknowledged everything of the other. The peer has ended after
+        # its SHUTDOWN COMPLETE, which was lost.
+        complete = self.state is State.SHUTDOWN_ACK_SENT
+        self.end(What.CLOSED if complete else What.LOST, "" if complete else reason)
+
     def rank_stream(self, stream: int, *, priority: int = 0, weight: float = 1.0) -> None:
         """Set a stream's priority (lower goes first) and weight (share of the bytes) for the scheduler."""
         self.sender.schedule.priorities[stream] = priority

@@ -4,6 +4,10 @@ The side that closes waits until everything is acknowledged (SHUTDOWN-PENDING), 
 (SHUTDOWN-SENT). The other side sends what it still has (SHUTDOWN-RECEIVED), then SHUTDOWN ACK
 (SHUTDOWN-ACK-SENT). SHUTDOWN COMPLETE ends it at both. T2-shutdown repeats SHUTDOWN and SHUTDOWN ACK;
 T5-shutdown-guard limits the whole.
+
+SHUTDOWN COMPLETE is not repeated by a timer. If it is lost, the peer repeats its SHUTDOWN ACK after its RTO, and
+the endpoint, which has no association any more, answers that (8.4, rule 5). So a host that has sent SHUTDOWN
+COMPLETE keeps its endpoint for a while (``repeat_time``).
 """
 
 from __future__ import annotations
@@ -20,6 +24,9 @@ from plugins.protocols.sctp.states import DRAINING, SENDING, SHUTTING_DOWN, Stat
 if TYPE_CHECKING:
     from plugins.protocols.sctp.association import Association
 
+_EXPECTED_RTOS = 10
+"""RTOs in which a shutdown is complete unless the path has failed: time to send a chunk, and to repeat it
+three times, with a timeout that doubles."""
 _GUARD_RTOS = 5
 """T5-shutdown-guard in multiples of ``rto_max``: 5 times RTO.Max, as section 9.2 recommends."""
 
@@ -33,6 +40,20 @@ class Closing:
         """When T2-shutdown expires; None: it is not running."""
         self._guard: float | None = None
         """When T5-shutdown-guard expires."""
+        self.completed_peer = False
+        """Whether we have sent SHUTDOWN COMPLETE."""
+
+    def expected_time(self) -> float:
+        """Return the seconds in which the shutdown is complete, by the measured round trip."""
+        return _EXPECTED_RTOS * self._association.paths.current().rto
+
+    def repeat_time(self) -> float:
+        """Return the seconds in which the peer repeats SHUTDOWN ACK if our SHUTDOWN COMPLETE is lost.
+
+        The peer's RTO is not known. Ours was measured on the same path.
+        """
+        path = self._association.paths.current()
+        return path.rto + (path.srtt or 0.0)
 
     def begin(self, now: float) -> None:
         """Start the shutdown, at the host's request. An association that is not established is aborted."""
@@ -117,6 +138,7 @@ class Closing:
         if association.state in SHUTTING_DOWN:
             # SHUTDOWN COMPLETE must be alone in its packet (6.10).
             association.output.alone(path.address, chunks.encode(Plain(Type.SHUTDOWN_COMPLETE)))
+            self.completed_peer = True
             association.end(What.CLOSED)
 
     def on_shutdown_complete(self, chunk: Plain, path: Path, now: float) -> None:

@@ -102,6 +102,9 @@ class Endpoint:
         self._closed: dict[tuple[int, int], float] = {}
         """The peer's port and our tag of associations that ended with SHUTDOWN COMPLETE, and until when they
         are remembered."""
+        self.answers_until = 0.0
+        """When the host may forget the endpoint: until then a peer may repeat its SHUTDOWN ACK, because our
+        SHUTDOWN COMPLETE was lost."""
 
     @property
     def associations(self) -> list[Association]:
@@ -166,6 +169,8 @@ class Endpoint:
     def _forget(self, association: Association, now: float) -> None:
         if association.closed_gracefully:
             self._remember_closed(association, now)
+            if association.closing.completed_peer:
+                self.answers_until = max(self.answers_until, now + association.closing.repeat_time())
         # Ended associations are only removed here, after their last packets: ABORT and SHUTDOWN COMPLETE need
         # them.
         self._deadlines.forget(association)

@@ -311,6 +311,42 @@ def test_lingering_ends_as_soon_as_it_may_or_at_its_deadline() -> None:
     rig.thread.mailbox.bell.close()
 
 
+class Lingering(Engine):
+    """Keeps how long it may take to end its conversations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = -1.0
+        self.cancelled = threading.Event()
+
+    async def run(self, host: Any, *, task_status: Any) -> None:
+        try:
+            await super().run(host, task_status=task_status)
+        finally:
+            self.left = host.linger_left()
+            self.cancelled.set()
+
+
+@pytest.mark.parametrize(
+    "how, most",
+    [
+        (EngineThread.stop, 0.0),
+        (lambda thread: thread.linger(3600, lambda: True), 3600.0),
+        (lambda thread: thread.remove("polite"), 0.0),
+        (lambda thread: thread.remove("polite", linger=3600), 3600.0),
+    ],
+    ids=["stopped", "lingering", "removed", "removed, lingering"],
+)
+def test_an_engine_is_told_how_long_it_may_take_to_end_its_conversations(
+    rig: Rig, how: Callable[[EngineThread], None], most: float
+) -> None:
+    engine = Lingering()
+    rig.run("polite", engine)
+    how(rig.thread)
+    assert engine.cancelled.wait(TIMEOUT)
+    assert 0.9 * most <= engine.left <= most
+
+
 class Polite(Engine):
     """Says good-bye when it has to go, and stays until there is an answer."""
 

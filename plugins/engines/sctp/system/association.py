@@ -31,6 +31,8 @@ READ_SIZE = 64 * 1024
 """Bytes of a read. A larger message is read in several parts."""
 _ANSWER = 1024
 """Bytes of an option's value that are read at most."""
+SHUTDOWN_TIME = 2.0
+"""Seconds that a shutdown may take. The system does not tell the round trip."""
 _ORDINARY = Terms()
 
 
@@ -107,6 +109,14 @@ class SystemAssociation:
         """Shut down gracefully when the peer has everything."""
         if self.state in OPEN:
             self.state = State.SHUTDOWN_PENDING
+
+    def shutdown_time(self) -> float:
+        """Seconds in which a shutdown is complete unless the path has failed."""
+        return SHUTDOWN_TIME
+
+    def buffered(self) -> int:
+        """0: the system does not tell what the peer has acknowledged."""
+        return 0
 
     def abort(self, reason: str = "") -> None:
         """Abort at once.

@@ -110,6 +110,10 @@ class SystemHost(ConversationHost[SystemAssociation]):
         for association in list(self._watches):
             self._drop(association)
 
+    def repeats_until(self) -> float:
+        """Return 0: the system answers for sockets that are closed."""
+        return 0.0
+
     def _stop_listening(self) -> None:
         listening, self._listening = self._listening, None
         if listening is not None:

@@ -319,6 +319,31 @@ def test_data_for_an_association_that_was_aborted_is_answered_with_abort_as_the_
     assert network.b.told(What.LOST)
 
 
+@pytest.mark.parametrize(
+    "state, told",
+    [
+        (State.SHUTDOWN_ACK_SENT, What.CLOSED),
+        (State.SHUTDOWN_SENT, What.LOST),
+        (State.ESTABLISHED, What.LOST),
+    ],
+)
+def test_a_peer_whose_endpoint_is_gone_has_closed_if_only_its_last_word_is_missing(
+    state: State, told: What
+) -> None:
+    network = Network()
+    ours, theirs = network.open()
+    if state is State.ESTABLISHED:
+        under_test, side = theirs, network.b
+    else:
+        ours.close(network.now)
+        under_test, side = (theirs, network.b) if state is State.SHUTDOWN_ACK_SENT else (ours, network.a)
+        network.run_until(lambda: under_test.state is state)
+    under_test.peer_is_gone("nobody listens")
+    network.run(0.0)
+    assert [event.what for event in side.events if event.what in (What.CLOSED, What.LOST)] == [told]
+    assert not side.endpoint.associations
+
+
 def test_the_end_is_told_once_though_several_timers_say_so() -> None:
     network = Network(a=msgspec.structs.replace(QUICK, association_tries=1, heartbeat=0.3))
     ours, _ = network.open()
