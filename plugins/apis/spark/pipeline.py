@@ -1,4 +1,9 @@
-"""``kernel pipeline``: jobs over a journal, run by Spark."""
+"""``kernel pipeline``: jobs over a journal, run by Spark.
+
+Spark takes seconds to start, and its errors are pages long.  So everything that can be wrong without it is
+checked first: names of jobs, options, folders, and whether pyspark is installed.  Modules that import Spark
+are imported inside functions, after the check that it is there.
+"""
 
 from __future__ import annotations
 
@@ -83,12 +88,14 @@ def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: st
 def run(job: str, **given: Any) -> None:
     """Run JOB over a journal: a report is written to --out; a stream runs until Ctrl-C and sends to --to."""
     kind: JobKind = PluginRegistry.load().kind(JOBS.name, job)
-    function = kind.create(options_of(kind, pairs(given["settings"])))
+    options = options_of(kind, pairs(given["settings"]))
     needed = ("to", "checkpoint") if kind.streams else ("out",)
     for name in needed:
         if given[name] is None:
             raise click.UsageError(f"the job {job} needs --{name}")
     _need_spark()
+    # Only now, since the module of a job imports Spark.
+    function = kind.create(options)
     reads = _reading(given["journal"], given["reads"])
     # Before Spark starts: a folder that cannot be created is better reported now than after the job.
     if not kind.streams:

@@ -43,6 +43,31 @@ def test_the_jobs_are_listed() -> None:
     }
 
 
+WITHOUT_SPARK = """
+import sys
+from importlib.machinery import PathFinder
+
+class Hiding:
+    find_distributions = PathFinder.find_distributions
+
+    def find_spec(name, *more):
+        return None if name.partition(".")[0] == "pyspark" else PathFinder.find_spec(name, *more)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
+from kernel.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("arguments", [("run", "traffic", "--out", "o"), ("sql", "select 1"), ("prepare",)])
+def test_without_spark_it_says_what_to_install(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    journal = () if arguments == ("prepare",) else ("--journal", str(tmp_path))
+    command = [sys.executable, "-c", WITHOUT_SPARK, "pipeline", *arguments, *journal]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "kernel: kernel pipeline needs pyspark: pip install messaging-kernel[spark]\n"
+
+
 @pytest.mark.parametrize(
     "arguments,complaint",
     [
