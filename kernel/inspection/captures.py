@@ -1,4 +1,12 @@
-"""Captures: pcap and pcapng files, and network interfaces. Only this file knows scapy's readers."""
+"""Captures: pcap and pcapng files, and network interfaces. Only this file knows scapy's readers.
+
+Scapy reads the formats of files and opens interfaces.  It does not decode packets, for which it is too slow
+(``ip_packets.py``).
+
+A file may be cut off, damaged or forged, and scapy trusts it.  So it reads through ``_Source``, which limits
+sizes and notices an early end.  Whatever goes wrong ends the reading and nothing else: what was read before
+is shown, and ``complaint`` says why there is no more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Channel: the state of one channel, and the message that is being received on it frame by frame."""
+"""Channel: the state of one channel, and the message that is being received on it frame by frame.
+
+There are two states.  ``state`` says whether the channel is open.  ``content_state`` says which frame comes
+next: a method; after a method with content its header; after the header body frames, until ``remaining``
+octets have come.  Frames of other channels may stand in between, so each channel has its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,28 @@
-"""ServerConnection and ClientConnection: the two sides of an AMQP 0-9-1 conversation (sans-I/O)."""
+"""ServerConnection and ClientConnection: the two sides of an AMQP 0-9-1 conversation (sans-I/O).
+
+How a connection is opened
+--------------------------
+Both sides go through the same states (``states.py``); the right column is the state after a step::
+
+    client                     server
+    protocol header     -->                   AWAITING_START
+                        <--    start          AWAITING_START_OK
+    start-ok            -->                   LOGIN
+                        <--    secure         AWAITING_SECURE_OK    these two as often as
+    secure-ok           -->                   LOGIN                 the mechanism needs them
+                        <--    tune           AWAITING_TUNE_OK
+    tune-ok             -->                   AWAITING_OPEN
+    open                -->                   OPENING
+                        <--    open-ok        OPEN
+
+Two decisions are not made here: who may log in (LOGIN), and whether there is such a virtual host (OPENING).
+The server's owner makes them, at once or later, and calls ``accept_login`` and ``accept_open``.  The client
+decides nothing and goes on by itself; only the answer to a challenge comes from its owner.
+
+A side that is not content closes the connection, at any of these steps.  The specification often has the wire
+closed without a word there.  As RabbitMQ does, we send connection.close with the reason where a method may be
+sent at all; a refused login is special (``refuse_login``).
+"""
 
 from __future__ import annotations
 

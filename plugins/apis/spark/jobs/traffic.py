@@ -1,4 +1,9 @@
-"""The traffic report: counts, bytes, rates and latency, by route, by key and over time."""
+"""The traffic report: counts, bytes, rates and latency, by route, by key and over time.
+
+The functions from DataFrames to DataFrames work on any feed.  The report calls them with a narrow one
+(``_narrow``): few columns without bodies, in which the user's expressions have been computed.  ``sized`` and
+``timed`` leave columns alone that are there already.
+"""
 
 from __future__ import annotations
 
