@@ -9,7 +9,7 @@ changes its mind: a dissector that fails is not replaced, since it has read byte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kernel.contracts.dissector import Line, StreamDissector
@@ -62,7 +62,7 @@ class Conversation:
             "session": f"{self.kind.name}-{self.number}",
             "client": endpoint(*self.tcp.client),
             "server": endpoint(*self.tcp.server),
-            **self._dissector.figures(),
+            **own_figures(self._dissector.figures),
             **self.tcp.figures(),
         }
 
@@ -120,9 +120,25 @@ class Conversation:
             return [failed(error)]
 
 
+FAILED = "dissector failed"
+
+
 def failed(error: Exception) -> Line:
     """Return a line that reports a fault of a dissector: other conversations are still shown."""
-    return Line("dissector failed", {"error": f"{type(error).__name__}: {error}"})
+    return Line(FAILED, {"error": _told(error)})
+
+
+def own_figures(figures: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what a dissector counts; if that fails, a figure that says so in their place."""
+    try:
+        return figures()
+    # As for a line: the tables of all others are still wanted.
+    except Exception as error:
+        return {FAILED: _told(error)}
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def endpoint(address: str, port: int) -> str:

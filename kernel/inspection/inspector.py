@@ -18,7 +18,7 @@ import msgspec
 
 from kernel.contracts.dissector import Datagram, DatagramDissector, Line
 from kernel.contracts.kinds import DissectorKind
-from kernel.inspection.conversation import Conversation, endpoint, failed
+from kernel.inspection.conversation import FAILED, Conversation, endpoint, failed, own_figures
 from kernel.inspection.latest import Latest
 from kernel.inspection.recognition import Recognition
 from kernel.inspection.tcp import Segment
@@ -128,8 +128,7 @@ class Inspector:
         # Rows are kept as conversations end.  They are shown as the lines have numbered them.
         tables = {name: [row for _, row in sorted(rows, key=_number)] for name, rows in self._rows.items()}
         for name, dissector in self._datagrams.items():
-            rows = [{"session": session, **facts} for session, facts in dissector.sessions().items()]
-            tables.setdefault(name, []).extend(rows)
+            tables.setdefault(name, []).extend(_rows_of(name, dissector))
         return {name: rows for name, rows in tables.items() if rows}
 
     # ------------------------------------------------------------------ within
@@ -196,6 +195,13 @@ class Inspector:
         else:
             rows = self._rows.setdefault(conversation.kind.name, [])
             rows.append((conversation.number, conversation.row()))
+
+
+def _rows_of(name: str, dissector: DatagramDissector) -> list[dict[str, Any]]:
+    found = own_figures(dissector.sessions)
+    if FAILED in found:
+        return [{"session": name, **found}]
+    return [{"session": session, **facts} for session, facts in found.items()]
 
 
 def _number(row: tuple[int, dict[str, Any]]) -> int:

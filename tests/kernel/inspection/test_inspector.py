@@ -209,6 +209,27 @@ def test_a_dissector_that_raises_is_named_and_hides_no_other() -> None:
     assert [each.line.what for each in made.datagram(99, datagram(b"fine", port=0))] == ["datagram"]
 
 
+def test_a_dissector_whose_figures_fail_has_that_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = inspector()
+    for client in (A, ("192.0.2.1", 40001)):
+        opened(made, source=client)
+        list(made.segment(segment(b"echo", source=client)))
+    list(made.datagram(99, datagram(b"x", port=0)))
+
+    def fail(self: Any) -> dict[str, Any]:
+        raise ValueError("of its own")
+
+    monkeypatch.setattr(Echoes, "figures", fail)
+    monkeypatch.setattr(Counts, "sessions", fail)
+    list(made.finish())
+    rows = made.tables()
+    assert [(row["session"], row["dissector failed"]) for row in rows["echo"]] == [
+        ("echo-1", "ValueError: of its own"),
+        ("echo-2", "ValueError: of its own"),
+    ]
+    assert rows["counts"] == [{"session": "counts", "dissector failed": "ValueError: of its own"}]
+
+
 def test_datagrams_are_known_by_ips_number_by_what_they_say_and_by_their_port() -> None:
     made = inspector()
     assert what(made.datagram(99, datagram(b"x", port=0))) == [("counts", "all", "datagram")]
