@@ -18,7 +18,7 @@ from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Delivered, Event
 from plugins.protocols.amqp091.frames import END
-from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, cached_struct, header_parts
+from plugins.protocols.amqp091.templates import Bounded, cached_struct, header_parts
 from plugins.protocols.amqp091.whole_content import read_whole_content
 
 BLOCK = 256
@@ -57,7 +57,7 @@ class DeliveredBatches:
         self._envelopes = envelopes
         self._incomplete = incomplete
         self.maximum_body_size = maximum_body_size
-        self._templates: dict[bytes, DeliveryTemplate] = {}
+        self._templates: Bounded[bytes, DeliveryTemplate] = Bounded()
 
     def forget(self) -> None:
         """Drop all templates, because a channel has ended: the templates do not check its state."""
@@ -67,8 +67,6 @@ class DeliveredBatches:
         self, channel: int, frame: bytes, consumer_tag: str, redelivered: bool, envelope: Envelope, raw: bytes
     ) -> None:
         """Make a template from a message that was read and checked."""
-        if len(self._templates) >= MAXIMUM_TEMPLATES:
-            self._templates.clear()
         # Frame header (7), class and method id (4), and the consumer tag, which is a short string.
         tag_start = 12 + frame[11]
         before, rest = frame[:tag_start], frame[tag_start + 8 :]
@@ -80,7 +78,7 @@ class DeliveredBatches:
         header, tail, _ = header_parts(channel, raw)
         between = rest + header
         whole = cached_struct(f">{len(before)}sQ{len(between)}sQ{len(tail)}sI")
-        self._templates[before + rest] = DeliveryTemplate(
+        template = DeliveryTemplate(
             before,
             between,
             tail,
@@ -88,6 +86,7 @@ class DeliveredBatches:
             whole.size,
             (channel, consumer_tag, redelivered, envelope),
         )
+        self._templates.remember(before + rest, template, len(frame) + len(raw))
 
     def read(self, data: bytes, position: int, events: list[Event]) -> int:  # noqa: C901 - an inner loop
         """Read whole messages from ``position`` on and add their events; return the position behind them."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kernel.contracts.message import Envelope
 from plugins.protocols.amqp091.content import envelope_of
-from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES
+from plugins.protocols.amqp091.templates import MAXIMUM_OCTETS, MAXIMUM_TEMPLATES
 
 
 class Envelopes:
@@ -15,6 +15,7 @@ class Envelopes:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, bytes], Envelope] = {}
+        self._octets = 0
 
     def find(self, exchange: str, key: str, raw: bytes) -> Envelope | None:
         """Return the envelope if it is in the cache."""
@@ -28,9 +29,13 @@ class Envelopes:
         triple = (exchange, key, raw)
         envelope = self._known.get(triple)
         if envelope is None:
+            envelope = envelope_of(exchange, key, raw)
+            # As ``Bounded``, without its call: requests come here with each message.
             # After clearing, the same octets give a new object.  So one flow may have two envelopes, which
             # costs a batch boundary and nothing else.
-            if len(self._known) >= MAXIMUM_TEMPLATES:
+            self._octets += len(raw)
+            if len(self._known) >= MAXIMUM_TEMPLATES or self._octets > MAXIMUM_OCTETS:
                 self._known.clear()
-            envelope = self._known[triple] = envelope_of(exchange, key, raw)
+                self._octets = len(raw)
+            self._known[triple] = envelope
         return envelope

@@ -29,7 +29,7 @@ from plugins.protocols.amqp091.errors import CannotCarry
 from plugins.protocols.amqp091.fields import short_string
 from plugins.protocols.amqp091.frames import BODY, END, END_OCTET, HEADER, METHOD, OVERHEAD, frame_header
 from plugins.protocols.amqp091.methods import basic
-from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, cached_struct
+from plugins.protocols.amqp091.templates import MAXIMUM_OCTETS, MAXIMUM_TEMPLATES, cached_struct
 
 COPY_LIMIT = 4096
 """Octets.  Copying a body of at most this size costs less than writing one more buffer."""
@@ -79,6 +79,7 @@ class MessageEncoder:
         # mandatory, envelope.  The two cannot be confused, because only a server delivers and only a client
         # publishes.
         self._prefixes: dict[tuple[int, str, bool, Envelope], Prefix] = {}
+        self._octets = 0
 
     def limit_frames(self, frame_max: int) -> None:
         """Set the negotiated frame_max, in octets; 0: no limit."""
@@ -193,9 +194,12 @@ class MessageEncoder:
             return None
 
     def _remember(self, key: tuple[int, str, bool, Envelope], prefix: Prefix) -> Prefix:
-        # Clearing everything is simpler than finding the oldest, and it is rare.
-        if len(self._prefixes) >= MAXIMUM_TEMPLATES:
+        # As ``Bounded``, without its call: answers to requests come here with each message.  ``after`` has the
+        # properties, which are what may be large.
+        self._octets += len(prefix.after)
+        if len(self._prefixes) >= MAXIMUM_TEMPLATES or self._octets > MAXIMUM_OCTETS:
             self._prefixes.clear()
+            self._octets = len(prefix.after)
         self._prefixes[key] = prefix
         return prefix
 

@@ -32,7 +32,7 @@ from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Event, Published
 from plugins.protocols.amqp091.frames import END, END_OCTET
-from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, Template, cached_struct, header_parts
+from plugins.protocols.amqp091.templates import Bounded, Template, cached_struct, header_parts
 from plugins.protocols.amqp091.whole_content import read_whole_content
 
 _frame_size = Struct(">I").unpack_from
@@ -53,7 +53,7 @@ class PublishedBatches:
         self._incomplete = incomplete
         self.maximum_body_size = maximum_body_size
         """Octets of the largest body that is read here."""
-        self._templates: dict[bytes, Template] = {}
+        self._templates: Bounded[bytes, Template] = Bounded()
         self._expected = 0
         """Length of the last stride.  In a steady flow the next one is about as long."""
 
@@ -71,10 +71,8 @@ class PublishedBatches:
         if known is not None and known.envelope is envelope:
             # The client writes each frame separately, so that every message comes to the slow path.
             return
-        if len(self._templates) >= MAXIMUM_TEMPLATES:
-            self._templates.clear()
         header, tail, sizes = header_parts(channel, raw)
-        self._templates[frame] = Template(
+        template = Template(
             method=frame,
             header=header,
             tail=tail,
@@ -85,6 +83,7 @@ class PublishedBatches:
             immediate=immediate,
             envelope=envelope,
         )
+        self._templates.remember(frame, template, len(frame) + len(raw))
 
     def read(self, data: bytes, position: int, events: list[Event]) -> int:  # noqa: C901 - an inner loop
         """Read whole messages from ``position`` on and add their events; return the position behind them."""

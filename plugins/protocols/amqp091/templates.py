@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kernel.contracts.message import Envelope
 from plugins.protocols.amqp091.frames import BODY, END_OCTET, HEADER, frame_header
 
 MAXIMUM_TEMPLATES = 1024
-"""When a table of templates is full, it is cleared.  This bounds the memory that a peer can make us use."""
+"""Entries of a table of templates."""
+MAXIMUM_OCTETS = 4 << 20
+"""Octets that the keys and properties in a table of templates may have together."""
 
 _structs: dict[str, Struct] = {}
 
@@ -31,6 +33,38 @@ def cached_struct(layout: str) -> Struct:
             _structs.clear()
         struct = _structs[layout] = Struct(layout)
     return struct
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Bounded(dict[Key, Value]):
+    """A table of templates.  It is cleared when it is full, which bounds the memory that a peer can use here.
+
+    A peer chooses how many flows there are, and how large the properties of each are: up to frame_max.
+    Clearing everything is simpler than finding the oldest entry, and what is in use comes back with its next
+    message.
+    """
+
+    __slots__ = ("_octets",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._octets = 0
+
+    def remember(self, key: Key, value: Value, octets: int) -> None:
+        """Add an entry; ``octets`` is about what it takes in memory."""
+        if len(self) >= MAXIMUM_TEMPLATES or self._octets + octets > MAXIMUM_OCTETS:
+            self.clear()
+        # What is replaced is not subtracted: the table is then cleared a little earlier.
+        self._octets += octets
+        self[key] = value
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        super().clear()
+        self._octets = 0
 
 
 class Template(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as some
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
+from plugins.protocols.amqp091.content import ContentProperties
 from plugins.protocols.amqp091.events import (
     Acknowledged,
     ChallengeAnswered,
@@ -30,9 +32,30 @@ from plugins.protocols.amqp091.events import (
 )
 from plugins.protocols.amqp091.methods import basic, queue
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
+from plugins.protocols.amqp091.templates import MAXIMUM_OCTETS
 from tests.seeds import examples
 
 KEY = Envelope(key="k", exchange="x", persistent=True)
+
+
+def test_large_properties_do_not_stay_in_memory(open_pair: Any) -> None:
+    """A peer may have a different flow for each message, and properties of up to frame_max in each."""
+
+    def properties(number: int) -> ContentProperties:
+        return ContentProperties.of({"headers": {"text": f"{number:0100000}"}})
+
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            envelope = Envelope(key=f"k{number}", exchange="x", properties=properties(number))
+            open_pair.client.publish(1, batch_of([b"to"], envelope))
+            open_pair.server.send_deliveries(1, "c", number + 1, False, batch_of([b"fro"], envelope))
+            open_pair.exchange()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # 30 MB of properties went each way.  Both ends have a table for sending and two for receiving.
+    assert kept < 2 * 3 * (MAXIMUM_OCTETS + 1_000_000)
 
 
 def bodies_of(events: list[Event]) -> list[bytes]:
