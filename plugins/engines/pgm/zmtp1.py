@@ -106,52 +106,75 @@ def _message(parts: Sequence[Any]) -> bytes:
 
 
 class Zmtp1Decoder:
-    """Decodes the data of one source's packets. After a loss it continues with the next complete message."""
+    """Decodes the data of one source's packets. After a loss it continues with the next complete message.
+
+    Each byte is copied a fixed number of times, however large its message is and whatever number of parts it
+    has: sections of an incomplete frame wait as they came, and are joined when the frame is complete.
+    """
 
     def __init__(self, max_message: int, *, keys: bool = False) -> None:
         self.malformed = 0
         """Packets with impossible data, and messages larger than allowed."""
         self._max_message = max_message
         self._keys = keys
-        self._rest: bytes | None = None
-        """The incomplete frame; None while the start of a frame is not known."""
+        self._synchronized = False
+        """Whether it is known where a frame starts."""
+        self._sections: list[bytes] = []
+        """Sections of the stream that are not decoded: the incomplete frame, from its start on."""
+        self._size = 0
+        """Their bytes."""
+        self._needed = 1
+        """Bytes of sections with which the next frame, or its header, may be complete."""
         self._parts: list[bytes] = []
+        self._parts_size = 0
+        self._drops_parts = False
+        """Whether the parts that follow belong to a message that was too large."""
         self._envelopes: dict[bytes, Envelope] = {}
 
     def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
         """Process the data of consecutive packets, None where some were lost; return the complete batches."""
         batches: list[Batch] = []
-        fragments: list[bytes] = [] if self._rest is None else [self._rest]
+        sections = self._sections
         for unit in units:
             if unit is None or len(unit) < _OFFSET:
                 self.malformed += unit is not None
                 # The messages in front of the loss are decoded before the incomplete one is dropped.
-                self._decode(b"".join(fragments), batches)
+                self._decode(batches)
                 self._resynchronize()
-                fragments = []
             # Not synchronized: at the beginning, or after a loss. A packet in the middle of a large message
             # (0xFFFF) does not help; the offset is then beyond the packet.
-            elif self._rest is None:
+            elif not self._synchronized:
                 begin = _OFFSET + int.from_bytes(unit[:_OFFSET], "big")
                 if begin <= len(unit):
-                    self._rest = b""
-                    fragments = [unit[begin:]]
+                    self._synchronized = True
+                    sections.append(unit[begin:])
+                    self._size += len(unit) - begin
             else:
-                fragments.append(unit[_OFFSET:])
-        if fragments and self._rest is not None:
-            self._decode(b"".join(fragments), batches)
+                sections.append(unit[_OFFSET:])
+                self._size += len(unit) - _OFFSET
+        self._decode(batches)
         return batches
 
     def _resynchronize(self) -> None:
-        self._rest = None
+        self._synchronized = False
+        self._sections.clear()
+        self._size, self._needed = 0, 1
         self._parts.clear()
+        self._parts_size = 0
+        self._drops_parts = False
 
-    def _decode(self, data: bytes, batches: list[Batch]) -> None:
-        """Decode frames; keep the incomplete one."""
+    def _decode(self, batches: list[Batch]) -> None:
+        """Decode the complete frames, if there is one; keep the incomplete one."""
+        if self._size < self._needed:
+            return
+        sections = self._sections
+        data = sections[0] if len(sections) == 1 else b"".join(sections)
         at, end = 0, len(data)
+        self._needed = 1
         while at < end:
             size, head = _read_header(data, at)
             if size < 0:
+                self._needed = end - at + 1
                 break
             # The length includes the flags byte, so that 0 is impossible. After either fault the stream's
             # position is unknown, and only the next packet with an offset helps.
@@ -161,8 +184,9 @@ class Zmtp1Decoder:
                 return
             size -= 1
             if at + head + size > end:
+                self._needed = head + size
                 break
-            if data[at + head - 1] & _MORE or self._parts:
+            if data[at + head - 1] & _MORE or self._parts or self._drops_parts:
                 self._part(data[at + head : at + head + size], bool(data[at + head - 1] & _MORE), batches)
                 at += head + size
                 continue
@@ -171,17 +195,27 @@ class Zmtp1Decoder:
             at += len(bodies) * (head + size)
             batches.append(Batch(bodies, len(bodies) * size, width=size))
         # ``data`` itself if nothing was decoded, which saves a copy of a large message that is incomplete.
-        self._rest = data[at:] if at else data
+        sections[:] = [data[at:] if at else data] if at < end else ()
+        self._size = end - at
 
     def _part(self, part: bytes, more: bool, batches: list[Batch]) -> None:
+        """Take a part of a message, the last one without ``more``."""
+        if self._drops_parts:
+            self._drops_parts = more
+            return
         self._parts.append(part)
         # The limit holds for the message and not only for each part: parts could otherwise add up without
-        # end.
-        if sum(map(len, self._parts)) > self._max_message:
+        # end. An empty part counts as a byte, since it takes memory, too.
+        self._parts_size += len(part) or 1
+        if self._parts_size > self._max_message:
             self.malformed += 1
-            self._resynchronize()
+            self._parts.clear()
+            self._parts_size = 0
+            # The position in the stream is known, so that only this message is dropped: all of its parts.
+            self._drops_parts = more
         elif not more:
             parts, self._parts = self._parts, []
+            self._parts_size = 0
             if self._keys:
                 envelope = self._envelope(parts.pop(0))
                 if len(parts) == 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -139,6 +141,47 @@ def test_parts_without_end_are_not_kept_for_ever() -> None:
     for _ in range(10):
         decoder.decode([b"\0\0" + b"\x15\x01" + b"x" * 20])
     assert decoder.malformed == 1
+
+
+def test_of_a_message_that_is_too_large_no_part_is_delivered_and_the_next_message_is() -> None:
+    decoder = Zmtp1Decoder(100)
+    parts, last = (b"\x15\x01" + b"x" * 20) * 8, b"\x05\0last"
+    assert _messages(decoder.decode([b"\0\0" + parts + last + b"\x05\0good"])) == [b"good"]
+    assert decoder.malformed == 1
+
+
+def test_parts_without_bytes_are_not_kept_for_ever() -> None:
+    decoder = Zmtp1Decoder(100)
+    assert decoder.decode([b"\0\0" + b"\x01\x01" * 101]) == []
+    assert decoder.malformed == 1
+
+
+def many_parts(count: int) -> list[Any]:
+    return [tuple(b"x" for _ in range(count))]
+
+
+def a_large_message(count: int) -> list[Any]:
+    return [bytes(20 * count)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made, count", [(many_parts, 4000), (a_large_message, 200_000)])
+def test_the_time_is_in_proportion_to_the_size(made: Callable[[int], list[Any]], count: int) -> None:
+    """Decoded packet by packet, as a slow source's are."""
+
+    def seconds(count: int) -> float:
+        bodies = made(count)
+        tsdus = Zmtp1Encoder(1400).encode([batch_of(bodies, multipart=made is many_parts)])
+        decoder = Zmtp1Decoder(1 << 30)
+        start = time.process_time()
+        got = [body for tsdu in tsdus for body in _messages(decoder.decode([tsdu]))]
+        taken = time.process_time() - start
+        assert got == bodies
+        return taken
+
+    few, many = (min(seconds(size) for _ in range(3)) for size in (count, 8 * count))
+    # In proportion to the square it would be 64 times as much.
+    assert many < 32 * few
 
 
 @given(st.lists(st.none() | st.binary(max_size=60), max_size=20))
