@@ -30,9 +30,9 @@ class Envelopes:
         envelope = self._known.get(triple)
         if envelope is None:
             envelope = envelope_of(exchange, key, raw)
-            # As ``Bounded``, without its call: requests come here with each message.
-            # After clearing, the same octets give a new object.  So one flow may have two envelopes, which
-            # costs a batch boundary and nothing else.
+            # As ``Bounded``, without its call: requests come here with each message.  After clearing, the
+            # same octets give a new object.  So one flow may have two envelopes, which costs a batch boundary
+            # and nothing else.
             self._octets += len(raw)
             if len(self._known) >= MAXIMUM_TEMPLATES or self._octets > MAXIMUM_OCTETS:
                 self._known.clear()

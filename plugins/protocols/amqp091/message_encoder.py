@@ -194,8 +194,8 @@ class MessageEncoder:
             return None
 
     def _remember(self, key: tuple[int, str, bool, Envelope], prefix: Prefix) -> Prefix:
-        # As ``Bounded``, without its call: answers to requests come here with each message.  ``after`` has the
-        # properties, which are what may be large.
+        # As ``Bounded``, without its call: answers to requests come here with each message.  ``after`` has
+        # the properties, which are what may be large.
         self._octets += len(prefix.after)
         if len(self._prefixes) >= MAXIMUM_TEMPLATES or self._octets > MAXIMUM_OCTETS:
             self._prefixes.clear()
