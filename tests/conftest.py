@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import java
 from tests.peers import PEERS
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.seeds import examples
@@ -18,6 +19,7 @@ settings.register_profile(
     "any machine", max_examples=examples(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")  # how fast a machine is fails nothing
+java.start_quickly()
 
 MISSING = "missing peer"
 """What a report calls a peer that its test would have wanted."""

@@ -90,10 +90,8 @@ print("by the library" if checksum.extended is not checksum.extended_in_python e
 SPARK = """
 import sys
 from plugins.apis.spark import session
-from plugins.apis.spark.spark_session import java_properties
 
-quick = java_properties() + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC" # for a JVM that will not live long
-spark = session(master="local[1]", configuration={"spark.driver.extraJavaOptions": quick})
+spark = session(master="local[1]")
 print(spark.read.format("kernel").load(sys.argv[1]).count(), "rows")
 spark.stop()
 """

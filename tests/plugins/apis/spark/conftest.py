@@ -29,15 +29,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.driver.extraJavaOptions": _quick_start(),
         },
     )
     yield running
     running.stop()
-
-
-def _quick_start() -> str:
-    """Settings of a JVM that will not live long: the simple compiler and collector."""
-    from plugins.apis.spark.spark_session import java_properties
-
-    return java_properties() + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -54,7 +54,6 @@ class Daemon:
         env = {
             **os.environ,
             "JAVA_HOME": str(java_home()),
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_WORKER_DIR": str(folder),

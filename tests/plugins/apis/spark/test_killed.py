@@ -75,11 +75,10 @@ with Kernel(plan) as kernel, kernel.open("out") as out:
 
 DRIVER = """
 import sys
-from plugins.apis.spark.spark_session import java_properties, session
+from plugins.apis.spark import session
 
 folder = sys.argv[1]
-small = java_properties() + " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-spark = session("killed", master="local[2]", configuration={"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": small})
+spark = session("killed", master="local[2]", configuration={"spark.driver.memory": "512m"})
 query = (
     spark.readStream.format("kernel").option("maxOffsetsPerTrigger", 50000).option("rowsPerTask", 20000).load(f"{folder}/source")
     .select("key", "body")

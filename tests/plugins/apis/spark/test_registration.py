@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.java import SHORT_LIVED
 from tests.plugins.apis.spark.journals import Journal
 
 ROOT = Path(__file__).parents[4]
@@ -92,6 +93,7 @@ def test_a_machine_without_java_uses_the_one_of_the_wheel(journal: Journal, tmp_
         if found:
             (commands / name).symlink_to(found)
     env = {
+        **SHORT_LIVED,
         "PATH": str(commands),
         "HOME": str(tmp_path),
         "PYTHONPATH": os.pathsep.join((str(ROOT), sysconfig.get_path("purelib"))),
