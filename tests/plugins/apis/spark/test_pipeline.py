@@ -1,4 +1,8 @@
-"""``kernel pipeline``: what the command line says, and what it runs."""
+"""``kernel pipeline``: what the command line says, and what it runs.
+
+A JVM of its own is what such a command needs most of its time for.  Only tests of how a process begins and ends start one: the others run
+the command here, in the session that all tests share.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +32,22 @@ from tests.plugins.apis.spark.journals import EPOCH, Journal
 def _kernel(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "kernel", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def pipeline(spark: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """Runs ``kernel pipeline`` in this process; the session that it finds running stays for the next test."""
+    monkeypatch.setattr(spark, "stop", lambda: None)
+
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        capfd.readouterr()
+        status = run(["pipeline", *arguments])
+        return subprocess.CompletedProcess(arguments, status, *capfd.readouterr())
+
+    return command
 
 
 @pytest.mark.slow
@@ -113,12 +135,14 @@ def test_options_come_as_text_or_as_json() -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_sends_its_windows_into_another_journal(journal: Journal, tmp_path: Path) -> None:
+def test_a_stream_sends_its_windows_into_another_journal(
+    pipeline: Command, journal: Journal, tmp_path: Path
+) -> None:
     for second in (0, 1, 2, 11, 30):
         journal.append([b"xyz"], Envelope(key="k"), ts=EPOCH + second * 1_000_000)
     target = tmp_path / "target"
     where = ("--journal", str(journal), "--to", str(target), "--checkpoint", str(tmp_path / "checkpoint"))
-    done = _kernel("pipeline", "run", "windows", "--once", "--master", "local[1]", *where, "--set", "late=0")
+    done = pipeline("run", "windows", "--once", "--master", "local[1]", *where, "--set", "late=0")
     assert done.returncode == 0, done.stderr
     rows = [
         row
@@ -171,20 +195,50 @@ def stream(journal: Journal, tmp_path: Path) -> Iterator[Stream]:
             running.kill()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stream_goes_on_until_it_is_told_to_stop(
-    number: int, journal: Journal, tmp_path: Path, stream: Stream
-) -> None:
+@pytest.fixture
+def windows(journal: Journal) -> Journal:
+    """A journal whose first window is over."""
     for second in (0, 30):
         journal.append([b"xyz"], Envelope(key="k"), ts=EPOCH + second * 1_000_000)
+    return journal
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("windows")
+def test_a_stream_goes_on_until_ctrl_c(tmp_path: Path, stream: Stream) -> None:
     stream.wait_until(lambda: JournalReader(tmp_path / "target").bounds().end > 0)
-    stream.process.send_signal(number)
+    stream.process.send_signal(signal.SIGINT)
     assert stream.ends() == 0, stream.told()
 
 
 @pytest.mark.slow
-def test_what_spark_complains_about_is_a_line(journal: Journal, tmp_path: Path) -> None:
+def test_a_stream_goes_on_until_it_is_told_to_stop(
+    pipeline: Command, windows: Journal, tmp_path: Path
+) -> None:
+    before, over = signal.getsignal(signal.SIGTERM), threading.Event()
+
+    def tell() -> None:
+        target = JournalReader(tmp_path / "target")
+        while signal.getsignal(signal.SIGTERM) is before or target.bounds().end == 0:
+            if over.wait(0.05):
+                return
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    telling = threading.Thread(target=tell)
+    telling.start()
+    where = ("--journal", str(windows), "--to", str(tmp_path / "target"))
+    try:
+        done = pipeline("run", "windows", *where, "--checkpoint", str(tmp_path / "checkpoint"))
+    finally:
+        over.set()
+        telling.join()
+    assert done.returncode == 0, done.stderr
+    assert JournalReader(tmp_path / "target").bounds().end > 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+def test_what_spark_complains_about_is_a_line(pipeline: Command, journal: Journal, tmp_path: Path) -> None:
     journal.numbers(1)
     run = ("run", "top", "--out", str(tmp_path / "out"), "--set", "weight=nosuch")
     sql = ("sql", "select raise_error('it is ' || key) from feed")
@@ -193,7 +247,7 @@ def test_what_spark_complains_about_is_a_line(journal: Journal, tmp_path: Path) 
         sql: "kernel: [USER_RAISED_EXCEPTION] it is n",
     }
     for arguments, start in told.items():
-        done = _kernel("pipeline", *arguments, "--journal", str(journal), "--master", "local[1]")
+        done = pipeline(*arguments, "--journal", str(journal), "--master", "local[1]")
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1].startswith(start), done.stderr
         assert "kernel/cli/main.py" not in done.stderr
@@ -235,7 +289,7 @@ def test_of_what_spark_says_the_reason_is_told(text: str, told: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_that_fails_says_why(journal: Journal, tmp_path: Path) -> None:
+def test_a_stream_that_fails_says_why(pipeline: Command, journal: Journal, tmp_path: Path) -> None:
     journal.numbers(12)
     where = (
         "--journal",
@@ -245,9 +299,7 @@ def test_a_stream_that_fails_says_why(journal: Journal, tmp_path: Path) -> None:
         "--checkpoint",
         str(tmp_path / "at"),
     )
-    done = _kernel(
-        "pipeline", "run", "windows", "--master", "local[1]", *where, "--read", "startingOffset=100"
-    )
+    done = pipeline("run", "windows", "--master", "local[1]", *where, "--read", "startingOffset=100")
     assert done.returncode == 1
     assert re.search(
         "^kernel: .* ends at offset 12, and this query has read up to 100", done.stderr, re.MULTILINE
