@@ -18,6 +18,7 @@ from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.ports import free_port
+from tests.seeds import many
 from tests.system.conftest import FAST
 from tests.system.stages import (
     TIMEOUT,
@@ -184,7 +185,23 @@ class Theirs(RabbitMq):
         self.control("eval", "[dets:sync(Table) || Table <- dets:all()].")
 
 
-@pytest.fixture(params=["ours", pytest.param("rabbitmq", marks=pytest.mark.peer("rabbitmq"))])
+def courses(first: int) -> pytest.MarkDecorator:
+    """Two courses with our broker, and one with RabbitMQ, whose node takes seconds to come back.
+
+    ``KERNEL_SEEDS`` says how many times as many.
+    """
+    theirs = pytest.mark.peer("rabbitmq")
+    return pytest.mark.parametrize(
+        "broker,seed",
+        [
+            *(pytest.param("ours", seed) for seed in many(first, 2)),
+            *(pytest.param("rabbitmq", seed, marks=theirs) for seed in many(first + 1, 1)),
+        ],
+        indirect=["broker"],
+    )
+
+
+@pytest.fixture
 def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ours | Theirs]:
     made = Ours(tmp_path) if request.param == "ours" else Theirs(tmp_path)
     try:
@@ -210,7 +227,7 @@ def _lines(path: Path) -> int:
     return path.stat().st_size // 8 if path.exists() else 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@courses(1)
 def test_from_amqp_to_backend(
     kernel_factory: KernelFactory,
     broker: Ours | Theirs,
@@ -265,7 +282,7 @@ def _publish(make: KernelFactory, port: int, total: int, **options: object) -> t
     return publishing
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@courses(3)
 def test_from_backend_to_amqp(broker: Ours | Theirs, stages: list[Stage], tmp_path: Path, seed: int) -> None:
     total, kills = 15_000, 9 if isinstance(broker, Ours) else 5
     bridge_port = free_port()
@@ -293,7 +310,7 @@ def _check_queue(port: int, total: int, kills: int) -> None:
     assert sum(got.values()) - total <= kills * TWICE
 
 
-@pytest.mark.parametrize("seed", [5, 6])
+@pytest.mark.parametrize("seed", many(5, 2))
 def test_a_broker_that_is_the_bridge_itself(
     kernel_factory: KernelFactory, stages: list[Stage], tmp_path: Path, seed: int
 ) -> None:
@@ -313,7 +330,7 @@ def test_a_broker_that_is_the_bridge_itself(
     assert sum(_numbers(path).values()) - total <= kills * TWICE
 
 
-@pytest.mark.parametrize("seed", [7, 8])
+@pytest.mark.parametrize("seed", many(7, 2))
 def test_a_broker_that_keeps_what_it_confirms(stages: list[Stage], tmp_path: Path, seed: int) -> None:
     """What comes over a route is confirmed when it is on the disk."""
     total, kills = 15_000, 9

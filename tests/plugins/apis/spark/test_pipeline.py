@@ -1,7 +1,7 @@
 """``kernel pipeline``: what the command line says, and what it runs.
 
-A JVM of its own is what such a command needs most of its time for.  Only tests of how a process begins and ends start one: the others run
-the command here, in the session that all tests share.
+A JVM of its own is what such a command needs most of its time for.  Only tests of how a process begins and
+ends start one: the others run the command here, in the session that all tests share.
 """
 
 from __future__ import annotations
