@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pluggy
 
+from kernel.own_plugins import find_behind_others
+
 if TYPE_CHECKING:
     from kernel.contracts.errors import KernelClosed, KernelError, TimedOut, WouldBlock, WrongThread
     from kernel.contracts.loan import lend
@@ -29,6 +31,9 @@ hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker("kernel")
 
 hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker("kernel")
 """Marks a function of a plugin as a hook of the plugin's own (:class:`kernel.contracts.kinds.KindGroup`)."""
+
+# Before anything of ``plugins`` is imported: an application may have a package of that name.
+find_behind_others()
 
 __all__ = [
     "API_LEVEL",

@@ -44,6 +44,7 @@ from kernel.contracts.kinds import (
     ThreadKind,
     WalkKind,
 )
+from kernel.own_plugins import hidden_by
 
 if TYPE_CHECKING:
     from kernel.topology.plan import Plan
@@ -241,7 +242,11 @@ class PluginRegistry:
         near = difflib.get_close_matches(name, known, n=1)
         if near:
             return f"did you mean {near[0]!r}?"
-        return f"installed: {', '.join(known) or 'none'}"
+        installed = f"installed: {', '.join(known) or 'none'}"
+        # The plugin of the kind may have another name, and then it is not known which of these it is.
+        if self.refused:
+            return f"{installed}; not loaded: {'; '.join(map(str, self.refused))}"
+        return installed
 
     # ------------------------------------------------------------------ loading
 
@@ -292,6 +297,12 @@ class PluginRegistry:
             yield
         except PluginError as error:
             self._refuse(origin, str(error))
+        except ImportError as error:
+            reason = f"{type(error).__name__}: {_one_line(error)}"
+            hider = hidden_by(error) if origin.distribution == OUR_DISTRIBUTION else ""
+            if hider:
+                reason += f"; {hider} hides the package of that name of {OUR_DISTRIBUTION}: rename it"
+            self._refuse(origin, reason)
         except (Exception, SystemExit) as error:
             # A plugin is foreign code. It may raise anything while it is imported, and may even call
             # ``sys.exit``.
