@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kernel.topology.control import ask, find_running
     from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
     from kernel.topology.system import Kernel
+    from plugins.apis.native.asyncio_channel import AsyncioChannel
     from plugins.apis.native.channel import Channel
     from plugins.apis.native.trio_channel import TrioChannel
 
@@ -37,6 +38,7 @@ find_behind_others()
 
 __all__ = [
     "API_LEVEL",
+    "AsyncioChannel",
     "Channel",
     "EnginePlan",
     "Envelope",
@@ -89,6 +91,7 @@ _LAZY = {
     "lend": "kernel.contracts.loan",
     # The native API is a plugin, but these are the objects that the kernel's users work with. They are
     # imported only when they are named.
+    "AsyncioChannel": "plugins.apis.native.asyncio_channel",
     "Channel": "plugins.apis.native.channel",
     "TrioChannel": "plugins.apis.native.trio_channel",
 }

@@ -340,10 +340,10 @@ class Host(Interface):
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
         """Open one more port of this engine.  Its routes are in place when this returns.
 
-        Routers of the routes that lead here get ``options``.  The kernel knows three of them:
+        Routers of the routes that lead here get ``options``.  The kernel knows four of them:
         ``subscriptions`` is a list of patterns; ``port_group`` (a ``PortGroup``) says that this port and
         others are one destination; ``echo``, if it is False, keeps what was sent here from coming back by a
-        route with ``echo = true``.
+        route with ``echo = true``; ``reply_name`` is a second name of the port for the router ``reply``.
         """
         ...
 

@@ -40,6 +40,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -66,6 +67,9 @@ from kernel.hosting.closing_wire import DISCARDED_BYTES, SECONDS
 from kernel.hosting.facts import facts_of
 from kernel.hosting.message_reader import MessageReader
 from kernel.hosting.wire import PlainWire, Wire
+
+EVERYTHING = 1 << 30
+"""More messages than any batch has: no limit."""
 
 READ_SIZE = 32 * 1024
 """Bytes asked for in one read: more would cost an mmap and a munmap for each small message."""
@@ -143,6 +147,22 @@ class BlockingHost:
     def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None) -> None:
         """Send a batch."""
         self.send_batches((batch_of(all_checked(bodies), PLAIN if key is None else Envelope(key=key)),))
+
+    def send_parts(self, parts: Sequence[Buffer], *, key: str | None = None) -> None:
+        """Send one message of several parts."""
+        self.send_message(Message(b"", PLAIN if key is None else Envelope(key=key), tuple(parts)))
+
+    def send_message(self, message: Message) -> None:
+        """Send a message with an envelope of its own."""
+        if message.parts:
+            whole = tuple(map(checked, message.parts))
+            self.send_batches((batch_of([whole], message.envelope, multipart=True),))
+        else:
+            self.send_batches((batch_of([checked(message.body)], message.envelope),))
+
+    def reply(self, message: Message, body: Buffer) -> None:
+        """Answer a message: the answer has the envelope of the question."""
+        self.send_batches((batch_of([checked(body)], message.envelope),))
 
     def send_batches(self, batches: Sequence[Batch]) -> None:
         """Send batches.
@@ -234,19 +254,29 @@ class BlockingHost:
         except TimedOut:
             raise WouldBlock(f"nothing to receive from {self.peer}") from None
 
-    def receive_many(self, timeout: float | None = None) -> list[Buffer]:
-        """Return all bodies that have arrived.
+    def receive_many(self, most: int = EVERYTHING, timeout: float | None = None) -> list[Buffer]:
+        """Return the bodies that have arrived, ``most`` at the most.
 
         Wait for the first, at most ``timeout`` seconds (``TimedOut``).
         """
         if not self._ready:
             self._fill(timeout)
         # The rest of the batch that ``receive`` has begun, then all whole batches.
-        bodies = list(self._ready.bodies)
-        while self._ready.more():
+        bodies = list(islice(self._ready.bodies, most))
+        while len(bodies) < most and self._ready.more():
             self._ready.next_batch()
-            bodies += self._ready.bodies
+            bodies += islice(self._ready.bodies, most - len(bodies))
         return bodies
+
+    def receive_batch(self, most: int = EVERYTHING, timeout: float | None = None) -> Batch:
+        """Return the next messages that share one envelope, ``most`` at the most."""
+        if not self._ready:
+            self._fill(timeout)
+        return self._ready.run(most)
+
+    def has_something(self) -> bool:
+        """Whether a message has arrived that was not received yet."""
+        return bool(self._ready)
 
     def receive_message(self, timeout: float | None = None) -> Message:
         """Return the next message with its envelope and parts."""

@@ -12,23 +12,31 @@ from kernel.contracts.router import Outlet
 class Reply:
     """Chooses the pipe to the port with the name ``envelope.reply_to``.
 
+    The option ``reply_name`` gives a port a second name, for one whose own name others may have.
+
     An answer is sent under the envelope of its request, so it goes back to where the request came from.  If
     several ports have the name, the one that joined last gets the answer.
     """
 
     def __init__(self) -> None:
         self._outlets: dict[str, list[Outlet]] = {}
+        self._names: dict[Outlet, list[str]] = {}
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """Add a pipe to a port that may send requests."""
-        self._outlets.setdefault(outlet.target, []).append(outlet)
+        names = self._names[outlet] = [outlet.target]
+        if "reply_name" in options:
+            names.append(options["reply_name"])
+        for name in names:
+            self._outlets.setdefault(name, []).append(outlet)
 
     def detach(self, outlet: Outlet) -> None:
         """Remove a pipe.  Answers for its port are unrouted from now on, and counted."""
-        namesakes = self._outlets[outlet.target]
-        namesakes.remove(outlet)
-        if not namesakes:
-            del self._outlets[outlet.target]
+        for name in self._names.pop(outlet):
+            namesakes = self._outlets[name]
+            namesakes.remove(outlet)
+            if not namesakes:
+                del self._outlets[name]
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Give the batch to the requesting port; to nobody if it has left."""

@@ -19,6 +19,7 @@ all (``_written_out``).
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -50,6 +51,7 @@ from kernel.topology.system_for_engines import SystemForEngines
 if TYPE_CHECKING:
     from kernel.contracts.thread import GuestThread
     from plugins.apis.direct.channel import DirectChannel
+    from plugins.apis.native.asyncio_channel import AsyncioChannel
     from plugins.apis.native.channel import Channel
     from plugins.apis.native.trio_channel import TrioChannel
     from plugins.engines.broker.local.client import BrokerClient
@@ -205,7 +207,12 @@ class Kernel:
         self.join()
 
     async def __aenter__(self) -> Kernel:
-        """Start as ``with`` does, in a trio task.  Threads of kind ``guest`` run in this task's trio run."""
+        """Start as ``with`` does, in a task of trio or of asyncio.
+
+        Threads of kind ``guest`` run in this task's trio run; asyncio has none.
+        """
+        if _in_asyncio():
+            return self.start() if self._state == "new" else self
         import trio
 
         if self._state == "new":
@@ -226,9 +233,12 @@ class Kernel:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close(linger=LINGER if error is None else 0)
+        if self._guests is None:
+            await self._join_in_asyncio()
+            return
         import trio
 
-        self.close(linger=LINGER if error is None else 0)
         try:
             # ``close`` has told the guests to stop, so the nursery ends by itself.  It gets no error, because
             # it would wrap it in an ``ExceptionGroup``: the caller's error is passed on by ``async with`` as
@@ -241,6 +251,22 @@ class Kernel:
                 with trio.CancelScope(shield=True):
                     await trio.to_thread.run_sync(self._join_threads)
             self.join()
+
+    async def _join_in_asyncio(self) -> None:
+        """Wait for the threads in a worker thread, so that the caller's other tasks go on."""
+        import asyncio
+
+        waiting = asyncio.ensure_future(asyncio.to_thread(self._join_threads))
+        cancelled: asyncio.CancelledError | None = None
+        while not waiting.done():
+            try:
+                # ``wait`` does not cancel what it waits for: a cancelled caller must leave no thread, either.
+                await asyncio.wait([waiting])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        self.join()
+        if cancelled is not None:
+            raise cancelled
 
     def _join_threads(self) -> None:
         for thread in self._threads():
@@ -308,6 +334,9 @@ class Kernel:
 
     @overload
     def open(self, name: str, api: Literal["trio"], **options: Any) -> TrioChannel: ...
+
+    @overload
+    def open(self, name: str, api: Literal["asyncio"], **options: Any) -> AsyncioChannel: ...
 
     @overload
     def open(self, name: str, api: Literal["direct"], **options: Any) -> DirectChannel: ...
@@ -514,3 +543,13 @@ class Kernel:
                 # In an engine's thread: a fault of the application must stop neither the engine nor the
                 # thread.
                 _log.exception("a listener of kernel.events failed at %s", event)
+
+
+def _in_asyncio() -> bool:
+    """Whether the calling task is one of asyncio, and not one of trio."""
+    # Neither is imported for the question: whoever runs in one of them has imported it.
+    asyncio, trio = sys.modules.get("asyncio"), sys.modules.get("trio")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return False
+    # Trio may run as a guest of asyncio's loop.
+    return trio is None or not trio.lowlevel.in_trio_task()

@@ -21,7 +21,9 @@ import pytest
 from kernel.plugins import Origin, PluginRegistry
 from kernel.testing.leaks import Leaks
 from kernel.topology.check import plan_of_text
+from plugins.apis.native.asyncio_channel import AsyncioChannel
 from plugins.apis.native.channel import Channel
+from plugins.apis.native.task_channel import TaskChannel
 from plugins.apis.native.trio_channel import TrioChannel
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +122,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> PluginRegistry:
     return registry
 
 
-@pytest.mark.parametrize("channel", [Channel, TrioChannel])
+@pytest.mark.parametrize("channel", [Channel, TaskChannel, TrioChannel, AsyncioChannel])
 def test_the_page_of_the_native_api_names_every_way(channel: type) -> None:
     called_by_the_kernel = {
         "dispose",
@@ -131,6 +133,9 @@ def test_the_page_of_the_native_api_names_every_way(channel: type) -> None:
         "until_stall_timeout",
         "serve",
         "warn_without_route",
+        "answer",
+        "ask",
+        "forget",
     }
     page = (ROOT / "docs" / "native_api.md").read_text()
     public = {name for name in vars(channel) if not name.startswith("_")} - called_by_the_kernel

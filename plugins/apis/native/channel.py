@@ -56,6 +56,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from threading import get_ident
 from types import TracebackType
@@ -69,11 +70,12 @@ from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, ba
 from kernel.hosting.message_reader import MessageReader
 from plugins.apis.native.fast_sender import Send, fast_sender
 from plugins.apis.native.options import NativeOptions
+from plugins.apis.native.requests import REPLY_NAME, Requests, new_token
 from plugins.apis.native.statistics import ChannelStatistics
 
 _log = logging.getLogger(__name__)
 
-_ALL = 1 << 30
+ALL = 1 << 30
 """More messages than any batch has: no limit."""
 
 
@@ -84,7 +86,8 @@ class Channel:
         options = options or NativeOptions()
         self.name = name
         self._options = options
-        caller = self.caller = join(self, {"subscriptions": list(options.subscriptions)})
+        token = new_token()
+        caller = self.caller = join(self, {"subscriptions": list(options.subscriptions), REPLY_NAME: token})
         self._port = caller.port
         self._posted = caller.posted
         self._thread = get_ident()
@@ -93,11 +96,16 @@ class Channel:
         """Called after calls of other threads were processed, or a stall timeout was over.
 
         The condition that somebody waits for may be true now."""
+        self.on_close: Callable[[], Any] = lambda: None
+        """Called before the channel gives up its place in the matrix, perhaps by another thread (``dispose``)."""
         self._fast = fast_sender(self._posted, self._send_long)
         self.send: Send = self._fast.send
         """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
         ``timeout`` seconds (``TimedOut``)."""
         self._unread = MessageReader()
+        self._token = token
+        # None until there is a request: then nobody has to look for answers.
+        self._requests: Requests | None = None
         self._position: int | None = None
         # Whether the application watches the descriptor.  Only then it has to be armed again after a wait
         # for something else than messages.
@@ -157,6 +165,59 @@ class Channel:
         """Answer a message: back to where it came from, on a route with ``router = "reply"``."""
         # The router finds the destination by the reply address, which is in the envelope of the question.
         self._send_batch(batch_of([checked(body)], message.envelope), timeout)
+
+    def request(self, body: Buffer, *, key: str | None = None, timeout: float | None = None) -> Message:
+        """Send a question and return its answer; wait for it, at most ``timeout`` seconds (``TimedOut``).
+
+        The answer is sent with ``reply``, or by whatever sends it back under the envelope of the question, and
+        comes on a route with ``router = "reply"``.  Messages that come meanwhile and are no answers wait for
+        ``receive``.  An answer that comes too late is dropped.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        number = self.ask(body, key, timeout)
+        try:
+            return self.answer(number, None if deadline is None else max(0.0, deadline - time.monotonic()))
+        finally:
+            self.forget(number)
+
+    def ask(self, body: Buffer, key: str | None, timeout: float | None) -> str:
+        """Send a question; return its number.  Call ``forget`` with it at the end."""
+        self._check_thread()
+        if self._requests is None:
+            self._requests = Requests(self._token)
+        number, envelope = self._requests.ask(key)
+        try:
+            self._send_batch(batch_of([checked(body)], envelope), timeout)
+        except BaseException:
+            self._requests.forget(number)
+            raise
+        return number
+
+    def answer(self, number: str, timeout: float | None) -> Message:
+        """Return the answer to a question."""
+        self._check()
+        if self._posted:
+            self._process()
+        if not self._has_answer(number):
+            self._wait_aside(partial(self._has_answer, number), timeout, lambda: "no answer has come")
+        message = self._requests.answer(number) if self._requests is not None else None
+        assert message is not None  # ``_has_answer`` was true
+        return message
+
+    def forget(self, number: str) -> None:
+        """Expect no answer to a question any more."""
+        if self._requests is not None:
+            self._requests.forget(number)
+
+    def _has_answer(self, number: str) -> bool:
+        requests = self._requests
+        # Until nothing is left to take: nobody else may come and look for this answer, and what is taken
+        # here is not announced a second time.
+        while requests is not None and requests.answer(number) is None:
+            if not self._port.has_input():
+                return False
+            self._take()
+        return True
 
     def _send_batch(self, batch: Batch, timeout: float | None) -> None:
         self._check()
@@ -258,7 +319,7 @@ class Channel:
         """Return the next body, or raise ``WouldBlock``."""
         return self.receive(0)
 
-    def receive_many(self, most: int = _ALL, timeout: float | None = None) -> list[Buffer]:
+    def receive_many(self, most: int = ALL, timeout: float | None = None) -> list[Buffer]:
         """Return the bodies that have come, at least one and at most ``most``; wait for the first."""
         # ``_take`` and not ``_fetch`` brings more: ``_fetch`` would confirm the bodies collected so far,
         # which the application has not even seen.
@@ -269,7 +330,7 @@ class Channel:
             unread.more() or not bodies or (self._port.has_input() and self._take())
         ):
             self._next_batch(timeout)
-            bodies += islice(unread.bodies, most - len(bodies)) if most < _ALL else unread.bodies
+            bodies += islice(unread.bodies, most - len(bodies)) if most < ALL else unread.bodies
         return bodies
 
     def receive_message(self, timeout: float | None = None) -> Message:
@@ -279,7 +340,7 @@ class Channel:
             self._fetch(timeout)
         return self._unread.message()
 
-    def receive_batch(self, most: int = _ALL, timeout: float | None = None) -> Batch:
+    def receive_batch(self, most: int = ALL, timeout: float | None = None) -> Batch:
         """Return the next messages that share one envelope, ``most`` at the most."""
         self._check()
         if not self._unread:
@@ -304,13 +365,20 @@ class Channel:
         self._unread.next_batch()
 
     def _take(self) -> bool:
-        taken = self._port.take(self._options.batch)
-        if not taken.batches:
-            return False
-        self._unread.add(taken.batches)
-        # None: no source waits for a confirmation, neither of these messages nor of earlier ones.
-        self._position = taken.position
-        return True
+        port = self._port
+        while True:
+            taken = port.take(self._options.batch)
+            batches = taken.batches
+            if not batches:
+                return False
+            if self._requests is not None:
+                batches = self._requests.take_out(taken, port.confirm_only)
+            self._unread.add(batches)
+            # None: no source waits for a confirmation, neither of these messages nor of earlier ones.
+            self._position = taken.position
+            # Answers alone are nothing that ``receive`` waits for.
+            if batches:
+                return True
 
     def confirm(self) -> None:
         """Confirm all messages received so far: the application has processed them.
@@ -322,7 +390,10 @@ class Channel:
 
     def _confirm(self) -> None:
         if self._position is not None:
-            self._port.confirm_through(self._position - len(self._unread))
+            if self._requests is None:
+                self._port.confirm_through(self._position - len(self._unread))
+            else:
+                self._port.confirm_through(self._requests.last_before(len(self._unread), self._position))
 
     def __iter__(self) -> Iterator[Buffer]:
         """Receive for ever; ends when the kernel or this channel is closed."""
@@ -523,6 +594,7 @@ class Channel:
             # Gives back the unused credit, which would be counted as messages in the pipe for ever.
             self._fast.plug(None)
             self._closed = self._closed or "it was closed"
+            self.on_close()
             self.caller.close()
 
     def dispose(self) -> None:

@@ -13,7 +13,7 @@ from plugins.apis.native.options import NativeOptions
 
 @hookimpl
 def register_apis() -> Iterable[ApiKind]:
-    """Offer kind ``native``."""
+    """Offer channels for threads, and for tasks of trio and of asyncio."""
     return [
         ApiKind(
             name="native",
@@ -26,6 +26,12 @@ def register_apis() -> Iterable[ApiKind]:
             summary="the native API for trio tasks: async send and receive, async for",
             options=NativeOptions,
             create=_create_trio,
+        ),
+        ApiKind(
+            name="asyncio",
+            summary="the native API for asyncio's tasks: async send and receive, async for, request",
+            options=NativeOptions,
+            create=_create_asyncio,
         ),
     ]
 
@@ -53,3 +59,12 @@ def _create_trio(setup: ApiSetup) -> Api:
     from plugins.apis.native.trio_channel import TrioChannel
 
     return TrioChannel(Channel(setup.name, setup.join, setup.options))
+
+
+def _create_asyncio(setup: ApiSetup) -> Api:
+    from plugins.apis.native.asyncio_channel import AsyncioChannel, running_loop
+    from plugins.apis.native.channel import Channel
+
+    # Before the channel joins: without a loop nobody would close it.
+    running_loop(setup.name)
+    return AsyncioChannel(Channel(setup.name, setup.join, setup.options))

@@ -157,6 +157,18 @@ def test_of_ports_of_one_name_the_last_is_answered_and_none_takes_the_others_alo
     assert router.choose(batch) == ()
 
 
+def test_reply_finds_a_port_by_its_second_name_though_others_have_the_first() -> None:
+    router = Reply()
+    first, second = FakeOutlet("asker"), FakeOutlet("asker")
+    router.attach(first, {"reply_name": "one"})
+    router.attach(second, {"reply_name": "two"})
+    batch = batch_of([b""], Envelope(reply_to="one"))
+    assert [outlet for outlet, _ in router.choose(batch)] == [first]
+    router.detach(first)
+    assert router.choose(batch) == ()
+    assert [outlet for outlet, _ in router.choose(batch_of([b""], Envelope(reply_to="asker")))] == [second]
+
+
 def test_reply_wants_what_its_asker_is_still_there_for() -> None:
     router = Reply()
     (a,) = attach(router, 1)

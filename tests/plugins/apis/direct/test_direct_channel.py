@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from kernel.contracts.errors import ConnectionLost, LocalProtocolError, TimedOut
+from kernel.contracts.message import Envelope, Message
 from kernel.hosting.tls_options import TlsOptions
 from kernel.plugins import PluginRegistry
 from kernel.testing.fixtures import KernelFactory, kernel_factory
@@ -167,6 +168,35 @@ def test_a_time_limit_may_be_longer_than_the_system_waits_at_a_time(timeout: flo
         here.send(b"at last")
         assert received.get(timeout=60) == b"at last"
     serving.join(60)
+
+
+# ---------------------------------------------------------------------- the face that all channels have
+
+
+def test_messages_with_parts_and_envelopes_go_both_ways(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(
+        EnginePlan(
+            name="net", kind="stream", options={"mode": "listen", "address": "backend+tcp://127.0.0.1:0"}
+        ),
+        route("net", "app"),
+        route("app", "net"),
+    )
+    app = kernel.open("app")
+    with kernel.open("line", "direct", address=f"backend+tcp://{kernel.address_of('net')}") as line:
+        line.send_parts([b"1", b"2"], key="k")
+        whole = app.receive_message(60)
+        assert (whole.parts, whole.key) == ((b"1", b"2"), "k")
+        app.send_message(Message(b"question", Envelope(key="ask")), timeout=60)
+        question = line.receive_message(60)
+        line.reply(question, b"answer")
+        answer = app.receive_message(60)
+        assert (bytes(answer), answer.key) == (b"answer", "ask")
+        assert not line.has_something()
+        app.send_many([b"a", b"b", b"c"], timeout=60)
+        assert line.receive_many(1, 60) == [b"a"]
+        assert line.has_something()
+        assert line.receive_batch(1, 60).bodies == [b"b"]
+        assert line.receive_many(timeout=60) == [b"c"]
 
 
 # ---------------------------------------------------------------------- all transports, in both directions

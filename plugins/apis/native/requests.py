@@ -1,0 +1,88 @@
+"""Requests: tells the answers to a channel's questions from the other messages that come to it.
+
+A question carries two things in its envelope, which the answer brings back, since an answer is sent under the
+envelope of its question: ``reply_to``, by which the router ``reply`` finds the channel, and the property
+``correlation_id``, which says which question it was.  Both begin with a token that no other channel has.
+``reply_to`` is not the channel's name: other channels may have that name, too.
+
+An answer is taken out of the messages that were taken from the port, and never seen by ``receive``.  It is
+confirmed at once: to a successor of the channel it would mean nothing.  So the positions of the other messages
+have gaps, which ``last_before`` counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from kernel.contracts.engine import Taken
+from kernel.contracts.message import Batch, Envelope, Message, messages_of
+
+REPLY_NAME = "reply_name"
+"""The option of a port that names it for the router ``reply`` (``Host.port``)."""
+
+
+def new_token() -> str:
+    """Return a name that no other channel has."""
+    return os.urandom(8).hex()
+
+
+class Requests:
+    """The questions of one channel that are not answered yet, and the answers that nobody has fetched yet."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._asked = 0
+        self._answers: dict[str, Message | None] = {}
+        self._taken_out: list[int] = []
+        """Positions of answers, in order, that may be above what was confirmed so far."""
+
+    def ask(self, key: str | None) -> tuple[str, Envelope]:
+        """Return the number of a new question, and its envelope."""
+        self._asked += 1
+        number = f"{self._token}-{self._asked}"
+        self._answers[number] = None
+        properties = {"correlation_id": number}
+        return number, Envelope(key=key or "", reply_to=self._token, properties=properties)
+
+    def forget(self, number: str) -> None:
+        """Drop the answer to a question, also one that comes later."""
+        self._answers.pop(number, None)
+
+    def answer(self, number: str) -> Message | None:
+        """Return the answer, None if it has not come yet."""
+        return self._answers.get(number)
+
+    def take_out(self, taken: Taken, confirm_only: Callable[[int, int], Any]) -> list[Batch]:
+        """Keep the answers among what was taken; return the rest."""
+        rest: list[Batch] = []
+        last = 0 if taken.position is None else taken.position - taken.count
+        for batch in taken.batches:
+            first, last = last + 1, last + len(batch)
+            number = batch.envelope.properties.get("correlation_id")
+            if not (isinstance(number, str) and number.startswith(self._token)):
+                rest.append(batch)
+                continue
+            # A question that was forgotten is not in the table, and of several answers the first counts.
+            if self._answers.get(number, batch) is None:
+                self._answers[number] = messages_of(batch)[0]
+            if taken.position is not None:
+                confirm_only(first, last)
+                self._taken_out += range(first, last + 1)
+        return rest
+
+    def last_before(self, unread: int, position: int) -> int:
+        """Return the position of the last message in front of the last ``unread`` ones.
+
+        ``position`` is that of the last message taken.
+        """
+        last = position - unread
+        # From the end: each answer behind ``last`` is one of the messages that were counted as unread.
+        for taken_out in reversed(self._taken_out):
+            if taken_out <= last:
+                break
+            last -= 1
+        # What is confirmed now is not looked at again.
+        self._taken_out = [taken_out for taken_out in self._taken_out if taken_out > last]
+        return last
