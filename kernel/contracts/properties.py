@@ -13,12 +13,16 @@ An encoder that refuses does so before any byte of the message is sent.  So the 
 letter, and the connection goes on.  (A ``StreamProtocol`` catches the exception of its encoder and reports a
 ``Refusal``; see ``send_batches``.)  Names that are not in this table belong to single protocols: other
 protocols carry them or drop them, and must not fail because of them.
+
+Who changes properties calls ``changed``.  Properties that are still the octets of a protocol then stay so, but
+for what is changed: a protocol may have several types of numbers, and Python has one for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -49,3 +53,52 @@ PROPERTIES: Mapping[str, Property] = MappingProxyType(
 )
 """By name.  ``reply_to``, ``persistent``, ``priority`` and ``expiration`` are not here: they are fields of
 the envelope."""
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@runtime_checkable
+class Changeable(Protocol):
+    """Properties that know themselves how to change some of them and leave the others as they came."""
+
+    def changed(
+        self, changes: Mapping[str, Any], headers: Mapping[str, Any], without: Collection[str]
+    ) -> Mapping[str, Any]:
+        """Return what the function ``changed`` returns."""
+        ...
+
+
+def changed(
+    properties: Mapping[str, Any],
+    changes: Mapping[str, Any] = _NOTHING,
+    *,
+    headers: Mapping[str, Any] = _NOTHING,
+    without: Collection[str] = (),
+) -> Mapping[str, Any]:
+    """Return properties with some of them changed.
+
+    ``changes``: values by name; None removes a property.  ``headers``: the headers to set.  ``without``: names
+    of headers to remove.
+    """
+    if isinstance(properties, Changeable):
+        return properties.changed(changes, headers, without)
+    return changed_values(properties, changes, headers, without)
+
+
+def changed_values(
+    properties: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    headers: Mapping[str, Any],
+    without: Collection[str],
+) -> dict[str, Any]:
+    """Do as ``changed``, for any mapping: the result is a new one."""
+    values = {**properties, **changes}
+    before = values.get("headers")
+    if headers or without:
+        # A protocol may have let something else through than a mapping.
+        kept = before if isinstance(before, Mapping) else {}
+        values["headers"] = {name: value for name, value in kept.items() if name not in without} | dict(
+            headers
+        )
+    return {name: value for name, value in values.items() if value is not None}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from kernel.contracts.message import Envelope
+from kernel.contracts.properties import changed
 from kernel.contracts.router import Router
 from kernel.dispatcher.route import RouteSpec
 from kernel.pipes.water_marks import WaterMarks
@@ -21,16 +22,14 @@ def dead_letter(envelope: Envelope, reason: str, engine: str, port: str, route: 
 
     ``port`` of ``engine`` has refused a message under ``envelope`` that came by ``route``.
     """
-    # An envelope is shared by many messages, and immutable. So the headers are copied, not changed.
-    headers = envelope.properties.get("headers")
     noted = {
-        **(headers or {}),
         "x-refused-reason": reason,
         "x-refused-by": engine,
         "x-refused-port": port,
         "x-refused-route": route,
     }
-    return msgspec.structs.replace(envelope, properties={**envelope.properties, "headers": noted})
+    # An envelope is shared by many messages, and immutable.  So the properties are copied, not changed.
+    return msgspec.structs.replace(envelope, properties=changed(envelope.properties, headers=noted))
 
 
 def dead_letter_route(

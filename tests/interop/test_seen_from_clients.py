@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from struct import pack
 from typing import Any
 
 import pika
 import pika.exceptions
 import pytest
 
+from plugins.protocols.amqp091.content import ContentProperties
+from plugins.protocols.amqp091.events import Got
+from plugins.protocols.amqp091.methods import basic, confirm, queue
+from tests.interop.brokers import Broker
 from tests.interop.conftest import Connect
+from tests.plugins.engines.amqp.raw_client import RawClient
 
 pytestmark = pytest.mark.peer("pika")
 
 REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+@pytest.fixture
+def raw(broker: Broker) -> Iterator[RawClient]:
+    """A client that sends octets of its own choice."""
+    with RawClient(broker.port) as client:
+        yield client
 
 
 def test_a_product_and_a_version_that_clients_decide_by(connect: Connect) -> None:
@@ -93,3 +107,84 @@ def test_an_argument_of_another_type_is_another_one(connect: Connect, name: str,
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
         connection.channel().queue_declare(name, arguments={"x-max-length": again})
     assert refused.value.reply_code == 406
+
+
+def _long_string(text: bytes) -> bytes:
+    return b"S" + pack(">I", len(text)) + text
+
+
+NUMBERS = {
+    "long": b"l" + pack(">q", 5),
+    "short": b"s" + pack(">h", 7),
+    "byte": b"b" + pack(">b", -1),
+    "unsigned byte": b"B" + pack(">B", 255),
+    "unsigned short": b"u" + pack(">H", 65535),
+    "unsigned": b"i" + pack(">I", 4_000_000_000),
+    "float": b"f" + pack(">f", 1.1),
+    "in a table": b"F" + pack(">I", 5) + b"\1xs" + pack(">h", 1),
+    "in an array": b"A" + pack(">I", 5) + b"f" + pack(">f", 2.5),
+}
+"""Headers of the types of numbers that Python does not tell apart, as octets."""
+
+
+def _fields(values: dict[str, bytes]) -> list[bytes]:
+    return [bytes((len(name),)) + name.encode() + value for name, value in values.items()]
+
+
+def _properties(headers: dict[str, bytes], *, reply_to: str = "") -> bytes:
+    """Return property flags and list with these headers and nothing else."""
+    table = b"".join(_fields(headers))
+    flags = 0x2000 | (0x0200 if reply_to else 0)
+    return (
+        pack(">HI", flags, len(table))
+        + table
+        + (bytes((len(reply_to),)) + reply_to.encode() if reply_to else b"")
+    )
+
+
+def _raw(message: Got) -> bytes:
+    properties = message.batch.envelope.properties
+    assert isinstance(properties, ContentProperties)
+    return properties.raw
+
+
+def _lost(message: Got) -> list[bytes]:
+    """Return the headers of numbers that have changed on the way."""
+    return [field for field in _fields(NUMBERS) if field not in _raw(message)]
+
+
+def _dead_lettering(raw: RawClient, name: str, target: str) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": target}
+    raw.ask(queue.Declare(queue=name, arguments=arguments), queue.DeclareOk)
+
+
+def test_headers_keep_their_types_when_messages_die(raw: RawClient, name: str) -> None:
+    """Clients in typed languages cast them: a count of deaths, for example, to a long of 64 bits."""
+    _dead_lettering(raw, name, f"{name}.dead")
+    _dead_lettering(raw, f"{name}.dead", name)
+    raw.ask(confirm.Select(), confirm.SelectOk)
+    raw.publish_raw(b"x", name, "", _properties(NUMBERS))
+    for number, here in enumerate((name, f"{name}.dead", name)):
+        message = raw.get(here)
+        assert not _lost(message)
+        assert _raw(message).count(b"\5countl" + pack(">q", 1)) == number
+        raw.send(basic.Reject(delivery_tag=message.delivery_tag, requeue=False))
+    assert b"\5countl" + pack(">q", 2) in _raw(raw.get(f"{name}.dead"))
+
+
+def test_headers_keep_their_types_beside_hidden_copies(raw: RawClient, name: str) -> None:
+    raw.ask(queue.Declare(queue=name), queue.DeclareOk)
+    copy = _long_string(b"nobody")
+    raw.publish_raw(b"x", name, "", _properties(NUMBERS | {"BCC": b"A" + pack(">I", len(copy)) + copy}))
+    message = raw.get(name)
+    assert b"BCC" not in _raw(message)
+    assert not _lost(message)
+
+
+def test_headers_keep_their_types_beside_a_direct_reply(raw: RawClient, name: str) -> None:
+    raw.ask(queue.Declare(queue=name), queue.DeclareOk)
+    raw.ask(basic.Consume(queue=REPLY_TO, no_ack=True), basic.ConsumeOk)
+    raw.publish_raw(b"x", name, "", _properties(NUMBERS, reply_to=REPLY_TO))
+    message = raw.get(name)
+    assert message.batch.envelope.reply_to.startswith(f"{REPLY_TO}.")
+    assert not _lost(message)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.properties import changed
 from plugins.engines.broker.public import (
     LONGEST_TIME,
     Consumer,
@@ -125,7 +126,7 @@ class Channel(Publisher):
         if self.reply_queue is None:
             raise PreconditionFailed("fast reply consumer does not exist")
         address = self.reply_queue.name
-        properties: Mapping[str, Any] = dict(envelope.properties) | {"reply_to": address}
+        properties = changed(envelope.properties, {"reply_to": address})
         return msgspec.structs.replace(envelope, reply_to=address, properties=properties)
 
     # Acknowledging

@@ -39,6 +39,7 @@ import msgspec
 from kernel.contracts.engine import Taken
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.properties import changed
 from kernel.hosting.lazy_timer import LazyTimer
 from plugins.engines.amqp_client.channel_handler import ChannelHandler
 from plugins.engines.amqp_client.in_flight import UNTRACKED, Flight, InFlight
@@ -256,7 +257,7 @@ class Publisher(ChannelHandler):
             # Properties that came over AMQP are sent as raw octets, so ``persistent`` alone would have no
             # effect.
             changes["persistent"] = True
-            changes["properties"] = {**envelope.properties, "delivery_mode": PERSISTENT}
+            changes["properties"] = changed(envelope.properties, {"delivery_mode": PERSISTENT})
         as_sent: Envelope | None = msgspec.structs.replace(envelope, **changes) if changes else envelope
         try:
             assert as_sent is not None

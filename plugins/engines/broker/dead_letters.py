@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from kernel.contracts.message import Envelope
+from kernel.contracts.properties import changed
 
 Reason = Literal["rejected", "expired", "maxlen", "delivery_limit", "undeliverable"]
 """RabbitMQ's reasons, and ``undeliverable``: a consumer's protocol cannot carry the message."""
@@ -44,7 +45,7 @@ def dead_envelope(
 
     ``clock`` is the time of day.
     """
-    headers = dict(headers_of(envelope))
+    before = headers_of(envelope)
     deaths = deaths_of(envelope)
     # One entry for each queue and reason.  A repeated death raises its count and comes to the front.
     earlier = next((d for d in deaths if d.get("queue") == queue and d.get("reason") == reason), None)
@@ -53,25 +54,24 @@ def dead_envelope(
     else:
         deaths.remove(earlier)
         death = earlier | {"count": _counted(earlier.get("count")) + 1}
+    first: dict[str, Any] = {
+        "x-first-death-reason": reason,
+        "x-first-death-queue": queue,
+        "x-first-death-exchange": envelope.exchange,
+    }
+    headers = {name: value for name, value in first.items() if name not in before}
     headers["x-death"] = [death, *deaths]
-    headers.setdefault("x-first-death-reason", reason)
-    headers.setdefault("x-first-death-queue", queue)
-    headers.setdefault("x-first-death-exchange", envelope.exchange)
     # With a dead-letter key the message goes to this key alone.  Otherwise it keeps all of its keys, those in
     # the CC header included.  Consumers must never see BCC (RabbitMQ, sender-selected distribution).
-    if key is not None:
-        headers.pop("CC", None)
-    headers.pop("BCC", None)
-    properties = dict(envelope.properties)
-    properties["headers"] = headers
-    # Without this it would expire again in the next queue.  ``original-expiration`` keeps the value.
-    properties.pop("expiration", None)
+    without = ("BCC",) if key is None else ("BCC", "CC")
     return msgspec.structs.replace(
         envelope,
         exchange=exchange,
         key=envelope.key if key is None else key,
         expiration=None,
-        properties=properties,
+        # Without ``expiration`` it does not expire again in the next queue.  ``original-expiration`` keeps
+        # the value.
+        properties=changed(envelope.properties, {"expiration": None}, headers=headers, without=without),
     )
 
 

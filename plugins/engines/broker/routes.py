@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from kernel.contracts.message import Envelope
+from kernel.contracts.properties import changed
 from plugins.engines.broker.dead_letters import headers_of
 from plugins.engines.broker.errors import AccessRefused, missing_exchange
 from plugins.engines.broker.exchange import Exchange
@@ -264,5 +265,4 @@ def _without_bcc(envelope: Envelope) -> Envelope | None:
     headers = headers_of(envelope)
     if "BCC" not in headers:
         return None
-    remaining = {name: value for name, value in headers.items() if name != "BCC"}
-    return msgspec.structs.replace(envelope, properties=dict(envelope.properties) | {"headers": remaining})
+    return msgspec.structs.replace(envelope, properties=changed(envelope.properties, without=("BCC",)))

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel.contracts.message import Envelope
+from kernel.contracts.properties import changed
 from plugins.engines.amqp_client.consumer import Consumer
 from plugins.engines.amqp_client.inbound_buffer import UNWANTED
 from plugins.engines.federation.trace import may_come, with_exchange_step, with_queue_step
-from plugins.protocols.amqp091.content import ContentProperties
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.methods.method import Method
@@ -210,7 +210,9 @@ def _headers(envelope: Envelope) -> Mapping[str, Any]:
 
 
 def _changed(envelope: Envelope, exchange: str, key: str, headers: Mapping[str, Any]) -> Envelope:
-    # The changed headers are encoded once for this envelope, and not for each message that leaves the broker
-    # here.
-    properties = ContentProperties.of({**envelope.properties, "headers": headers})
+    # What came over AMQP is encoded here, once for this envelope, and not for each message that leaves the
+    # broker here.
+    before = _headers(envelope)
+    new = {name: value for name, value in headers.items() if value is not before.get(name)}
+    properties = changed(envelope.properties, headers=new, without=before.keys() - headers.keys())
     return msgspec.structs.replace(envelope, exchange=exchange, key=key, properties=properties)

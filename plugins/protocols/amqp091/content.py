@@ -7,19 +7,21 @@ the envelope is made.  The other properties are decoded when somebody first asks
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from struct import error as StructError
 from struct import pack, unpack_from
 from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Envelope
+from kernel.contracts.properties import changed_values
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.field_tables import (
     decode_table,
     decode_timestamp,
-    encode_table,
+    encode_headers,
     encode_timestamp,
+    split_table,
 )
 from plugins.protocols.amqp091.fields import short_string
 
@@ -55,8 +57,8 @@ class ContentProperties(Mapping[str, Any]):
     """The properties of a message by name, decoded on first access from ``raw``.
 
     ``raw`` has the property flags and the property list as on the wire, and an encoder sends it unchanged.
-    So code that changes a property in an envelope must also replace its properties:
-    ``ContentProperties.of({...})``.
+    So code that changes a property in an envelope must also replace its properties
+    (``kernel.contracts.properties.changed``).
     """
 
     __slots__ = ("_values", "raw")
@@ -70,6 +72,23 @@ class ContentProperties(Mapping[str, Any]):
     def of(cls, values: Mapping[str, Any]) -> ContentProperties:
         """Encode these properties; a value of None means absent.  Raises ``LocalProtocolError``."""
         return cls(encode_properties(values))
+
+    def changed(
+        self, changes: Mapping[str, Any], headers: Mapping[str, Any], without: Collection[str]
+    ) -> Mapping[str, Any]:
+        """Return properties with these changes; all other fields are the octets that came.
+
+        So a number keeps its type: AMQP has ten types of numbers.  See ``kernel.contracts.properties.changed``.
+        """
+        values = changed_values(self, changes, headers, without)
+        try:
+            result = ContentProperties(_changed_octets(self.raw, values, changes, headers, without))
+        except LocalProtocolError:
+            # AMQP cannot express a value.  The message goes on with it, and becomes undeliverable if an AMQP
+            # client is to have it.
+            return values
+        result._values = values
+        return result
 
     @property
     def values_by_name(self) -> dict[str, Any]:
@@ -118,6 +137,52 @@ def decode_properties(raw: bytes) -> dict[str, Any]:
     return values
 
 
+def split_properties(raw: bytes) -> dict[str, bytes]:
+    """Return the octets of each property of a property list that was checked."""
+    (flags,) = unpack_from(">H", raw)
+    position = 2
+    octets: dict[str, bytes] = {}
+    for name, flag, kind in PROPERTIES:
+        if not flags & flag:
+            continue
+        if kind == _SHORT_STRING:
+            end = position + 1 + raw[position]
+        elif kind == _TABLE:
+            end = position + 4 + unpack_from(">I", raw, position)[0]
+        else:
+            end = position + (1 if kind == _OCTET else 8)
+        octets[name] = raw[position:end]
+        position = end
+    return octets
+
+
+def _changed_octets(
+    raw: bytes,
+    values: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    headers: Mapping[str, Any],
+    without: Collection[str],
+) -> bytes:
+    """Return a property list in which only these properties and headers are encoded anew."""
+    before = split_properties(raw)
+    after: dict[str, bytes] = {}
+    flags = 0
+    for name, flag, kind in PROPERTIES:
+        if name not in values:
+            continue
+        flags |= flag
+        table = before.get(name)
+        if name in changes or table is None:
+            after[name] = _encode_property(name, kind, values[name])
+        elif kind == _TABLE and (headers or without):
+            kept = [field for key, field in split_table(table) if key not in without and key not in headers]
+            fields = b"".join((*kept, encode_headers(headers)[4:]))
+            after[name] = pack(">I", len(fields)) + fields
+        else:
+            after[name] = table
+    return pack(">H", flags) + b"".join(after.values())
+
+
 def encode_properties(values: Mapping[str, Any]) -> bytes:
     """Encode the properties that class basic has; other names are left out.
 
@@ -130,19 +195,22 @@ def encode_properties(values: Mapping[str, Any]) -> bytes:
         if value is None:
             continue
         flags |= flag
-        try:
-            if kind == _SHORT_STRING:
-                encoded.append(short_string(value if isinstance(value, str) else _text(name, value)))
-            elif kind == _OCTET:
-                if not 0 <= value <= 255:
-                    raise LocalProtocolError(f"{name} is {value}; it must lie between 0 and 255")
-                encoded.append(bytes((value,)))
-            else:
-                encoded.append(encode_table(value) if kind == _TABLE else encode_timestamp(value))
-        # Properties may come from any plugin or application, so a value may be of a wrong type.
-        except (AttributeError, TypeError, ValueError, OverflowError, StructError):
-            raise LocalProtocolError(f"property {name} cannot be {value!r:.80}") from None
+        encoded.append(_encode_property(name, kind, value))
     return pack(">H", flags) + b"".join(encoded)
+
+
+def _encode_property(name: str, kind: int, value: Any) -> bytes:
+    try:
+        if kind == _SHORT_STRING:
+            return short_string(value if isinstance(value, str) else _text(name, value))
+        if kind == _OCTET:
+            if not 0 <= value <= 255:
+                raise LocalProtocolError(f"{name} is {value}; it must lie between 0 and 255")
+            return bytes((value,))
+        return encode_headers(value) if kind == _TABLE else encode_timestamp(value)
+    # Properties may come from any plugin or application, so a value may be of a wrong type.
+    except (AttributeError, TypeError, ValueError, OverflowError, StructError):
+        raise LocalProtocolError(f"property {name} cannot be {value!r:.80}") from None
 
 
 def _text(name: str, value: Any) -> str:

@@ -73,6 +73,23 @@ def decode_table(payload: bytes, position: int, depth: int = 0) -> tuple[dict[st
     return table, position
 
 
+def split_table(table: bytes) -> list[tuple[str, bytes]]:
+    """Return the name of each field of a table that was checked, and the octets of the whole field."""
+    fields: list[tuple[str, bytes]] = []
+    position = 4
+    while position < len(table):
+        name_end = position + 1 + table[position]
+        name = table[position + 1 : name_end].decode("utf-8", "surrogateescape")
+        size = _SIZES.get(table[name_end])
+        # Strings, byte arrays, tables and arrays begin with their length.
+        end = (
+            name_end + 5 + unpack_from(">I", table, name_end + 1)[0] if size is None else name_end + 1 + size
+        )
+        fields.append((name, table[position:end]))
+        position = end
+    return fields
+
+
 def _decode_array(payload: bytes, position: int, depth: int) -> tuple[list[Any], int]:
     end = _end_of_nested(payload, position, depth)
     position += 4
@@ -158,6 +175,10 @@ _FIXED: dict[int, Struct] = {
         "b": ">b", "B": ">B", "s": ">h", "u": ">H", "I": ">i", "i": ">I", "l": ">q", "L": ">Q", "f": ">f", "d": ">d",
     }.items()
 }  # fmt: skip
+_SIZES = {letter: fixed.size for letter, fixed in _FIXED.items()} | {
+    ord("t"): 1, ord("D"): 5, ord("T"): 8, ord("V"): 0,
+}  # fmt: skip
+"""Octets of the values that have always the same size."""
 _READERS: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
     ord("t"): _read_boolean,
     ord("D"): _read_decimal,
@@ -178,6 +199,29 @@ def encode_table(table: Mapping[str, Any], depth: int = 0) -> bytes:
         encoded.append(_encode_value(value, depth))
     octets = b"".join(encoded)
     return pack(">I", len(octets)) + octets
+
+
+def encode_headers(headers: Mapping[str, Any]) -> bytes:
+    """Encode the headers of a message, with those types that clients expect in headers of RabbitMQ's."""
+    deaths = headers.get("x-death")
+    if isinstance(deaths, list):
+        headers = {**headers, "x-death": [_with_long_count(death) for death in deaths]}
+    return encode_table(headers)
+
+
+def _with_long_count(death: Any) -> Any:
+    """Return an entry of ``x-death`` with its count as an integer of 64 bits, however small.
+
+    RabbitMQ writes it so, and clients in typed languages cast it (to Java's Long).
+    """
+    count = death.get("count") if isinstance(death, Mapping) else None
+    if isinstance(count, int) and not isinstance(count, bool) and -(1 << 63) <= count < 1 << 63:
+        return {**death, "count": _Long(count)}
+    return death
+
+
+class _Long(int):
+    """An integer that is encoded with 64 bits."""
 
 
 def _encode_value(value: Any, depth: int) -> bytes:
@@ -229,11 +273,12 @@ def _write_text(value: str) -> bytes:
     return b"S" + pack(">I", len(octets)) + octets
 
 
-# For subclasses the first match counts: bool and Timestamp stand before int, of which they are subclasses.
+# For subclasses the first match counts: bool, Timestamp and _Long stand before int.
 _WRITERS: dict[type, Callable[[Any], bytes]] = {
     str: _write_text,
     bool: lambda value: b"t\x01" if value else b"t\x00",
     Timestamp: lambda value: b"T" + encode_timestamp(int(value)),
+    _Long: lambda value: pack(">cq", b"l", value),
     int: _write_integer,
     # A float of Python's has 64 bits; ``f`` would lose half of its digits.
     float: lambda value: pack(">cd", b"d", value),

@@ -16,6 +16,7 @@ from plugins.protocols.amqp091.events import (
     ConnectionOpened,
     Delivered,
     Event,
+    Got,
     MethodReceived,
 )
 from plugins.protocols.amqp091.frames import BODY, HEADER, METHOD
@@ -74,8 +75,22 @@ class RawClient:
         mandatory: bool = False,
         immediate: bool = False,
     ) -> None:
+        raw = encode_properties(properties or {})
+        self.publish_raw(body, key, exchange, raw, mandatory=mandatory, immediate=immediate)
+
+    def publish_raw(
+        self,
+        body: bytes,
+        key: str,
+        exchange: str,
+        properties: bytes,
+        *,
+        mandatory: bool = False,
+        immediate: bool = False,
+    ) -> None:
+        """Publish with these octets as property flags and list."""
         method = basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory, immediate=immediate)
-        header = pack(">HHQ", 60, 0, len(body)) + encode_properties(properties or {})
+        header = pack(">HHQ", 60, 0, len(body)) + properties
         frames = frame(METHOD, 1, method.encode()) + frame(HEADER, 1, header)
         self.send_bytes(frames + (frame(BODY, 1, body) if body else b""))
 
@@ -109,6 +124,15 @@ class RawClient:
             method = self.wait_for(MethodReceived).method
             if isinstance(method, kind):
                 return method
+
+    def get(self, queue: str) -> Got:
+        """Take one message of a queue that has some, or soon will; it is not acknowledged."""
+        while True:
+            self.send(basic.Get(queue=queue))
+            event = self.next_of(Got, MethodReceived, ChannelClosed, ConnectionClosed)
+            if isinstance(event, Got):
+                return event
+            assert isinstance(event, MethodReceived), event
 
     def take(self, queue: str, count: int) -> list[Delivered]:
         """Consume at least so many messages without acknowledging; what comes until the consumer is gone belongs to them."""

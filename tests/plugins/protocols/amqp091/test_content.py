@@ -12,6 +12,7 @@ from pamqp.commands import Basic
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Envelope
+from kernel.contracts.properties import changed
 from plugins.protocols.amqp091.content import (
     ContentProperties,
     encode_properties,
@@ -97,3 +98,21 @@ def test_values_of_the_wrong_type_are_a_local_fault() -> None:
         "correlation_id": "ab",
         "expiration": "5",
     }
+
+
+def test_a_change_leaves_the_octets_of_everything_else() -> None:
+    """AMQP has ten types of numbers; those of what is not changed stay."""
+    short, single = b"\x01as" + struct.pack(">h", 7), b"\x01bf" + struct.pack(">f", 1.1)
+    table = short + single + b"\x04gone" + b"t\x01"
+    raw = struct.pack(">HB", 0xA200, 1) + b"x" + struct.pack(">I", len(table)) + table + b"\x02me"
+    before = envelope_of("", "key", raw).properties
+    after = changed(before, {"reply_to": "you", "content_type": None}, headers={"a": "new"}, without=("gone",))
+    assert isinstance(after, ContentProperties)
+    headers = single + b"\x01aS" + struct.pack(">I", 3) + b"new"
+    assert after.raw == struct.pack(">HI", 0x2200, len(headers)) + headers + b"\x03you"
+    assert dict(after) == dict(ContentProperties(after.raw))
+
+
+def test_a_change_that_amqp_cannot_express_is_made_all_the_same() -> None:
+    after = changed(ContentProperties.of({"type": "t"}), headers={"x": 1 << 64})
+    assert dict(after) == {"type": "t", "headers": {"x": 1 << 64}}
