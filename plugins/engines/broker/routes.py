@@ -15,7 +15,7 @@ The default exchange is not in the second cache: its answer is one lookup in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -141,18 +141,14 @@ class Routes:
             return route
         # Some protocols decode the properties at the first access.  So this is done for new envelopes only.
         headers = headers_of(envelope)
-        queues, sinks = self._from(envelope.exchange, envelope.key, headers, envelope.properties)
-        without_bcc = None
-        # Each key in CC and BCC is routed as if the message had been published with it (RabbitMQ's
-        # sender-selected distribution).  A queue that several keys reach gets one copy.
         if headers and ("CC" in headers or "BCC" in headers):
-            for key in _copies(headers):
-                more_queues, more_sinks = self._from(envelope.exchange, key, headers, envelope.properties)
-                queues += more_queues
-                sinks += more_sinks
-            queues = tuple(dict.fromkeys(queues))
-            sinks = tuple(dict.fromkeys(sinks))
+            queues, sinks = self._from_many(
+                envelope.exchange, [envelope.key, *_copies(headers)], headers, envelope.properties
+            )
             without_bcc = _without_bcc(envelope)
+        else:
+            queues, sinks = self._from(envelope.exchange, envelope.key, headers, envelope.properties)
+            without_bcc = None
         # Checked once for each envelope and not once for each message.  What reaches no queue is not stored.
         if queues:
             self._check(without_bcc or envelope)
@@ -175,7 +171,7 @@ class Routes:
         if exchange is None:
             raise missing_exchange(name, self._vhost)
         # That a key reaches nothing is cached as well: such keys would be searched for each message.
-        found, by_key_alone = self._walk(exchange, key, headers, properties)
+        found, by_key_alone = self._walk(exchange, (key,), headers, properties)
         if by_key_alone:
             if known is None:
                 known = self._by_key[name] = {}
@@ -184,9 +180,26 @@ class Routes:
             known[key] = found
         return found
 
+    def _from_many(
+        self, name: str, keys: Sequence[str], headers: Mapping[str, Any], properties: Mapping[str, Any]
+    ) -> _Found:
+        """Route a message with several keys: CC and BCC, RabbitMQ's sender-selected distribution."""
+        if not name:
+            found = [self._queues[key] for key in keys if key in self._queues]
+            return tuple(dict.fromkeys(found)), ()
+        exchange = self._exchanges.get(name)
+        if exchange is None:
+            raise missing_exchange(name, self._vhost)
+        return self._walk(exchange, keys, headers, properties)[0]
+
     def _walk(
-        self, start: Exchange, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]
+        self, start: Exchange, keys: Sequence[str], headers: Mapping[str, Any], properties: Mapping[str, Any]
     ) -> tuple[_Found, bool]:
+        """Search from an exchange on; return also whether the answer depends on the keys alone.
+
+        At each exchange on the way a binding that any of the keys matches is followed (RabbitMQ).
+        """
+        key, *more = keys
         # Dictionaries serve as sets that keep the order, so that simulated runs can be repeated exactly.
         queues: dict[Queue, None] = {}
         sinks: dict[Sink, None] = {}
@@ -199,9 +212,10 @@ class Routes:
             # queue does not clear the cache by key.  An alternate exchange may be the default one.
             looks_at = exchange.matcher.looks_at
             by_key_alone = by_key_alone and looks_at == "key" and bool(exchange.name)
-            found: Iterable[Destination] = exchange.matcher.match(
-                key, properties if looks_at == "properties" else headers
-            )
+            looked_at = properties if looks_at == "properties" else headers
+            found: Iterable[Destination] = exchange.matcher.match(key, looked_at)
+            if more:
+                found = [*found, *[each for one in more for each in exchange.matcher.match(one, looked_at)]]
             # The alternate exchange gets what no binding here matches.  A binding that matches and leads to
             # an exchange without queues counts as a match (RabbitMQ).
             if not found and exchange.alternate is not None and exchange.alternate in self._exchanges:

@@ -7,6 +7,8 @@ compared, except with RabbitMQ's extensions ``all-with-x`` and ``any-with-x``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
@@ -17,12 +19,15 @@ FORMS = ("all", "any", "all-with-x", "any-with-x")
 
 
 class HeadersMatcher:
-    """The bindings, and for each whether it asks for all, and the headers that it names."""
+    """The bindings, and for each whether it asks for all, and the headers that it names.
+
+    A header is there with its value as it came, and as it is compared with values of other types.
+    """
 
     looks_at: ClassVar[LooksAt] = "headers"
 
     def __init__(self) -> None:
-        self._bindings: dict[Binding, tuple[bool, list[tuple[str, Any]]]] = {}
+        self._bindings: dict[Binding, tuple[bool, list[tuple[str, Any, Any]]]] = {}
 
     def check(self, key: str, arguments: Mapping[str, Any]) -> None:
         """Refuse a value of ``x-match`` that is not defined, with RabbitMQ's text."""
@@ -39,7 +44,7 @@ class HeadersMatcher:
         form = binding.arguments.get("x-match", "all")
         with_x = form.endswith("-with-x")
         wanted = [
-            (name, value)
+            (name, value, _comparable(value))
             for name, value in binding.arguments.items()
             if name != "x-match" and (with_x or not name.startswith("x-"))
         ]
@@ -55,16 +60,34 @@ class HeadersMatcher:
         return [
             binding.destination
             for binding, (every, wanted) in self._bindings.items()
-            if (all if every else any)(_has(headers, name, value) for name, value in wanted)
+            if (all if every else any)(_has(headers, *header) for header in wanted)
         ]
 
 
-def _has(headers: Mapping[str, Any], name: str, value: object) -> bool:
+def _has(headers: Mapping[str, Any], name: str, value: object, comparable: object) -> bool:
     """Whether the message has the header with this value.  None (a void field): with any value."""
     if name not in headers:
         return False
     if value is None:
         return True
     found = headers[name]
-    # In a field table, true and 1 are of different types.  In Python they are equal.
-    return bool(found == value) and isinstance(found, bool) == isinstance(value, bool)
+    if type(found) is type(value):
+        return bool(found == value)
+    return bool(_comparable(found) == comparable)
+
+
+def _comparable(value: object) -> object:
+    """Return a value in the form in which values of different types are compared, as in RabbitMQ.
+
+    Text equals the same octets, a time its number of seconds, and a number one of another type.  But true is
+    not 1, and a decimal is no number.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    if isinstance(value, bool | Decimal):
+        return type(value), value
+    return value
