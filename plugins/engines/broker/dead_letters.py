@@ -6,6 +6,7 @@ count for each queue and reason, the latest first.  The ``x-first-death`` header
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -46,7 +47,8 @@ def dead_envelope(
     ``clock`` is the time of day.
     """
     before = headers_of(envelope)
-    deaths = deaths_of(envelope)
+    deaths = _one_for_each(deaths_of(envelope))
+    died = bool(deaths)
     # One entry for each queue and reason.  A repeated death raises its count and comes to the front.
     earlier = next((d for d in deaths if d.get("queue") == queue and d.get("reason") == reason), None)
     if earlier is None:
@@ -59,7 +61,8 @@ def dead_envelope(
         "x-first-death-queue": queue,
         "x-first-death-exchange": envelope.exchange,
     }
-    headers = {name: value for name, value in first.items() if name not in before}
+    # Written with the first death only (RabbitMQ): a message that brings deaths has them, or never will.
+    headers = {} if died else {name: value for name, value in first.items() if name not in before}
     headers["x-death"] = [death, *deaths]
     # With a dead-letter key the message goes to this key alone.  Otherwise it keeps all of its keys, those in
     # the CC header included.  Consumers must never see BCC (RabbitMQ, sender-selected distribution).
@@ -104,6 +107,25 @@ def _new_death(envelope: Envelope, reason: Reason, queue: str, clock: float) -> 
     if envelope.expiration is not None:
         death["original-expiration"] = str(envelope.expiration)
     return death
+
+
+def _one_for_each(deaths: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one entry for each queue and reason, each with a count.
+
+    Old brokers wrote an entry for each death, without a count.  Of several entries with a count the first
+    one counts (RabbitMQ).
+    """
+    entries: dict[tuple[Any, Any], dict[str, Any]] = {}
+    without_count: Counter[tuple[Any, Any]] = Counter()
+    for death in deaths:
+        # Clients may write any values here.
+        where = (str(death.get("queue")), str(death.get("reason")))
+        entries.setdefault(where, death)
+        without_count[where] += "count" not in death
+    return [
+        death if "count" in death else death | {"count": without_count[where]}
+        for where, death in entries.items()
+    ]
 
 
 def _counted(count: object) -> int:
