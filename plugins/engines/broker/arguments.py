@@ -35,6 +35,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_priority: int = 0
     single_active_consumer: bool = False
     lazy: bool = False
+    quorum: bool = False
+    delivery_limit: int | None = None
+    """How often a message may come back to a quorum queue; None: any number of times."""
 
 
 class _Unacceptable(Exception):
@@ -157,6 +160,55 @@ QUEUE_ARGUMENTS: dict[str, Callable[[object], Any]] = {
 ignored."""
 
 
+_QUORUM_ONLY = (
+    "x-delivery-limit",
+    "x-quorum-initial-group-size",
+    "x-max-in-memory-length",
+    "x-max-in-memory-bytes",
+    "x-dead-letter-strategy",
+    "x-queue-leader-locator",
+)
+_STREAM_ONLY = ("x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size")
+_CLASSIC_ONLY = ("x-max-priority", "x-queue-mode", "x-queue-master-locator", "x-queue-version")
+_NOT_FOR_TYPE = {"classic": (*_QUORUM_ONLY, *_STREAM_ONLY), "quorum": (*_CLASSIC_ONLY, *_STREAM_ONLY)}
+"""The arguments that RabbitMQ refuses in a queue of a type.  It ignores those that it does not know."""
+
+
+def check_queue_type(
+    name: str, vhost: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Mapping[str, Any]
+) -> None:
+    """Refuse what a new queue of its type cannot be, with RabbitMQ's texts.
+
+    ``name`` is empty if the broker is to choose one.
+    """
+    kind = arguments.get("x-queue-type", "classic")
+    # A type that does not exist is refused with the other arguments.
+    for argument in _NOT_FOR_TYPE.get(kind, ()) if isinstance(kind, str) else ():
+        if argument in arguments:
+            raise PreconditionFailed(
+                f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}' "
+                f"of queue type rabbit_{kind}_queue"
+            )
+    if kind != "quorum":
+        return
+    if not name:
+        raise PreconditionFailed("Cannot declare a server-named queue for type rabbit_quorum_queue")
+    flags = {"non-durable": not durable, "auto-delete": auto_delete, "exclusive-owner": exclusive}
+    for flag, wrong in flags.items():
+        if wrong:
+            raise PreconditionFailed(f"invalid property '{flag}' for queue '{name}' in vhost '{vhost}'")
+
+
+def read_consumer_priority(arguments: Mapping[str, Any], queue: str, vhost: str) -> int:
+    """Return the priority of a consumer; raise ``PreconditionFailed`` if it is no integer."""
+    try:
+        return _integer(arguments.get("x-priority", 0))
+    except _Unacceptable as problem:
+        raise PreconditionFailed(
+            f"invalid arg 'x-priority' for queue '{queue}' in vhost '{vhost}': {problem}"
+        ) from None
+
+
 def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -> QueuePolicy:
     """Parse the arguments of a queue; raise ``PreconditionFailed`` if one is invalid."""
     found: dict[str, Any] = {}
@@ -173,6 +225,7 @@ def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -
             f"invalid arg 'x-dead-letter-routing-key' for queue '{queue}' in vhost '{vhost}': "
             "routing_key_but_no_dlx_defined"
         )
+    limit = arguments.get("x-delivery-limit")
     return QueuePolicy(
         message_ttl=_seconds(found.get("x-message-ttl")),
         expires=_seconds(found.get("x-expires")),
@@ -184,6 +237,9 @@ def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -
         max_priority=found.get("x-max-priority", 0),
         single_active_consumer=found.get("x-single-active-consumer", False),
         lazy=found.get("x-queue-mode") == "lazy",
+        quorum=found.get("x-queue-type") == "quorum",
+        # RabbitMQ does not check it, and ignores what is no integer.
+        delivery_limit=limit if isinstance(limit, int) and not isinstance(limit, bool) else None,
     )
 
 
@@ -203,11 +259,19 @@ def require_equal_argument(
 ) -> None:
     """Raise ``PreconditionFailed`` for a declaration whose argument differs from that of the existing one."""
     new, old = received.get(argument), current.get(argument)
+    # A queue without a type is a classic one.
+    if argument == "x-queue-type" and {new, old} == {None, "classic"}:
+        return
     # In Python 10 equals 10.0, and 1 equals True.  In a field table they are of different types.
     if new != old or _class_of(new) is not _class_of(old):
+        # RabbitMQ describes the value that is there if the other one is missing.
+        if new is None or old is None:
+            new_text, old_text = _described(new), _described(old)
+        else:
+            new_text, old_text = f"'{erlang_value(new)}'", f"'{erlang_value(old)}'"
         raise PreconditionFailed(
             f"inequivalent arg '{argument}' for {kind} '{name}' in vhost '{vhost}': "
-            f"received {_described(new)} but current is {_described(old)}"
+            f"received {new_text} but current is {old_text}"
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from plugins.engines.broker.arguments import read_consumer_priority
+
 if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue
     from plugins.engines.broker.receiver import Receiver
@@ -36,6 +38,7 @@ class Consumer:
         prefetch: int,
         arguments: Mapping[str, Any],
     ) -> None:
+        """Raises ``PreconditionFailed`` for a priority that is no integer."""
         self.tag = tag
         self.queue = queue
         self.receiver = receiver
@@ -46,9 +49,7 @@ class Consumer:
         """How many messages it may have unacknowledged; 0: no limit."""
         self.outstanding = 0
         self.arguments = arguments
-        # Clients write the arguments, so the value may be of any type.
-        priority = arguments.get("x-priority", 0)
-        self.priority = priority if isinstance(priority, int) else 0
+        self.priority = read_consumer_priority(arguments, queue.name, queue.vhost.name)
 
     def __repr__(self) -> str:
         return f"<Consumer {self.tag!r} of {self.queue.name!r}, {self.outstanding} outstanding>"

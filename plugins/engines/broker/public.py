@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plugins.engines.broker.arguments import LONGEST_TIME
+from plugins.engines.broker.arguments import LONGEST_TIME, type_name
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.binding_index import BindingIndex
 from plugins.engines.broker.broker import Broker
@@ -132,4 +132,5 @@ __all__ = [
     "codecs_of",
     "invent_name",
     "listener_address",
+    "type_name",
 ]

@@ -9,6 +9,7 @@ delivered and not acknowledged (then the receiver's ``Unacked`` has it, and the 
     requeue                         outstanding -> ready, at its old position
     acknowledge, reject, give_up    outstanding -> gone
     expire, drop-head               ready -> gone
+    come back too often             outstanding -> gone (x-delivery-limit)
 
 Every message has a position, which no other message of the queue ever gets.  The store knows messages by
 their positions.  The backlog is sorted by them, so that a requeued message finds its old place.
@@ -37,6 +38,7 @@ from plugins.engines.broker.backlog import Backlog, Item
 from plugins.engines.broker.binding import Binding, Identity
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.dead_letters import Reason
+from plugins.engines.broker.delivery_counts import DeliveryCounts
 from plugins.engines.broker.span import Span
 
 if TYPE_CHECKING:
@@ -104,6 +106,11 @@ class Queue:
         self._may_expire = policy.message_ttl is not None
         self._expired_between: list[Span] = []
         """Messages that had expired behind others which are being delivered."""
+        self.keeps_all = policy.quorum
+        """Whether transient messages are stored as well: a quorum queue has no others (RabbitMQ)."""
+        self._counts = DeliveryCounts(policy.delivery_limit) if policy.quorum else None
+        self._returned_too_often: list[Span] = []
+        """Messages above the delivery limit, which leave the queue when it is processed."""
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}: {self.backlog.count} ready, {self.outstanding} outstanding>"
@@ -146,7 +153,7 @@ class Queue:
         self.next_position += accepted
         self.messages_in += accepted
         self.backlog.append(span, batch.size)
-        if self.stored is not None and envelope.persistent:
+        if self.stored is not None and (envelope.persistent or self.keeps_all):
             # Written now, before any delivery: the store's records have the order in which things happened.
             self.vhost.store.keep_messages(self, span)
         # ``touch`` looks itself.  The test spares a call for all batches of a turn but the first.
@@ -158,6 +165,8 @@ class Queue:
         """Expire, deliver and drop messages, after anything has changed."""
         # Cleared first: a dead letter that comes back to this queue below has to touch it again.
         self._touched = False
+        if self._returned_too_often:
+            self._give_up_returned(now)
         backlog = self.backlog
         # A message with a TTL of 0 expires unless it can be delivered at once (RabbitMQ).  So messages that
         # expire just now are expired only after the deliveries.
@@ -191,6 +200,8 @@ class Queue:
         if span is not None:
             self.outstanding += 1
             self.messages_out += 1
+            if self._counts is not None:
+                (span,) = self._counts.marked(span, always=True)
         return span
 
     def acknowledge(self, span: Span) -> None:
@@ -227,7 +238,14 @@ class Queue:
         if self.deleted:
             return
         span.redelivered = True
-        self.backlog.put_back(span)
+        if self._counts is None:
+            self.backlog.put_back(span)
+        else:
+            kept, dead = self._counts.returned(span)
+            # The latest first: each is put at the front.
+            for part in reversed(kept):
+                self.backlog.put_back(part)
+            self._returned_too_often += dead
         self.touch()
 
     def purge(self, now: float) -> int:
@@ -396,6 +414,8 @@ class Queue:
             for span in spans:
                 if span.location is not None:
                     self._forget(span)
+        if self._counts:
+            spans = [part for span in spans for part in self._counts.marked(span)]
         receiver.deliver(consumer, spans, count, size)
 
     def _expiry(self, expiration: int | None, now: float) -> float | None:
@@ -412,6 +432,11 @@ class Queue:
         expired, self._expired_between = self._expired_between, []
         for span in expired:
             self._give_up(span, "expired", now)
+
+    def _give_up_returned(self, now: float) -> None:
+        dead, self._returned_too_often = self._returned_too_often, []
+        for span in dead:
+            self._give_up(span, "delivery_limit", now)
 
     def _expire(self, now: float) -> None:
         for span in self.backlog.take_expired(now):
@@ -452,10 +477,14 @@ class Queue:
         # The dead letter is stored before its original is dropped.  A crash between the two leaves both; the
         # other order could leave none.  A deleted queue dead-letters nothing (RabbitMQ).
         if self.policy.dead_letter_exchange is not None and not self.deleted:
-            self.vhost.publish_dead(self, span, reason, now)
+            dead = span if self._counts is None else self._counts.unmarked(span)
+            self.vhost.publish_dead(self, dead, reason, now)
         self._forget(span)
 
     def _forget(self, item: Item) -> None:
         # A page is on disk always; a span only if the store has given it a location.
         if item.batch is None or item.location is not None:
             self.vhost.store.drop_messages(self, item)
+        if self._counts:
+            stop = item.stop if item.batch is None else item.first + len(item)
+            self._counts.forget(item.first, stop)

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernel.contracts.message import Batch
-from plugins.engines.broker.arguments import read_queue_arguments
+from kernel.contracts.message import Batch, Envelope
+from plugins.engines.broker.arguments import check_queue_type, read_queue_arguments
 from plugins.engines.broker.binding import Binding, Destination, identity_of
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.dead_letters import Reason, dead_envelope, would_cycle
@@ -67,6 +67,8 @@ class VirtualHost:
         """Queues to process in this turn."""
         self.routes = Routes(name, self.exchanges, self.queues, self.store.check_envelope)
         self._owned: dict[object, list[Queue]] = {}
+        self.quorum_queues = 0
+        """How many of the queues are quorum queues: they store transient messages as well."""
         self.messages_in = self.messages_unrouted = self.messages_undeliverable = 0
 
     def __repr__(self) -> str:
@@ -97,6 +99,10 @@ class VirtualHost:
             return None
         # The smallest number: a message counts as accepted only if every queue has it.
         return min([queue.publish(batch, now) for queue in queues])
+
+    def reaches_quorum_queue(self, envelope: Envelope) -> bool:
+        """Whether messages under this envelope go to a quorum queue."""
+        return any(queue.keeps_all for queue in self.routes.find(envelope).queues)
 
     def check_publish(self, exchange: str) -> None:
         """Raise the error for an exchange that clients may not publish to.
@@ -317,6 +323,14 @@ class VirtualHost:
             require_same_queue(existing, durable=durable, auto_delete=auto_delete, arguments=arguments)
             existing.plan_expiry(now)
             return existing
+        check_queue_type(
+            name,
+            self.name,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=arguments,
+        )
         name = name or invent_name("amq.gen-", self.broker.random)
         return self.make_queue(
             name,
@@ -351,6 +365,7 @@ class VirtualHost:
             now=now,
         )
         self.queues[queue.name] = queue
+        self.quorum_queues += queue.keeps_all
         # The default exchange leads to every queue by its name: a new queue changes routes without a binding.
         self.routes.forget_envelopes()
         if queue.owner is not None:
@@ -399,6 +414,7 @@ class VirtualHost:
         if self.queues.get(queue.name) is not queue:
             return
         del self.queues[queue.name]
+        self.quorum_queues -= queue.keeps_all
         # Set before consumers are cancelled: a client that then acknowledges or requeues must not touch the
         # queue.
         queue.deleted = True
@@ -438,6 +454,9 @@ class VirtualHost:
         """Start a consumer; refuse if it or another consumer of the queue is exclusive."""
         queue = consumer.queue
         others = queue.all_consumers()
+        # RabbitMQ: the queue itself sees to it that only one consumer is active.
+        if consumer.exclusive and queue.policy.single_active_consumer:
+            raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
         if others and (consumer.exclusive or any(other.exclusive for other in others)):
             raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
         consumer.receiver.consumers[consumer.tag] = consumer

@@ -96,7 +96,9 @@ class Publisher:
         if self.confirms is not None:
             # The store's mark covers everything that was given to it so far.  A persistent message that no
             # durable queue took waits for what others have given to the store.
-            unsafe = self.vhost.store.mark if batch.envelope.persistent else 0
+            vhost, envelope = self.vhost, batch.envelope
+            stored = envelope.persistent or (vhost.quorum_queues and vhost.reaches_quorum_queue(envelope))
+            unsafe = vhost.store.mark if stored else 0
             self.confirms.add(len(batch.bodies), accepted, mark, unsafe)
 
     def on_unroutable(self, batch: Batch) -> None:

@@ -52,6 +52,28 @@ def test_confirmed_messages_and_definitions_outlive_the_broker(serve: Serve, tmp
     assert channel.basic_get("q", auto_ack=True)[2] == b"routed"
 
 
+def test_a_quorum_queue_stores_transient_messages_as_well(serve: Serve, tmp_path: Path) -> None:
+    """Beside a persistent one and in two queues: what RabbitMQ's quorum queues do with every message."""
+    first = serve(data_dir=str(tmp_path))
+    channel = first.channel()
+    channel.confirm_delivery()
+    for name, kind in (("quorum", "quorum"), ("classic", "classic")):
+        channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
+        channel.queue_bind(name, "amq.fanout")
+    channel.basic_publish("amq.fanout", "", b"transient")
+    channel.basic_publish("amq.fanout", "", b"persistent", PERSISTENT)
+    for connection in first._connections:
+        connection.close()
+    first.host.call(first.engine.stop)
+    channel = serve(data_dir=str(tmp_path)).channel()
+    assert [channel.basic_get("quorum", auto_ack=True)[2] for _ in range(3)] == [
+        b"transient",
+        b"persistent",
+        None,
+    ]
+    assert [channel.basic_get("classic", auto_ack=True)[2] for _ in range(2)] == [b"persistent", None]
+
+
 def test_a_transaction_is_safe_when_it_is_committed(serve: Serve, tmp_path: Path) -> None:
     server = serve(data_dir=str(tmp_path))
     channel = server.channel()
@@ -98,7 +120,8 @@ def test_queues_that_are_long_together_wait_on_the_disk(serve: Serve, tmp_path: 
 @pytest.fixture
 def busy_disk(serve: Serve, tmp_path: Path) -> Iterator[tuple[Server, threading.Event]]:
     """A server whose disk does nothing until the event."""
-    server = serve(data_dir=str(tmp_path), queues=(QueueOptions(name="there"),))
+    quorum = QueueOptions(name="quorum", arguments={"x-queue-type": "quorum"})
+    server = serve(data_dir=str(tmp_path), queues=(QueueOptions(name="there"), quorum))
     free = threading.Event()
 
     def wait() -> Callable[[], None]:
@@ -122,18 +145,22 @@ def test_clients_hear_nothing_before_it_is_safe(busy_disk: tuple[Server, threadi
     server, free = busy_disk
     declaring, publishing, committing = server.channel(), server.channel(), server.channel()
     publishing.confirm_delivery()
+    replicating = server.channel()
+    replicating.confirm_delivery()
     committing.tx_select()
     committing.basic_publish("", "q", b"in a transaction", PERSISTENT)
     asked = [
         in_a_thread(lambda: declaring.queue_declare("new", durable=True)),
         in_a_thread(lambda: publishing.basic_publish("", "q", b"with a confirm", PERSISTENT)),
         in_a_thread(committing.tx_commit),
+        in_a_thread(lambda: replicating.basic_publish("", "quorum", b"transient, in a quorum queue")),
     ]
     other = server.channel()  # who asked for nothing durable is served meanwhile
     other.queue_declare("transient")
-    while other.queue_declare("q", passive=True).method.message_count < 2:
-        pass
-    assert [answers for _, answers in asked] == [[], [], []]
+    for name, count in (("q", 2), ("quorum", 1)):
+        while other.queue_declare(name, passive=True).method.message_count < count:
+            pass
+    assert [answers for _, answers in asked] == [[]] * 4
     free.set()
     for thread, answers in asked:
         thread.join(60)
