@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from struct import pack
 from typing import Any
 
@@ -12,8 +14,8 @@ import pika.exceptions
 import pytest
 
 from plugins.protocols.amqp091.content import ContentProperties
-from plugins.protocols.amqp091.events import Got
-from plugins.protocols.amqp091.methods import basic, confirm, queue
+from plugins.protocols.amqp091.events import Acknowledged, Delivered, Got, Returned
+from plugins.protocols.amqp091.methods import access, basic, channel, confirm, exchange, queue
 from tests.interop.brokers import Broker
 from tests.interop.conftest import Connect
 from tests.plugins.engines.amqp.raw_client import RawClient
@@ -188,3 +190,134 @@ def test_headers_keep_their_types_beside_a_direct_reply(raw: RawClient, name: st
     message = raw.get(name)
     assert message.batch.envelope.reply_to.startswith(f"{REPLY_TO}.")
     assert not _lost(message)
+
+
+def test_deaths_of_old_brokers_are_counted_together(raw: RawClient, name: str) -> None:
+    """They wrote an entry for each death, without a count."""
+    _dead_lettering(raw, name, f"{name}.dead")
+    raw.ask(queue.Declare(queue=f"{name}.dead"), queue.DeclareOk)
+    old = {"queue": name, "reason": "rejected"}
+    elsewhere = {"queue": "elsewhere", "reason": "expired"}
+    raw.publish(b"x", name, properties={"headers": {"x-death": [old, old, elsewhere]}})
+    raw.send(basic.Reject(delivery_tag=raw.get(name).delivery_tag, requeue=False))
+    headers = raw.get(f"{name}.dead").batch.envelope.properties["headers"]
+    assert headers == {"x-death": [old | {"count": 3}, elsewhere | {"count": 1}]}
+
+
+def test_copies_go_by_all_keys_at_each_exchange(raw: RawClient, name: str) -> None:
+    """A key of the CC header need not be bound at the exchange that leads to the one where it is."""
+    names = [f"{name}.{part}" for part in ("first", "second", "alternate")]
+    first, second, alternate = names
+    raw.ask(exchange.Declare(exchange=second), exchange.DeclareOk)
+    raw.ask(exchange.Declare(exchange=alternate), exchange.DeclareOk)
+    instead = {"alternate-exchange": alternate}
+    raw.ask(exchange.Declare(exchange=first, arguments=instead), exchange.DeclareOk)
+    raw.ask(exchange.Bind(source=first, destination=second, routing_key="key"), exchange.BindOk)
+    for each in names:
+        raw.ask(queue.Declare(queue=each), queue.DeclareOk)
+    raw.ask(queue.Bind(queue=second, exchange=second, routing_key="copy"), queue.BindOk)
+    raw.ask(queue.Bind(queue=alternate, exchange=alternate, routing_key="copy"), queue.BindOk)
+    for header in ("CC", "BCC"):
+        raw.publish(header.encode(), "key", first, {"headers": {header: ["copy"]}})
+        assert bytes(raw.get(second).batch.bodies[0]) == header.encode()
+    # One of the keys has led on, so that the alternate exchange gets nothing.
+    assert raw.ask(queue.Declare(queue=alternate, passive=True), queue.DeclareOk).message_count == 0
+
+
+@pytest.mark.parametrize(
+    "one, other, same",
+    [
+        ("text", bytearray(b"text"), True),
+        (1, 1.0, True),
+        (datetime.fromtimestamp(7, UTC), 7, True),
+        (1, True, False),
+        ("1", 1, False),
+        (1, Decimal(1), False),
+        (1.5, Decimal("1.5"), False),
+    ],
+    ids=str,
+)
+def test_headers_of_different_types(raw: RawClient, name: str, one: Any, other: Any, same: bool) -> None:
+    """Text equals octets, and a number any number; a truth value or a decimal is neither."""
+    raw.ask(confirm.Select(), confirm.SelectOk)
+    for number, (bound, sent) in enumerate(((one, other), (other, one))):
+        here = f"{name}.{number}"
+        raw.ask(queue.Declare(queue=here, exclusive=True), queue.DeclareOk)
+        raw.ask(queue.Bind(queue=here, exchange="amq.headers", arguments={here: bound}), queue.BindOk)
+        raw.publish(b"x", "", "amq.headers", {"headers": {here: sent}}, mandatory=True)
+        assert isinstance(raw.next_of(Acknowledged, Returned), Acknowledged if same else Returned)
+
+
+def test_names_without_their_line_ends(raw: RawClient, name: str) -> None:
+    """Names that were read from a file, with the end of their line."""
+    assert raw.ask(queue.Declare(queue=f"{name}\r\n"), queue.DeclareOk).queue == name
+    raw.ask(exchange.Declare(exchange=f"{name}\n"), exchange.DeclareOk)
+    raw.ask(queue.Bind(queue=f"{name}\n", exchange=f"{name}\n", routing_key="k"), queue.BindOk)
+    raw.publish(b"x", "k", name)
+    raw.get(name)
+    raw.ask(queue.Unbind(queue=f"{name}\n", exchange=f"{name}\n", routing_key="k"), queue.UnbindOk)
+    raw.ask(exchange.Delete(exchange=f"{name}\n", if_unused=True), exchange.DeleteOk)
+    raw.ask(queue.Delete(queue=f"{name}\n"), queue.DeleteOk)
+    raw.send(queue.Declare(queue=name, passive=True))
+    assert raw.refusal()[1] == 404
+
+
+def test_a_queue_without_a_type_is_a_classic_one(raw: RawClient, name: str) -> None:
+    kind = {"x-queue-type": "classic"}
+    for number, (before, after) in enumerate((({}, kind), (kind, {}))):
+        raw.ask(queue.Declare(queue=f"{name}.{number}", arguments=before), queue.DeclareOk)
+        raw.ask(queue.Declare(queue=f"{name}.{number}", arguments=after), queue.DeclareOk)
+
+
+def test_a_ticket_is_given_to_whoever_asks(raw: RawClient) -> None:
+    """Clients of AMQP 0-8 and 0-9 ask for one before they do anything else."""
+    assert raw.ask(access.Request(), access.RequestOk).ticket == 1
+
+
+def test_the_limit_is_for_the_number_of_channels(broker: Broker) -> None:
+    """amqp-client.js and others count their channels and do not care what the numbers are."""
+    with RawClient(broker.port, channel_max=2) as client:
+        client.open_channel(9)
+        client.send(channel.Open(), channel=3)
+        assert client.refusal() == (
+            "connection", 530, "NOT_ALLOWED - number of channels opened (2) has reached the negotiated channel_max (2)"
+        )  # fmt: skip
+
+
+def _quorum(raw: RawClient, name: str, **arguments: Any) -> None:
+    arguments = {
+        "x-queue-type": "quorum",
+        **{f"x-{key}".replace("_", "-"): value for key, value in arguments.items()},
+    }
+    raw.ask(queue.Declare(queue=name, durable=True, arguments=arguments), queue.DeclareOk)
+
+
+def test_a_quorum_queue_counts_deliveries(raw: RawClient, name: str) -> None:
+    """A message that ends its consumer each time must not do so for ever."""
+    raw.ask(queue.Declare(queue=f"{name}.dead"), queue.DeclareOk)
+    _quorum(raw, name, delivery_limit=2, dead_letter_exchange="", dead_letter_routing_key=f"{name}.dead")
+    raw.publish_raw(b"x", name, "", _properties(NUMBERS))
+    for count in range(3):
+        message = raw.get(name)
+        assert message.redelivered == (count > 0)
+        assert b"\x10x-delivery-countl" + pack(">q", count) in _raw(message)
+        assert not _lost(message)
+        raw.send(basic.Reject(delivery_tag=message.delivery_tag, requeue=True))
+    dead = raw.get(f"{name}.dead")
+    (death,) = dead.batch.envelope.properties["headers"]["x-death"]
+    assert (death["reason"], death["count"]) == ("delivery_limit", 1)
+    assert b"x-delivery-count" not in _raw(dead)
+    assert not _lost(dead)
+
+
+def test_a_quorum_queue_counts_lost_consumers(broker: Broker, name: str) -> None:
+    for count in range(3):
+        with RawClient(broker.port) as client:
+            _quorum(client, name)
+            if not count:
+                client.ask(confirm.Select(), confirm.SelectOk)
+                client.publish(b"x", name)
+                client.wait_for(Acknowledged)
+            client.ask(basic.Consume(queue=name), basic.ConsumeOk)
+            headers = client.wait_for(Delivered).batch.envelope.properties.get("headers", {})
+            assert headers.get("x-delivery-count", 0) == count

@@ -26,6 +26,7 @@ from plugins.engines.broker.public import (
     Span,
     Transaction,
     invent_name,
+    type_name,
 )
 from plugins.protocols.amqp091.events import Acknowledged, Published, Rejected
 from plugins.protocols.amqp091.methods import basic
@@ -118,6 +119,7 @@ class Channel(Publisher):
             # With Erlang's terms, as RabbitMQ's message has them.
             text = f"invalid expiration '{envelope.expiration}': {{value_too_large,{envelope.expiration}}}"
             raise PreconditionFailed(text)
+        _check_copies(properties.get("headers"))
         if envelope.reply_to == REPLY_TO:
             return self._with_reply_address(envelope)
         return envelope
@@ -264,6 +266,24 @@ class Channel(Publisher):
         if consumer.queue is self.reply_queue:
             self._reply_to(None)
         self.session.tell_cancelled(self, consumer.tag)
+
+
+def without_line_ends(name: str) -> str:
+    """Return the name of a queue or exchange without CR and LF.
+
+    RabbitMQ removes them where something is declared, bound or deleted, and nowhere else.
+    """
+    return name.replace("\r", "").replace("\n", "")
+
+
+def _check_copies(headers: Any) -> None:
+    """Refuse CC and BCC that are no arrays, with RabbitMQ's text."""
+    if not isinstance(headers, Mapping):
+        return
+    for name in ("CC", "BCC"):
+        if name in headers and not isinstance(headers[name], list):
+            found = type_name(headers[name])
+            raise PreconditionFailed(f'invalid message: {{unacceptable_type_in_header,"{name}",{found}}}')
 
 
 def _invalid_expiration(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from plugins.engines.amqp import basic_methods, exchange_methods, queue_methods
 from plugins.engines.amqp.channel import Channel
 from plugins.engines.broker.public import Confirms, NotImplementedHere, PreconditionFailed, Transaction
-from plugins.protocols.amqp091.methods import basic, channel, confirm, exchange, queue, tx
+from plugins.protocols.amqp091.methods import access, basic, channel, confirm, exchange, queue, tx
 from plugins.protocols.amqp091.methods.method import Method
 
 
@@ -21,6 +21,11 @@ def flow(here: Channel, method: channel.Flow, now: float) -> None:
 
 def flow_ok(here: Channel, method: channel.FlowOk, now: float) -> None:
     """The broker never sends channel.flow, so this answer is ignored."""
+
+
+def access_request(here: Channel, method: access.Request, now: float) -> None:
+    """Answer with a ticket, which means nothing: AMQP 0-8 had it, and old clients still ask (RabbitMQ)."""
+    here.reply(access.RequestOk(ticket=1))
 
 
 def confirm_select(here: Channel, method: confirm.Select, now: float) -> None:
@@ -66,6 +71,7 @@ def _transaction(here: Channel) -> Transaction:
 # Not here: channel.open and close, which the conversation answers itself, and basic.publish, ack, nack and
 # reject, which come as events.  So none of them is looked up in this table.
 METHODS: dict[type[Method], Callable[[Channel, Any, float], None]] = {
+    access.Request: access_request,
     basic.Cancel: basic_methods.cancel,
     basic.CancelOk: basic_methods.cancel_ok,
     basic.Consume: basic_methods.consume,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from plugins.engines.amqp.channel import REPLY_TO, Channel
+from collections.abc import Mapping
+from typing import Any
+
+from plugins.engines.amqp.channel import REPLY_TO, Channel, without_line_ends
 from plugins.engines.broker.public import invent_name
 from plugins.protocols.amqp091.methods import queue
 
@@ -10,20 +13,21 @@ from plugins.protocols.amqp091.methods import queue
 def declare(channel: Channel, method: queue.Declare, now: float) -> None:
     """Declare a queue.  Passive: return its counts if it exists."""
     vhost = channel.vhost
-    if method.queue == REPLY_TO:
+    name = without_line_ends(method.queue)
+    if name == REPLY_TO:
         # It is always there, declared or not, and has no messages (RabbitMQ's answer).
-        channel.last_queue = method.queue
+        channel.last_queue = name
         if not method.nowait:
             channel.reply(queue.DeclareOk(queue=REPLY_TO, message_count=0, consumer_count=1))
         return
     if method.passive:
-        found = vhost.find_queue(channel.queue_name(method.queue), channel.session)
+        found = vhost.find_queue(channel.queue_name(name), channel.session)
         # To ask for a queue is a use of it, and begins its x-expires anew (RabbitMQ).
         found.plan_expiry(now)
     else:
-        _require_declaration(channel, method)
+        _require_declaration(channel, name, method.arguments)
         found = vhost.declare_queue(
-            method.queue,
+            name,
             channel.session,
             now,
             durable=method.durable,
@@ -43,14 +47,14 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
         )
 
 
-def _require_declaration(channel: Channel, method: queue.Declare) -> None:
+def _require_declaration(channel: Channel, name: str, arguments: Mapping[str, Any]) -> None:
     """Check permissions on the queue, and on its dead-letter exchange, to which its messages may go."""
     login, vhost = channel.login, channel.vhost
     # Check permissions with a name like the one that the server will choose.
-    name = method.queue or invent_name("amq.gen-", vhost.broker.random)
+    name = name or invent_name("amq.gen-", vhost.broker.random)
     login.require("configure", "queue", name, vhost.name)
     # For a new queue only, as in RabbitMQ: who declares it again need not have the rights of its creator.
-    target = method.arguments.get("x-dead-letter-exchange")
+    target = arguments.get("x-dead-letter-exchange")
     if isinstance(target, str) and name not in vhost.queues:
         login.require("read", "queue", name, vhost.name)
         login.require("write", "exchange", target, vhost.name)
@@ -59,9 +63,10 @@ def _require_declaration(channel: Channel, method: queue.Declare) -> None:
 def bind(channel: Channel, method: queue.Bind, now: float) -> None:
     """Bind a queue to an exchange."""
     name, key = _name_and_key(channel, method.queue, method.routing_key)
-    _require_both(channel, method.exchange, name)
+    source = without_line_ends(method.exchange)
+    _require_both(channel, source, name)
     found = channel.vhost.find_queue(name, channel.session)
-    channel.vhost.bind(method.exchange, found, key, method.arguments)
+    channel.vhost.bind(source, found, key, method.arguments)
     if not method.nowait:
         channel.reply(queue.BindOk())
 
@@ -69,11 +74,12 @@ def bind(channel: Channel, method: queue.Bind, now: float) -> None:
 def unbind(channel: Channel, method: queue.Unbind, now: float) -> None:
     """Remove a binding of a queue."""
     name, key = _name_and_key(channel, method.queue, method.routing_key)
-    _require_both(channel, method.exchange, name)
+    source = without_line_ends(method.exchange)
+    _require_both(channel, source, name)
     # No error if it is gone: as for a binding that is not there.
     if name in channel.vhost.queues:
         found = channel.vhost.find_queue(name, channel.session)
-        channel.vhost.unbind(method.exchange, found, key, method.arguments)
+        channel.vhost.unbind(source, found, key, method.arguments)
     # queue.unbind is the one method here that has no ``nowait``.
     channel.reply(queue.UnbindOk())
 
@@ -89,7 +95,7 @@ def purge(channel: Channel, method: queue.Purge, now: float) -> None:
 
 def delete(channel: Channel, method: queue.Delete, now: float) -> None:
     """Delete a queue."""
-    name = channel.queue_name(method.queue)
+    name = channel.queue_name(without_line_ends(method.queue))
     channel.login.require("configure", "queue", name, channel.vhost.name)
     count = channel.vhost.delete_queue(
         name, channel.session, now, if_unused=method.if_unused, if_empty=method.if_empty
@@ -105,7 +111,7 @@ def _name_and_key(channel: Channel, name: str, key: str) -> tuple[str, str]:
     """
     if not name and not key:
         key = channel.queue_name("")
-    return channel.queue_name(name), key
+    return channel.queue_name(without_line_ends(name)), key
 
 
 def _require_both(channel: Channel, exchange: str, name: str) -> None:

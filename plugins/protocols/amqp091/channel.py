@@ -14,6 +14,12 @@ from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.reply_codes import ReplyCode
 from plugins.protocols.amqp091.states import CHANNEL, ChannelSignal, ChannelState, ContentState
 
+_EXPECTED = {
+    ContentState.METHOD: ("method frame", "method"),
+    ContentState.HEADER: ("content header for class 60", "content header"),
+    ContentState.BODY: ("content body", "content body"),
+}
+
 
 class Channel:
     """One channel of a connection.  It stays in the connection's table after it was closed."""
@@ -75,6 +81,17 @@ class Channel:
         self.method = method
         self.method_frame = frame
         self.content_state = ContentState.HEADER
+
+    def unexpected(self, text: str = "") -> ConnectionFault:
+        """Return the fault of a frame that is not the expected one, in RabbitMQ's words.
+
+        ``text`` instead of them.
+        """
+        expected, other = _EXPECTED[self.content_state]
+        # The method that is named is the one whose content is being received.
+        cause = (self.method.class_id, self.method.method_id) if self.method else (0, 0)
+        text = text or f"expected {expected}, got non {other} frame instead"
+        return ConnectionFault(ReplyCode.UNEXPECTED_FRAME, text, *cause)
 
     def forget_content(self) -> None:
         """Expect a method again: the content is complete, or the channel has changed its state."""

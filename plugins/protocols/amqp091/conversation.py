@@ -240,7 +240,9 @@ class Conversation(ABC):
             return
         if number == 0:
             raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "content on channel 0")
-        item = self._existing(number)
+        item = self._existing(
+            number, ReplyCode.UNEXPECTED_FRAME, "expected method frame, got non method frame instead"
+        )
         # What comes on a channel after our close belongs to the time before the peer has read it.
         if item.state is ChannelState.CLOSING:
             return
@@ -254,12 +256,13 @@ class Conversation(ABC):
             text = reply_text(ReplyCode.CONTENT_TOO_LARGE, too_large)
             events.append(ChannelClosed(number, ReplyCode.CONTENT_TOO_LARGE, text, *cause, False))
 
-    def _existing(self, number: int, class_id: int = 0, method_id: int = 0) -> Channel:
+    def _existing(self, number: int, code: int, text: str, class_id: int = 0, method_id: int = 0) -> Channel:
+        """Return an open or closing channel; raise ``ConnectionFault`` with this code and text otherwise."""
         if self.state is not ConnectionState.OPEN:
             raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, f"a frame on channel {number} before open-ok")
         item = self.channels.get(number)
         if item is None or item.state is ChannelState.CLOSED:
-            raise ConnectionFault(ReplyCode.CHANNEL_ERROR, "expected 'channel.open'", class_id, method_id)
+            raise ConnectionFault(code, text, class_id, method_id)
         return item
 
     def _method_frame(self, number: int, payload: bytes, frame: bytes, events: list[Event]) -> None:
@@ -277,14 +280,14 @@ class Conversation(ABC):
         self._check_sender_and_channel(kind, number)
         item: Channel | None = None
         if number and kind is not channel.Open:
-            item = self._existing(number, kind.class_id, kind.method_id)
+            ids = (kind.class_id, kind.method_id)
+            item = self._existing(number, ReplyCode.CHANNEL_ERROR, "expected 'channel.open'", *ids)
             if item.state is ChannelState.CLOSING and kind not in (channel.Close, channel.CloseOk):
                 return
             # Section 4.2.6 lets a sender abort a content by sending a method.  RabbitMQ answers 505 all the
             # same, and so do we.
             if item.content_state is not ContentState.METHOD:
-                text = f"expected content {item.content_state.name.lower()}, got method {kind.name} instead"
-                raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, text, kind.class_id, kind.method_id)
+                raise item.unexpected()
         try:
             # A publisher whose messages the batch reader cannot take, for example because they have several
             # body frames, sends the same method frame each time.  Finding it costs less than decoding it.
@@ -320,9 +323,7 @@ class Conversation(ABC):
             raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, "channel.open before connection.open-ok")
         item = self.channels.get(number)
         if item is None:
-            if self.channel_max and number > self.channel_max:
-                text = f"channel {number} is above the negotiated channel_max ({self.channel_max})"
-                raise ConnectionFault(ReplyCode.NOT_ALLOWED, text, 20, 10)
+            self._check_channel_count()
             item = self.channels[number] = Channel(number)
         # The peer has not answered our close yet: whatever else it sends on this channel is dropped.
         if item.state is ChannelState.CLOSING:
@@ -332,6 +333,19 @@ class Conversation(ABC):
         item.sent(ChannelSignal.OPEN_OK)
         self._queue(number, channel.OpenOk())
         events.append(ChannelOpened(number))
+
+    def _check_channel_count(self) -> None:
+        """Raise ``ConnectionFault`` if as many channels are open as were negotiated.
+
+        As in RabbitMQ, the limit is for their number.  A client may give them any numbers.
+        """
+        most = self.channel_max
+        # Those that were closed are in the table as well.
+        if most and len(self.channels) >= most:
+            opened = sum(item.state is not ChannelState.CLOSED for item in self.channels.values())
+            if opened >= most:
+                text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({most})"
+                raise ConnectionFault(ReplyCode.NOT_ALLOWED, text, 20, 10)
 
     def _channel_method(self, item: Channel, method: Method, frame: bytes, events: list[Event]) -> None:
         kind = type(method)

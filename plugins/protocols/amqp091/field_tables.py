@@ -202,22 +202,27 @@ def encode_table(table: Mapping[str, Any], depth: int = 0) -> bytes:
 
 
 def encode_headers(headers: Mapping[str, Any]) -> bytes:
-    """Encode the headers of a message, with those types that clients expect in headers of RabbitMQ's."""
-    deaths = headers.get("x-death")
-    if isinstance(deaths, list):
-        headers = {**headers, "x-death": [_with_long_count(death) for death in deaths]}
+    """Encode the headers of a message.
+
+    The counts of RabbitMQ's headers ``x-death`` and ``x-delivery-count`` get 64 bits, however small they are:
+    RabbitMQ writes them so, and clients in typed languages cast them (to Java's Long).
+    """
+    if "x-death" in headers or "x-delivery-count" in headers:
+        headers = dict(headers)
+        deaths = headers.get("x-death")
+        if isinstance(deaths, list):
+            headers["x-death"] = [
+                _as_long(each, "count") if isinstance(each, dict) else each for each in deaths
+            ]
+        headers = _as_long(headers, "x-delivery-count")
     return encode_table(headers)
 
 
-def _with_long_count(death: Any) -> Any:
-    """Return an entry of ``x-death`` with its count as an integer of 64 bits, however small.
-
-    RabbitMQ writes it so, and clients in typed languages cast it (to Java's Long).
-    """
-    count = death.get("count") if isinstance(death, Mapping) else None
-    if isinstance(count, int) and not isinstance(count, bool) and -(1 << 63) <= count < 1 << 63:
-        return {**death, "count": _Long(count)}
-    return death
+def _as_long(table: dict[str, Any], name: str) -> dict[str, Any]:
+    value = table.get(name)
+    if isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63:
+        return {**table, name: _Long(value)}
+    return table
 
 
 class _Long(int):

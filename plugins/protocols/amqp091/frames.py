@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from struct import Struct
 
-from plugins.protocols.amqp091.methods import basic, channel, confirm, connection, exchange, queue, tx
+from plugins.protocols.amqp091.methods import (
+    access,
+    basic,
+    channel,
+    confirm,
+    connection,
+    exchange,
+    queue,
+    tx,
+)
 from plugins.protocols.amqp091.methods.method import Method
 
 METHOD = 1
@@ -38,7 +47,7 @@ HEARTBEAT_FRAME = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 # needs no unpacking.
 METHODS: dict[bytes, type[Method]] = {
     method.class_id.to_bytes(2, "big") + method.method_id.to_bytes(2, "big"): method
-    for module in (connection, channel, exchange, queue, basic, confirm, tx)
+    for module in (connection, channel, access, exchange, queue, basic, confirm, tx)
     for method in module.METHODS
 }
 """Class and method id, as on the wire, to the method."""

@@ -79,15 +79,9 @@ class MessageAssembler:
         Return None, or the reply text if the content is too large; the caller then closes the channel.
         """
         if kind != channel.content_state.value:
-            wanted = channel.content_state
-            what = (
-                "method frame, got non method"
-                if wanted is ContentState.METHOD
-                else f"content {wanted.name.lower()}"
-            )
             # Section 4.2.6: the frames of a content come in order, and no other frame of the same channel
             # between them.
-            raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, f"expected {what} frame instead")
+            raise channel.unexpected()
         if kind == HEADER:
             return self._header_frame(channel, payload, events)
         body = channel.add_body(payload)
@@ -100,9 +94,13 @@ class MessageAssembler:
             raise ConnectionFault(ReplyCode.FRAME_ERROR, "a content header without its fixed fields")
         class_id, weight, size = _header.unpack_from(payload)
         if class_id != _BASIC or weight:
-            # Section 4.2.6.1: the class must be the method's, and the weight zero; both are 501.
-            text = f"expected content header for class 60, weight 0, got class {class_id}, weight {weight}"
-            raise ConnectionFault(ReplyCode.FRAME_ERROR, text)
+            # Section 4.2.6.1 has 501 for a class that is not the method's, and for a weight.  RabbitMQ
+            # answers 505.
+            if weight:
+                raise channel.unexpected()
+            raise channel.unexpected(
+                f"expected content header for class 60, got one for class {class_id} instead"
+            )
         # The header is enough to refuse the message: nothing of the body is kept.
         if self.maximum_body_size and size > self.maximum_body_size:
             return f"message size {size} is larger than configured max size {self.maximum_body_size}"

@@ -55,6 +55,8 @@ class RawClient:
         self._socket.close()
 
     def open_channel(self, number: int) -> None:
+        """Open a channel, whatever was agreed on."""
+        self._connection.channel_max = 0
         self._connection.open_channel(number)
         self.wait_for(ChannelOpened)
 

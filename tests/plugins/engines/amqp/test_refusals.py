@@ -233,6 +233,56 @@ ONE_METHOD: list[tuple[str, Method, str, int, str]] = [
      INVALID.format("x-dead-letter-routing-key", "routing_key_but_no_dlx_defined")),
     ("textual x-single-active-consumer", _declared({"x-single-active-consumer": "a"}), CHANNEL, 406,
      INVALID.format("x-single-active-consumer", "{unacceptable_type,longstr}")),
+    (
+        "passive declaration of the default exchange",
+        exchange.Declare(exchange="", passive=True),
+        CHANNEL, 403, "ACCESS_REFUSED - operation not permitted on the default exchange",
+    ),
+    *(
+        (
+            f"quorum queue that is {flag}",
+            queue.Declare(queue="new", **flags, arguments={"x-queue-type": "quorum"}),
+            CHANNEL, 406, f"PRECONDITION_FAILED - invalid property '{flag}' for queue 'new' in vhost '/'",
+        )
+        for flag, flags in (
+            ("non-durable", {}),
+            ("exclusive-owner", {"durable": True, "exclusive": True}),
+            ("auto-delete", {"durable": True, "auto_delete": True}),
+        )
+    ),
+    (
+        "quorum queue without a name",
+        queue.Declare(durable=True, arguments={"x-queue-type": "quorum"}),
+        CHANNEL, 406, "PRECONDITION_FAILED - Cannot declare a server-named queue for type rabbit_quorum_queue",
+    ),
+    *(
+        (
+            f"{kind} queue with {argument}",
+            queue.Declare(queue="new", durable=True, arguments={"x-queue-type": kind, argument: value}),
+            CHANNEL, 406,
+            f"PRECONDITION_FAILED - invalid arg '{argument}' for queue 'new' in vhost '/' "
+            f"of queue type rabbit_{kind}_queue",
+        )
+        for kind, argument, value in (
+            ("quorum", "x-max-priority", 3),
+            ("quorum", "x-max-priority", "three"),
+            ("quorum", "x-queue-mode", "lazy"),
+            ("quorum", "x-max-age", "1D"),
+            ("classic", "x-delivery-limit", 3),
+            ("classic", "x-max-age", "1D"),
+            ("classic", "x-dead-letter-strategy", "at-least-once"),
+        )
+    ),
+    *(
+        (
+            f"consumer priority {priority!r}",
+            basic.Consume(queue="plain", arguments={"x-priority": priority}),
+            CHANNEL, 406,
+            "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'plain' in vhost '/': "
+            f'"expected integer, got {kind}"',
+        )
+        for priority, kind in (("a", "longstr"), (1.5, "double"), (True, "bool"), (None, "void"))
+    ),
     ("channel opened twice", channel.Open(), CONNECTION, 504, "CHANNEL_ERROR - second 'channel.open' seen"),
 ]  # fmt: skip
 
@@ -276,6 +326,16 @@ def _after(*methods: tuple[Method, type[Method]], then: Method) -> Callable[[Raw
         for method, answer in methods:
             client.ask(method, answer)
         client.send(then)
+
+    return act
+
+
+def _begin_content(octets: bytes, *methods: Method) -> Callable[[RawClient], None]:
+    def act(client: RawClient) -> None:
+        client.send(basic.Publish(routing_key="k"))
+        client.send_bytes(octets)
+        for method in methods:
+            client.send(method)
 
     return act
 
@@ -343,6 +403,55 @@ ACTIONS: list[tuple[str, Callable[[RawClient], None], str, int, str]] = [
             then=basic.Consume(queue="plain", consumer_tag="t"),
         ),
         CONNECTION, 530, "NOT_ALLOWED - attempt to reuse consumer tag 't'",
+    ),
+    (
+        "exclusive consumer of a queue with a single active one",
+        _after(
+            (queue.Declare(queue="new", arguments={"x-single-active-consumer": True}), queue.DeclareOk),
+            then=basic.Consume(queue="new", exclusive=True),
+        ),
+        CHANNEL, 403, "ACCESS_REFUSED - queue 'new' in vhost '/' in exclusive use",
+    ),
+    (
+        "a queue of another type than before",
+        _after(
+            (queue.Declare(queue="new", durable=True, arguments={"x-queue-type": "classic"}), queue.DeclareOk),
+            then=queue.Declare(queue="new", durable=True, arguments={"x-queue-type": "quorum"}),
+        ),
+        CHANNEL, 406, DIFFERS.format("x-queue-type", "queue", "new", "received 'quorum' but current is 'classic'"),
+    ),
+    *(
+        (
+            f"{name} that is no array",
+            _publish(key="k", properties={"headers": {name: "other"}}),
+            CHANNEL, 406,
+            f'PRECONDITION_FAILED - invalid message: {{unacceptable_type_in_header,"{name}",longstr}}',
+        )
+        for name in ("CC", "BCC")
+    ),
+    *(
+        (
+            f"a content header of class {class_id} and weight {weight}",
+            _begin_content(frame(HEADER, 1, pack(">HHQH", class_id, weight, 1, 0))),
+            CONNECTION, 505, f"UNEXPECTED_FRAME - expected content header for class 60, got {got} instead",
+        )
+        for class_id, weight, got in ((50, 0, "one for class 50"), (60, 1, "non content header frame"))
+    ),
+    (
+        "a body before its header",
+        _begin_content(frame(BODY, 1, b"x")),
+        CONNECTION, 505,
+        "UNEXPECTED_FRAME - expected content header for class 60, got non content header frame instead",
+    ),
+    (
+        "a method before a body",
+        _begin_content(frame(HEADER, 1, pack(">HHQH", 60, 0, 1, 0)), basic.Qos()),
+        CONNECTION, 505, "UNEXPECTED_FRAME - expected content body, got non content body frame instead",
+    ),
+    (
+        "a body on a channel that is not open",
+        lambda client: client.send_bytes(frame(BODY, 9, b"x")),
+        CONNECTION, 505, "UNEXPECTED_FRAME - expected method frame, got non method frame instead",
     ),
     (
         "confirms on a channel with transactions",

@@ -106,7 +106,9 @@ def test_a_change_leaves_the_octets_of_everything_else() -> None:
     table = short + single + b"\x04gone" + b"t\x01"
     raw = struct.pack(">HB", 0xA200, 1) + b"x" + struct.pack(">I", len(table)) + table + b"\x02me"
     before = envelope_of("", "key", raw).properties
-    after = changed(before, {"reply_to": "you", "content_type": None}, headers={"a": "new"}, without=("gone",))
+    after = changed(
+        before, {"reply_to": "you", "content_type": None}, headers={"a": "new"}, without=("gone",)
+    )
     assert isinstance(after, ContentProperties)
     headers = single + b"\x01aS" + struct.pack(">I", 3) + b"new"
     assert after.raw == struct.pack(">HI", 0x2200, len(headers)) + headers + b"\x03you"
