@@ -98,6 +98,9 @@ class ServerConnection(Conversation):
     """
 
     peer: ClassVar[str] = "client"
+    silent_intervals: ClassVar[int] = 3
+    """RabbitMQ gives a silent client up after two to three intervals, and clients are used to it: some send a
+    heartbeat late."""
 
     def __init__(self, options: ServerOptions, now: float) -> None:
         super().__init__(options, ServerAssembler(options.max_body_size), now)

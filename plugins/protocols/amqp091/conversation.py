@@ -97,6 +97,8 @@ class Conversation(ABC):
 
     peer: ClassVar[str] = ""
     """What the other end is: "client" or "server"."""
+    silent_intervals: ClassVar[int] = 2
+    """Intervals of the heartbeat after which a silent peer counts as lost (section 4.2.7)."""
 
     def __init__(self, options: CommonOptions, assembler: MessageAssembler, now: float) -> None:
         self.options = options
@@ -111,7 +113,7 @@ class Conversation(ABC):
         self._now = now
         self._deadline: float | None = now + options.handshake_timeout
         """When the handshake, and later the closing, must be over.  None: neither is going on."""
-        self._heartbeats = Heartbeats()
+        self._heartbeats = Heartbeats(self.silent_intervals)
         self._buffer = FrameBuffer()
         self._boundaries_lost = False
         """Nobody knows where the next frame begins: everything that still comes is ignored."""

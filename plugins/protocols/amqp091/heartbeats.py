@@ -6,16 +6,21 @@ from __future__ import annotations
 class Heartbeats:
     """Decides when to send a heartbeat, and when a silent peer counts as lost.
 
-    Every half interval ``due`` checks whether anything was sent since the last check; if not, a heartbeat is
-    due.  So the peer hears from us at least once in an interval.  A peer counts as lost after two intervals
-    of silence.
+    Every half interval ``due`` checks whether anything but a heartbeat was sent since the last check; if not,
+    a heartbeat is due.  So the peer hears from us twice in an interval, as from RabbitMQ: clients may give up
+    a peer that is silent for a little longer than one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, silent_intervals: int) -> None:
+        """``silent_intervals``: after so many without an octet a peer counts as lost."""
+        self._silent_intervals = silent_intervals
         self._interval = 0
         self._next_look = 0.0
         self._last_received = 0.0
-        self._sent = False
+        self._sent = 0
+        """How often something was sent since the last check."""
+        self._beats = 0
+        """How often of these it was a heartbeat of ours."""
 
     def start(self, interval: int, now: float) -> None:
         """Begin, with the negotiated interval in seconds; 0: no heartbeats."""
@@ -33,8 +38,8 @@ class Heartbeats:
         self._last_received = now
 
     def sent(self) -> None:
-        """Octets were sent to the peer: the next check needs no heartbeat."""
-        self._sent = True
+        """Octets were sent to the peer: unless they are a heartbeat, the next check needs none."""
+        self._sent += 1
 
     def next_deadline(self) -> float | None:
         """Return when ``due`` or ``peer_is_silent`` may change its answer; None: never."""
@@ -42,19 +47,19 @@ class Heartbeats:
             return None
         # Each chunk that is received moves the second time away.  An owner need not set its timer again for
         # that: if it is woken too early, nothing is due, and it asks again.
-        return min(self._next_look, self._last_received + 2 * self._interval)
+        return min(self._next_look, self._last_received + self._silent_intervals * self._interval)
 
     def peer_is_silent(self, now: float) -> bool:
-        """Whether two intervals have passed without an octet."""
-        # Section 4.2.7: after two intervals without an octet the connection is closed without close and
-        # close-ok.
-        return bool(self._interval) and now >= self._last_received + 2 * self._interval
+        """Whether the peer counts as lost.  The connection is then closed without close and close-ok."""
+        silent = self._silent_intervals * self._interval
+        return bool(silent) and now >= self._last_received + silent
 
     def due(self, now: float) -> bool:
         """Whether a heartbeat has to be sent now."""
         if not self._interval or now < self._next_look:
             return False
         self._next_look = now + self._interval / 2
-        silent = not self._sent
-        self._sent = False
+        silent = self._sent <= self._beats
+        self._sent = 0
+        self._beats = int(silent)
         return silent

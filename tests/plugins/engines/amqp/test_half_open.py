@@ -58,12 +58,12 @@ class HalfOpen:
         self.session.finish(0.0)
 
 
-def test_two_intervals_of_silence_free_what_was_held() -> None:
+def test_three_intervals_of_silence_free_what_was_held() -> None:
     half = HalfOpen()
-    for now in (5.0, 10.0, 19.9):
+    for now in (5.0, 10.0, 20.0, 29.9):
         half.let_the_server_work(now)
         assert (half.queue.backlog.count, half.queue.outstanding) == (0, 1)
-    half.let_the_server_work(2.0 * INTERVAL)
+    half.let_the_server_work(3.0 * INTERVAL)
     assert half.session.ended
     assert (half.queue.backlog.count, half.queue.outstanding, half.queue.consumer_count) == (1, 0, 0)
 

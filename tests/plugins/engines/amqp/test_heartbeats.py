@@ -29,7 +29,7 @@ def test_a_client_is_not_silent_because_the_thread_was_busy(still: Callable[...,
     server.host.clock += 10  # what it has sent waits in the socket
     server.host.pass_time(0)
     assert client.hosted.is_open
-    server.host.pass_time(5)
+    server.host.pass_time(7)
     assert not client.hosted.is_open
 
 
@@ -44,7 +44,7 @@ def test_a_silent_client_is_given_up_though_it_has_not_read_what_was_written(
     client.send(basic.Consume(queue="q"))
     server.host.settle()
     assert client.hosted.writing
-    server.host.pass_time(5)
+    server.host.pass_time(7)
     assert not client.hosted.is_open
     server.engine.finish_turn(server.host.now())
     assert server.engine.broker.vhost("/").queues["q"].backlog.count == 1

@@ -30,6 +30,7 @@ from plugins.protocols.amqp091.events import (
     Rejected,
     Returned,
 )
+from plugins.protocols.amqp091.heartbeats import Heartbeats
 from plugins.protocols.amqp091.methods import basic, queue
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
 from plugins.protocols.amqp091.templates import MAXIMUM_OCTETS
@@ -240,13 +241,24 @@ def test_heartbeats(make_pair: Any) -> None:
     assert pair.server.next_deadline() == 5.0
     assert pair.server.handle_timeout(5.0) == []
     assert pair.server.data_to_send() == []  # open-ok was written since the beginning
-    pair.server.handle_timeout(10.0)
-    assert pair.server.data_to_send() == [b"\x08\0\0\0\0\0\0\xce"]
+    for moment in (10.0, 15.0, 20.0, 25.0):
+        assert pair.server.handle_timeout(moment) == []
+        assert pair.server.data_to_send() == [b"\x08\0\0\0\0\0\0\xce"]
     assert pair.client.receive_data(b"\x08\0\0\0\0\0\0\xce", 10.0) == []
-    (event,) = pair.server.handle_timeout(20.0)
+    (event,) = pair.server.handle_timeout(30.0)
     assert "heartbeat" in event.reply_text
     assert pair.server.closed()
     assert pair.client.handle_timeout(29.0) == []
+
+
+def test_no_heartbeat_is_sent_where_something_else_was() -> None:
+    beats = Heartbeats(2)
+    beats.start(10, 0.0)
+    assert beats.due(5.0)
+    beats.sent()  # the heartbeat
+    beats.sent()  # and something else
+    assert not beats.due(10.0)
+    assert beats.due(15.0)
 
 
 def test_deadlines_of_handshake_and_close(open_pair: Any) -> None:
