@@ -47,6 +47,7 @@ class ConnectionHost(StreamClient):
             certified=accepted.certified,
             anonymous=anonymous,
         )
+        self._incomplete = conversation.incomplete
         self._armed_when_open = False
         """Whether the deadline was told since the connection is open."""
 
@@ -57,6 +58,11 @@ class ConnectionHost(StreamClient):
     def unacked_bytes(self) -> int:
         """About how many bytes the bodies have that the client has not acknowledged."""
         return self.session.unacked_bytes()
+
+    @property
+    def unpublished_bytes(self) -> int:
+        """How many bytes there are of messages that are not complete, or not committed."""
+        return self._conversation.incomplete_bytes() + self.session.uncommitted_bytes()
 
     @property
     def confirming(self) -> bool:
@@ -94,6 +100,9 @@ class ConnectionHost(StreamClient):
             self.session.handle(events, now)
             if self.login_refused:
                 return
+        if self._incomplete:
+            # In the middle of a message it publishes as well, and an alarm has to stop it.
+            self.published = True
 
     def flush(self, now: float) -> None:
         """Encode what this turn brought; close the connection when all of it was written."""

@@ -127,6 +127,11 @@ class Session:
         """Return an estimate of the octets of bodies that the client has not acknowledged."""
         return sum([channel.receiver.unacked.estimated_size() for channel in self.channels.values()])
 
+    def uncommitted_bytes(self) -> int:
+        """Return how many octets of bodies wait for a commit."""
+        transactions = [channel.transaction for channel in self.channels.values()]
+        return sum([each.size for each in transactions if each is not None])
+
     def handle(self, events: list[Event], now: float) -> None:
         """Process events in order, until the session has ended."""
         # A table and not a match statement: one lookup for each event, of which a busy publisher has

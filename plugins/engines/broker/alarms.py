@@ -26,8 +26,9 @@ _HYSTERESIS = 10
 def bytes_in_queues(broker: Broker) -> int:
     """Return an upper estimate of the octets of memory that messages take, without what clients report.
 
-    It is an upper estimate because queues may share bodies.  Bodies that a connected client has not
-    acknowledged are not included (see ``Client.unacked_bytes``); those of sessions without a connection are.
+    It is an upper estimate because queues may share bodies.  What connected clients have not acknowledged,
+    or not published yet, is not included (``Client.unacked_bytes``, ``Client.unpublished_bytes``).
+    Unacknowledged messages of sessions without a connection are.
     """
     # Every queue is visited, twice a second at most (``PERIOD``), so each costs only a few operations here.
     held = sum(broker.detached.values())

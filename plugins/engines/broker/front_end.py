@@ -61,10 +61,18 @@ class Client(Interface):
         ...
 
     @property
+    def unpublished_bytes(self) -> int:
+        """About how many bytes it has sent of messages that no queue has yet.
+
+        They are not complete, or their transaction is not committed.
+        """
+        ...
+
+    @property
     def published(self) -> bool:
         """Whether it has published in this turn.  Then the broker may call ``hold_back`` or ``block``.
 
-        The client sets it when it publishes, and resets it in ``finish``, which the broker calls after these.
+        Also part of a message, or in a transaction.  The client sets it when it publishes, and resets it in ``finish``, which the broker calls after these.
         """
         ...
 

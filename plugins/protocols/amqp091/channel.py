@@ -32,6 +32,7 @@ class Channel:
         "number",
         "parts",
         "remaining",
+        "size",
         "state",
     )
 
@@ -45,6 +46,8 @@ class Channel:
         """The whole frame of ``method``: the key of its template."""
         self.envelope: Envelope | None = None
         self.parts: list[bytes] = []
+        self.size = 0
+        """Octets of the whole body, when its header has come."""
         self.remaining = 0
         """Octets of the body that have not come yet."""
 
@@ -98,7 +101,7 @@ class Channel:
         self.method = None
         self.envelope = None
         self.parts = []
-        self.remaining = 0
+        self.size = self.remaining = 0
         self.content_state = ContentState.METHOD
 
     def add_body(self, payload: bytes) -> bytes | None:

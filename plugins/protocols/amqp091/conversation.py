@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from kernel.contracts.errors import LocalProtocolError
@@ -455,9 +455,14 @@ class Conversation(ABC):
             self._deadline = None
             # Heartbeats begin only now.  Until then the deadline of the handshake covers a silent peer.
             self._heartbeats.start(self.heartbeat, self._now)
-        elif following is ConnectionState.CLOSED:
-            self._deadline = None
-            self._heartbeats.stop()
+        elif following in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            # Not left to the collection of garbage: connections and their owners refer to each other, and
+            # the bodies may be large.
+            for number in list(self._assembler.incomplete):
+                self._assembler.forget(self.channels[number])
+            if following is ConnectionState.CLOSED:
+                self._deadline = None
+                self._heartbeats.stop()
 
     def close(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
         """Close the connection.  What still comes is dropped until close-ok or ``close_timeout``.
@@ -529,6 +534,16 @@ class Conversation(ABC):
     def is_not_read(self, now: float) -> None:
         """The owner does not read the wire now: restart the time after which a silent peer counts as lost."""
         self._heartbeats.received(now)
+
+    @property
+    def incomplete(self) -> Collection[int]:
+        """The channels in the middle of a message.  It is always the same object."""
+        return self._assembler.incomplete
+
+    def incomplete_bytes(self) -> int:
+        """Return how many octets there are of bodies that are not complete."""
+        incomplete = [self.channels[number] for number in self._assembler.incomplete]
+        return sum(item.size - item.remaining for item in incomplete)
 
     # Bytes out.
 

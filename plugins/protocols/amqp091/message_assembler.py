@@ -115,7 +115,7 @@ class MessageAssembler:
             text = f"content header: {problem}"
             raise ConnectionFault(ReplyCode.SYNTAX_ERROR, text, _BASIC, method.method_id) from problem
         channel.envelope = envelope
-        channel.remaining = size
+        channel.size = channel.remaining = size
         channel.content_state = ContentState.BODY
         # The template is made from method and header.  Whether the body is complete does not matter to it.
         self._learn(channel, method, envelope, raw)

@@ -38,15 +38,33 @@ def make_alarms(options: BrokerOptions, held: Callable[[], int]) -> Alarms:
     return Alarms(alarms)
 
 
+MEMORY_SECONDS = 10.0
+"""Seconds for which consumers may empty queues before publishers are closed that hold memory themselves."""
+
+
 class AlarmWatch:
     """Checks the alarms of one engine."""
 
-    def __init__(self, alarms: Alarms, engine: str, host: Host, on_lifted: Callable[[], None]) -> None:
-        """``on_lifted`` is called when the last alarm is lifted."""
+    def __init__(
+        self,
+        alarms: Alarms,
+        engine: str,
+        host: Host,
+        on_lifted: Callable[[], None],
+        on_memory_stays_low: Callable[[], None],
+    ) -> None:
+        """``on_lifted`` is called when the last alarm is lifted.
+
+        ``on_memory_stays_low`` is called at each check when an alarm of memory has been raised for
+        ``MEMORY_SECONDS``.
+        """
         self.alarms = alarms
         self._engine = engine
         self._host = host
         self._on_lifted = on_lifted
+        self._on_memory_stays_low = on_memory_stays_low
+        self._low_since: float | None = None
+        """Since when an alarm of memory is raised; None: none is."""
 
     def turn(self, now: float) -> bool:
         """Check the alarms if it is time; return whether it was."""
@@ -70,6 +88,12 @@ class AlarmWatch:
             self._report()
             if not alarms.raised:
                 self._on_lifted()
+        if "memory" not in alarms.raised:
+            self._low_since = None
+        elif self._low_since is None:
+            self._low_since = now
+        elif now - self._low_since >= MEMORY_SECONDS:
+            self._on_memory_stays_low()
         if alarms.raised:
             self._host.set_timer(alarms.next_check, self._on_timer, alarms)
 

@@ -184,7 +184,9 @@ class BrokerEngine:
         )
         self._observers.open(vhost, self.options.cluster_name, host.post)
         alarms = make_alarms(self.options, self._held)
-        self.alarm_watch = AlarmWatch(alarms, self.name, host, self._on_alarms_lifted)
+        self.alarm_watch = AlarmWatch(
+            alarms, self.name, host, self._on_alarms_lifted, self._on_memory_stays_low
+        )
 
     def _restore_users(self, directory: Path, now: float) -> None:
         """Import again the users, permissions and virtual hosts that the users file has."""
@@ -396,8 +398,25 @@ class BrokerEngine:
                 client.go_on()
 
     def _held(self) -> int:
-        """Return how many octets of memory messages take: ready ones, and unacknowledged ones."""
-        return bytes_in_queues(self.broker) + sum([client.unacked_bytes for client in self.clients])
+        """Return how many octets of memory messages take: ready ones, and what clients are responsible for."""
+        of_clients = sum([client.unacked_bytes + client.unpublished_bytes for client in self.clients])
+        return bytes_in_queues(self.broker) + of_clients
+
+    def _on_memory_stays_low(self) -> None:
+        """Blocking publishers has not helped: close one, if it is unpublished messages that take the memory.
+
+        Queues can be emptied by consumers.  But a publisher that is blocked in the middle of a message or a
+        transaction is not read, so it can never finish it.
+        """
+        unpublished = {client: client.unpublished_bytes for client in self.clients}
+        if not 2 * sum(unpublished.values()) > self._held():
+            return
+        # One at a time: the next check finds out whether that was enough.
+        largest = max(unpublished, key=unpublished.__getitem__)
+        largest.hang_up(
+            f"low on memory: {unpublished[largest]:,} bytes of this connection are in messages that are not "
+            "complete, or not committed"
+        )
 
     def _on_alarms_lifted(self) -> None:
         """Read the publishers and the routes again."""

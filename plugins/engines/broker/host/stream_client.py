@@ -134,6 +134,11 @@ class StreamClient(ConnectionOwner):
         return 0
 
     @property
+    def unpublished_bytes(self) -> int:
+        """About how many bytes there are of messages that are not complete, or not committed."""
+        return 0
+
+    @property
     def confirming(self) -> bool:
         """Whether it waits for a confirmation that the routes may bring."""
         return False

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from typing import Protocol as Interface
 
 from kernel.contracts.message import Batch
+from plugins.engines.broker.backlog import PER_MESSAGE
 from plugins.engines.broker.receiver import Receiver
 from plugins.engines.broker.routes import Route
 from plugins.engines.broker.unacked import UnackedRange
@@ -49,15 +50,18 @@ class Acknowledgement(NamedTuple):
 class Transaction:
     """The open transaction of one channel.  It may acknowledge deliveries of several receivers."""
 
-    __slots__ = ("_acknowledgements", "_publications")
+    __slots__ = ("_acknowledgements", "_publications", "size")
 
     def __init__(self) -> None:
+        self.size = 0
+        """Octets of memory that the messages take, about."""
         self._publications: list[Publication] = []
         self._acknowledgements: list[Acknowledgement] = []
 
     def publish(self, channel: Transacting, batch: Batch, *, mandatory: bool) -> None:
         """Add messages that were checked; they are published by ``commit``."""
         self._publications.append(Publication(batch, mandatory, channel.vhost.routes.find(batch.envelope)))
+        self.size += batch.size + PER_MESSAGE * len(batch.bodies)
 
     def acknowledge(
         self,
@@ -83,6 +87,7 @@ class Transaction:
     def commit(self, channel: Transacting, now: float) -> None:
         """Publish the messages, then acknowledge and reject the deliveries."""
         publications, self._publications = self._publications, []
+        self.size = 0
         acknowledgements, self._acknowledgements = self._acknowledgements, []
         queues = channel.vhost.queues
         for batch, mandatory, route in publications:
@@ -102,6 +107,7 @@ class Transaction:
         """Drop the messages; the deliveries are unacknowledged again."""
         # They are not requeued: the client still has them, and may acknowledge them in the next transaction.
         self._publications = []
+        self.size = 0
         for receiver, taken, _, _ in self._acknowledgements:
             receiver.unacked.restore(taken)
         self._acknowledgements = []

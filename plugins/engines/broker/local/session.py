@@ -128,6 +128,11 @@ class LocalSession(Publisher):
         return f"<LocalSession {self.peer}, {len(self.receiver.unacked)} unacked>"
 
     @property
+    def unpublished_bytes(self) -> int:
+        """An application hands over whole messages."""
+        return 0
+
+    @property
     def unacked_bytes(self) -> int:
         """An estimate of the octets of the bodies that the application has not acknowledged."""
         return self.receiver.unacked.estimated_size()

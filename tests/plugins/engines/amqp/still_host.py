@@ -164,6 +164,12 @@ class StillClient:
         self.connection.send_method(channel, method)
         self.write()
 
+    def send_octets(self, octets: bytes) -> None:
+        """Write these octets behind what the conversation has to say."""
+        self.write()
+        self._unwritten += octets
+        self.write()
+
     def write(self) -> None:
         """Write what the conversation has to say; what the wire does not take waits for the next time."""
         self._unwritten += b"".join(map(bytes, self.connection.data_to_send()))

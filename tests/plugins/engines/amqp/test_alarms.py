@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from struct import pack
 
 import msgspec
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.broker.alarms import PERIOD, DiskAlarm, QueuedAlarm
+from plugins.engines.broker.backlog import PER_MESSAGE
+from plugins.engines.broker.host.alarm_watch import MEMORY_SECONDS
 from plugins.engines.broker.host.options import QueueOptions
 from plugins.engines.broker.host.resources import (
     give_memory_back,
@@ -20,8 +23,10 @@ from plugins.engines.broker.host.resources import (
 )
 from plugins.protocols.amqp091.connection import CLIENT_CAPABILITIES
 from plugins.protocols.amqp091.events import Acknowledged, ConnectionClosed, Delivered, MethodReceived
-from plugins.protocols.amqp091.methods import basic, confirm, connection, queue
+from plugins.protocols.amqp091.frames import BODY, HEADER, METHOD
+from plugins.protocols.amqp091.methods import basic, confirm, connection, queue, tx
 from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.raw_client import frame
 from tests.plugins.engines.amqp.still_host import StillClient, StillServer
 
 
@@ -152,10 +157,10 @@ def test_a_blocked_publisher_is_not_taken_for_dead(server: StillServer) -> None:
     server.host.pass_time(PERIOD)
     events = publisher.read()
     assert not any(isinstance(event, ConnectionClosed) for event in events)
-    server.host.pass_time(19)
+    server.host.pass_time(29)
     assert publisher.hosted.is_open
     server.host.pass_time(10)
-    assert not publisher.hosted.is_open, "silent for two heartbeats since it was read again"
+    assert not publisher.hosted.is_open, "silent for three heartbeats since it was read again"
 
 
 def test_what_comes_over_routes_waits_as_well(server: StillServer) -> None:
@@ -280,3 +285,93 @@ def test_an_alarm_whose_figure_cannot_be_read_stays_as_it_is_and_ends_nothing(se
     low.memory = 0
     server.host.pass_time(2 * PERIOD)
     assert told(publisher) == ["unblocked"]
+
+
+def begin_message(client: StillClient, size: int, part: bytes) -> None:
+    """Send a message of which only a part of the body comes."""
+    method = basic.Publish(routing_key="q").encode()
+    client.send_octets(frame(METHOD, 1, method) + frame(HEADER, 1, pack(">HHQH", 60, 0, size, 0)))
+    go_on_with_message(client, part)
+
+
+def go_on_with_message(client: StillClient, part: bytes) -> None:
+    for start in range(0, len(part), 100_000):
+        client.send_octets(frame(BODY, 1, part[start : start + 100_000]))
+    client.flush()
+
+
+def begin_transaction(client: StillClient, size: int, part: bytes) -> None:
+    client.ask(tx.Select(), tx.SelectOk)
+    go_on_with_transaction(client, part)
+
+
+def go_on_with_transaction(client: StillClient, part: bytes) -> None:
+    publish(client, part)
+    client.flush()
+
+
+Send = Callable[[StillClient, bytes], None]
+UNPUBLISHED = pytest.mark.parametrize(
+    "begin, go_on", [(begin_message, go_on_with_message), (begin_transaction, go_on_with_transaction)]
+)
+MEGABYTE = bytes(1_000_000)
+
+
+@pytest.fixture
+def small(still: Callable[..., StillServer]) -> StillServer:
+    """Messages may take a megabyte; heartbeats are far away."""
+    return still(heartbeat=600, memory_limit=0, queued_limit=len(MEGABYTE), queues=(QueueOptions(name="q"),))
+
+
+@UNPUBLISHED
+def test_who_holds_messages_back_is_blocked_and_then_closed(
+    small: StillServer, begin: Callable[[StillClient, int, bytes], None], go_on: Send
+) -> None:
+    """It cannot finish what it has begun, since it is not read, and nobody else can free the memory."""
+    culprit, victim = small.connect(), small.connect()
+    begin(culprit, 2_000_000, MEGABYTE)
+    begin(victim, 2_000, b"x" * 1_000)
+    small.host.pass_time(PERIOD)
+    for client in (culprit, victim):
+        go_on(client, b"this is still taken")
+        assert told(client) == ["low on memory"]
+    small.host.pass_time(MEMORY_SECONDS - PERIOD)
+    assert (culprit.hosted.is_open, victim.hosted.is_open) == (True, True)
+    small.host.pass_time(2 * PERIOD)
+    (closed,) = [event for event in culprit.read() if isinstance(event, ConnectionClosed)]
+    assert closed.reply_code == 320
+    assert "low on memory: 1,000," in closed.reply_text
+    assert (culprit.hosted.is_open, victim.hosted.is_open) == (False, True)
+    assert told(victim) == ["unblocked"]
+
+
+@UNPUBLISHED
+def test_who_holds_messages_back_stays_while_queues_have_more(
+    small: StillServer, begin: Callable[[StillClient, int, bytes], None], go_on: Send
+) -> None:
+    """Consumers may empty them, and then it can finish."""
+    publisher, other = small.connect(), small.connect()
+    publish(other, MEGABYTE)
+    other.flush()
+    begin(publisher, 2_000_000, MEGABYTE[:500_000])
+    small.host.pass_time(PERIOD)
+    go_on(publisher, b"this is still taken")
+    small.host.pass_time(3 * MEMORY_SECONDS)
+    assert told(publisher) == ["low on memory"]
+    assert publisher.hosted.is_open
+    small.engine.broker.vhost("/").queues["q"].purge(small.host.now())
+    small.host.pass_time(PERIOD)
+    assert told(publisher) == ["unblocked"]
+
+
+def test_what_is_committed_or_rolled_back_does_not_count_any_more(small: StillServer) -> None:
+    client = small.connect()
+    for end, answer in ((tx.Commit(), tx.CommitOk), (tx.Rollback(), tx.RollbackOk)):
+        begin_transaction(client, 0, b"x" * 1000)
+        assert client.hosted.unpublished_bytes >= 1000
+        client.ask(end, answer)
+        assert client.hosted.unpublished_bytes == 0
+    begin_message(client, 2000, b"x" * 1000)
+    assert client.hosted.unpublished_bytes == 1000
+    go_on_with_message(client, b"x" * 1000)
+    assert client.hosted.unpublished_bytes == 2000 + PER_MESSAGE  # in the transaction

@@ -353,3 +353,16 @@ def test_a_batch_is_one_event_with_one_envelope(open_pair: Any) -> None:
     events, _ = open_pair.exchange()
     assert len(events) == 1
     assert len(events[0].batch) == 5000
+
+
+@pytest.mark.parametrize("end", [lambda side: side.close(320, "enough"), lambda side: side.receive_eof(1.0)])
+def test_a_body_that_will_never_be_complete_is_not_kept(open_pair: Any, end: Any) -> None:
+    part = b"\x03\0\1\0\0\x03\xe8" + bytes(1000) + b"\xce"
+    open_pair.client.publish(1, batch_of([bytes(5000)], Envelope(key="k")))
+    octets = b"".join(map(bytes, open_pair.client.data_to_send()))
+    method_and_header = octets[: octets.index(b"\xce", octets.index(b"\xce") + 1) + 1]
+    open_pair.server.receive_data(method_and_header + part, 0.0)
+    assert open_pair.server.incomplete_bytes() == 1000
+    end(open_pair.server)
+    assert open_pair.server.incomplete_bytes() == 0
+    assert not open_pair.server.channels[1].parts
