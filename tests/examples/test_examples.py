@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trustme
 
+from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.ports import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -98,6 +102,37 @@ def test_broker_serves_an_amqp_client(spawned: list[subprocess.Popen[str]]) -> N
         assert channel.basic_get("greetings", auto_ack=True)[2] == b"hello"
     broker.terminate()
     assert _output(broker).splitlines()[-1].split()[1] == "stopped"
+
+
+@pytest.mark.peer("pika")
+def test_clients_of_all_addresses_of_a_broker_use_the_same_queues(
+    spawned: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pika
+
+    authority = trustme.CA()
+    certificate, unix = tmp_path / "server.pem", tmp_path / "socket"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
+    port = str(free_port())
+    for name, value in (("AMQP_CERTIFICATE", certificate), ("AMQP_SOCKET", unix), ("AMQPS_PORT", port)):
+        monkeypatch.setenv(name, str(value))
+    _kernel_run(spawned, "broker_addresses.toml")
+    with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
+        connection.channel().queue_declare("greetings")
+        connection.channel().basic_publish("", "greetings", b"over TCP")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    over_tls = pika.ConnectionParameters(
+        "127.0.0.1", int(port), ssl_options=pika.SSLOptions(context, "localhost")
+    )
+    with pika.BlockingConnection(over_tls) as connection:
+        connection.channel().basic_publish("", "greetings", b"over TLS")
+    wire = socket.socket(socket.AF_UNIX)
+    wire.settimeout(TIMEOUT)
+    wire.connect(str(unix))
+    with RawClient(wire=wire) as client:
+        bodies = [bytes(client.get("greetings").batch.bodies[0]) for _ in range(2)]
+    assert bodies == [b"over TCP", b"over TLS"]
 
 
 @pytest.mark.peer("pika")
