@@ -20,7 +20,8 @@ _EACH_ALONE = """
 import os, sys, traceback, warnings
 with warnings.catch_warnings():  # not ours: loaded once, for speed
     warnings.simplefilter("ignore")
-    import trio, pytest, click, rich, pyarrow.dataset, pyarrow.parquet, pyspark.sql.functions, pyspark.sql.datasource
+    import trio, pytest, click, msgspec, rich, wsproto
+    import pyarrow.dataset, pyarrow.parquet, pyspark.sql.functions, pyspark.sql.datasource
 failed = []
 for name in sys.argv[1:]:
     if (child := os.fork()) == 0:
