@@ -203,7 +203,8 @@ class GroupReceiver:
         events = list(self.receiver.events)
         self.receiver.events.clear()
         for event in events:
-            if event.what is What.LOST:
+            # Without an end it is the unknown tail of a source that has gone: one event, and no storm.
+            if event.what is What.LOST and event.last is not None:
                 self._losses.add(event)
                 continue
             # What is still to be reported of the source's losses comes before its end.

@@ -34,6 +34,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     Of ``late join``: where reception begins.
     """
     last: int | None = None
+    """None for ``lost``: nobody knows how many packets the source has sent after the last one that was heard.
+    """
     detail: str = ""
 
     def __str__(self) -> str:

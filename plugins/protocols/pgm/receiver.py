@@ -244,6 +244,7 @@ class Receiver:
             for session in self.sessions.values()
             if (time := session.recovery.next_deadline()) is not None
         ]
+        times += [due for session in self.sessions.values() if (due := session.tail_deadline()) is not None]
         times += self._request_spm_at.values()
         times += [
             session.feedback.elect_at
@@ -260,6 +261,9 @@ class Receiver:
             deadline = session.recovery.next_deadline()
             if deadline is not None and deadline <= now:
                 self._request_repairs(session, now)
+            tail_due = session.tail_deadline()
+            if tail_due is not None and tail_due <= now:
+                session.report_tail()
             feedback = session.feedback
             if feedback is not None and feedback.elect_at is not None and feedback.elect_at <= now:
                 feedback.elect_at = None
@@ -369,6 +373,8 @@ class Receiver:
             # A session that has finished is kept for a while: its last packets may still be repaired (9.7.1).
             if silent < (min(expiry, FINISHED_EXPIRY) if session.finished else expiry):
                 continue
+            if session.tail_deadline() is not None:
+                session.report_tail()
             del self.sessions[session.tsi]
             del self._fast[session.tsi[:6], int.from_bytes(session.tsi[6:], "big")]
             self._request_spm_at.pop(session.tsi, None)

@@ -134,6 +134,10 @@ class Session:
         """State of congestion feedback, if the source uses congestion control."""
         self.heard = 0.0
         self.finished = False
+        self._announced = 0.0
+        """When the last SPM came. It names the last packet that was sent."""
+        self._tail_reported = 0.0
+        """The value of ``heard`` for which the unknown end of the data was reported."""
         self.wants_spm = False
         """Whether an SPM is needed, and should be requested."""
         self._options = options
@@ -270,6 +274,24 @@ class Session:
             window.give_up_before(trail)
             self._forget_lost("it has left the source's transmit window")
 
+    def tail_deadline(self) -> float | None:
+        """Return when the end of the data is to be given up, or None.
+
+        A source sends heartbeats after data (5.1.5). If one has come, the last packet is known. If none comes,
+        the source has gone, and what it sent after the last packet that was heard cannot even be counted.
+        """
+        if self.finished or self.window is None or self.heard in (self._announced, self._tail_reported):
+            return None
+        return self.heard + self._options.source_silence
+
+    def report_tail(self) -> None:
+        """Report that whatever the source sent after the last packet is lost."""
+        assert self.window is not None
+        self._tail_reported = self.heard
+        last = self.window.lead
+        detail = f"no heartbeat has followed packet {last}: if the source has sent more, that is lost"
+        self._report(What.LOST, after(last), detail=detail)
+
     def _found(self, numbers: Sequence[int], now: float) -> None:
         window = self.window
         assert window is not None
@@ -366,6 +388,7 @@ class Session:
                 return
             self._restart(now)
         self._spm_number = spm.number
+        self._announced = now
         # From every SPM: the address may change, for instance when a network element begins to forward NAKs
         # (6.2).
         self.path = spm.path

@@ -308,6 +308,48 @@ def test_a_source_that_falls_silent_is_gone() -> None:
     assert [event.what for event in network.listeners[0].events] == [What.APPEARED, What.GONE]
 
 
+@pytest.mark.parametrize("missed", [3, 10])
+def test_the_tail_of_a_source_that_is_killed_is_told_to_be_lost(missed: int) -> None:
+    network = Network()
+    network.run(1)
+    network.send(_bodies(20))
+    network.drop = lambda packet: packet[4] == ODATA and packet[19] >= 20 - missed
+    network.run(0.01)
+    network.source_alive = False
+    network.run(9)
+    listener = network.listeners[0]
+    assert listener.told(What.LOST) == []
+    network.run(400)
+    assert listener.units == _bodies(20 - missed)
+    # How many there were is not known.
+    assert [(event.first, event.last) for event in listener.told(What.LOST)] == [(20 - missed, None)]
+    assert listener.events[-1].what is What.GONE
+
+
+def test_a_source_that_is_idle_or_was_killed_after_its_heartbeat_has_lost_nothing() -> None:
+    network = Network()
+    network.send(_bodies(20))
+    network.run(1000)
+    network.source_alive = False
+    network.run(1000)
+    assert network.listeners[0].told(What.LOST) == []
+
+
+def test_of_a_network_that_was_cut_no_more_is_told_than_of_a_killed_source_and_the_rest_is_repaired() -> None:
+    network = Network(source=SourceOptions(window_seconds=60))
+    network.run(1)
+    network.send(_bodies(10))
+    network.run(0.01)
+    network.drop = lambda packet: True
+    network.send(_bodies(20)[10:])
+    network.run(30)
+    network.drop = lambda packet: False
+    network.run(60)
+    listener = network.listeners[0]
+    assert listener.units == _bodies(20)
+    assert len(listener.told(What.LOST)) == 1
+
+
 def test_a_source_that_is_killed_and_started_again_is_noticed() -> None:
     network = Network()
     network.send([b"before"])
