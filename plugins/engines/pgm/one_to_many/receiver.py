@@ -19,7 +19,7 @@ Everything runs in the thread that hosts the engine.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import trio
@@ -55,6 +55,8 @@ class OneToManyReceiver:
         self._port: Port | None = None
         self._tcp: TcpLink | None = None
         self._group: GroupReceiver | None = None
+        self._past: Counter[str] = Counter()
+        """Counters of groups that were left."""
         self._group_name: str | None = None
         self._answered = 0
         """The sender's request to join (``requests``) that was answered last."""
@@ -85,6 +87,9 @@ class OneToManyReceiver:
     def statistics(self) -> dict[str, Any]:
         """Return the counters."""
         group = self._group
+        by_group = Counter(self._past)
+        if group is not None:
+            by_group.update(group.statistics())
         return {
             "messages_in": self._messages,
             "messages_refused": self._refused,
@@ -92,7 +97,7 @@ class OneToManyReceiver:
             "connections": int(self._tcp is not None),
             "by_group": int(self._side.by_group),
             **vars(self._side.statistics),
-            **({} if group is None else group.statistics()),
+            **by_group,
         }
 
     # ------------------------------------------------------------------ the connection
@@ -161,8 +166,11 @@ class OneToManyReceiver:
             return
         self._group_name, self._answered = side.group, side.requests
         if self._group is not None:
-            self._group.close()
-            self._group = None
+            # First None: another thread may ask for the counters meanwhile, and must not get them twice.
+            left, self._group = self._group, None
+            # The sources of a group that was left are no longer received.
+            self._past.update({**left.statistics(), "sources": 0})
+            left.close()
         if side.group is None:
             return
         try:

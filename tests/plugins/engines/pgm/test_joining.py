@@ -34,6 +34,9 @@ class _Group:
     def start(self) -> None:
         """Nothing is read here."""
 
+    def statistics(self) -> dict[str, int]:
+        return {"sources": 1, "naks_out": 3, "recovered": 2}
+
     def close(self) -> None:
         self.closed = True
 
@@ -99,3 +102,15 @@ def test_a_group_that_is_named_again_stays_joined(receiver: Any) -> None:
     group = receiver._group
     receiver._on_data(frames.prepare(TSI, GROUP))
     assert (receiver._group, group.closed, _Group.joined) == (group, False, 1)
+
+
+def test_counters_of_repairs_outlive_the_change_back_to_tcp(receiver: Any) -> None:
+    def repairs() -> dict[str, int]:
+        return {name: receiver.statistics()[name] for name in ("sources", "naks_out", "recovered")}
+
+    receiver._on_data(frames.prepare(TSI, GROUP))
+    assert repairs() == {"sources": 1, "naks_out": 3, "recovered": 2}
+    receiver._on_data(frames.numbered(frames.Kind.UNICAST, 0))
+    assert repairs() == {"sources": 0, "naks_out": 3, "recovered": 2}
+    receiver._on_data(frames.prepare(TSI, GROUP))
+    assert repairs() == {"sources": 1, "naks_out": 6, "recovered": 4}
