@@ -21,7 +21,6 @@ from plugins.protocols.pgm.checksum import ones_sum
 from plugins.protocols.pgm.congestion_feedback import Feedback
 from plugins.protocols.pgm.events import Event, What
 from plugins.protocols.pgm.extensions import (
-    MAX_NAK_LIST,
     NONE,
     CongestionData,
     Extensions,
@@ -44,12 +43,11 @@ from plugins.protocols.pgm.packets import (
     SourcePath,
 )
 from plugins.protocols.pgm.receiver_statistics import ReceiverStatistics
+from plugins.protocols.pgm.recovery import NUMBERS_PER_NAK
 from plugins.protocols.pgm.sequence import MASK
 from plugins.protocols.pgm.session import Session
 from plugins.protocols.pgm.token_bucket import TokenBucket
 
-NUMBERS_PER_NAK = MAX_NAK_LIST + 1
-"""Sequence numbers in one NAK: one in the header, and those of OPT_NAK_LIST."""
 NAK_BURST = 0.05
 """NAKs that may be sent at once, in seconds of the allowed rate."""
 FINISHED_EXPIRY = 10.0
@@ -86,6 +84,7 @@ class Receiver:
         # Sessions with something to take. ``take`` does not have to ask all of up to ``max_sources``.
         self._updated: set[Session] = set()
         self._request_spm_at: dict[bytes, float] = {}
+        self._begin_with = 0
         self._expire_at: float | None = None
 
     # ------------------------------------------------------------------ packets in
@@ -239,8 +238,10 @@ class Receiver:
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` is due, or None."""
+        # Without a token nothing can be asked for before there is one again.
+        allowed = self._naks.ready_at()
         times = [
-            time
+            max(time, allowed)
             for session in self.sessions.values()
             if (time := session.recovery.next_deadline()) is not None
         ]
@@ -257,10 +258,8 @@ class Receiver:
 
     def handle_timeout(self, now: float) -> None:
         """Send the NAKs and acknowledgements that are due, and forget silent sources."""
+        self._request_due_repairs(now)
         for session in self.sessions.values():
-            deadline = session.recovery.next_deadline()
-            if deadline is not None and deadline <= now:
-                self._request_repairs(session, now)
             tail_due = session.tail_deadline()
             if tail_due is not None and tail_due <= now:
                 session.report_tail()
@@ -277,9 +276,25 @@ class Receiver:
         if self._expire_at is not None and self._expire_at <= now:
             self._expire(now)
 
-    def _request_repairs(self, session: Session, now: float) -> None:
+    def _request_due_repairs(self, now: float) -> None:
+        """Send the NAKs that are due, as far as the limit of NAKs allows, in equal shares."""
+        due = [
+            session
+            for session in self.sessions.values()
+            if (deadline := session.recovery.next_deadline()) is not None and deadline <= now
+        ]
+        # Each turn begins with another source, so that none with very many losses keeps others from asking.
+        self._begin_with = (self._begin_with + 1) % (len(due) or 1)
+        due = due[self._begin_with :] + due[: self._begin_with]
+        for at, session in enumerate(due):
+            if not self._naks.has_one(now):
+                break
+            share = max(int(self._naks.tokens) // (len(due) - at), 1)
+            self._request_repairs(session, share * NUMBERS_PER_NAK, now)
+
+    def _request_repairs(self, session: Session, most: int, now: float) -> None:
         # Giving up the last missing packet may have made the packets behind it deliverable.
-        numbers = session.due(now)
+        numbers = session.due(now, most)
         if session.window is not None and session.window.ready:
             self._updated.add(session)
         # NAKs go to the address in the source's SPMs (8.1). Without one, wait for the SPM that was requested.

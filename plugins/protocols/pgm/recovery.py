@@ -17,9 +17,13 @@ starts at ``SPREAD_MIN`` round trips and grows when a confirmation shows that ot
 many receivers behind one loss, a short back-off would make many of them ask before the first confirmation
 arrives.
 
-Many packets are lost together. Packets that were found missing together share one entry of the heap. A
-packet's state may change while its entry waits; whether the entry is still valid for a packet is seen when it
-is due (``_is_current``).
+Many packets are lost together. Packets that were found missing together share entries of the heap, each of as
+many packets as one NAK names. A packet's state may change while its entry waits; whether the entry is still
+valid for a packet is seen when it is due (``_is_current``).
+
+After a long pause tens of thousands of packets are missing. A turn takes only as many as may be asked for now
+(``take_due``), and leaves the others where they are. Otherwise a turn would take longer than the socket's
+buffer lasts, what arrives meanwhile would be lost as well, and the receiver would never catch up.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from plugins.protocols.pgm.chance import Chance
+from plugins.protocols.pgm.extensions import MAX_NAK_LIST
 from plugins.protocols.pgm.options import ReceiverOptions
 from plugins.protocols.pgm.round_trip import RoundTrip
 
@@ -39,6 +44,10 @@ SPREAD_MIN, SPREAD_MAX = 3.0, 64.0
 SPREAD_GROWTH, SPREAD_DECAY = 1.4, 0.9
 RECENT = 32
 """Recovered packets that are remembered: another confirmation of one says that others had asked, too."""
+NUMBERS_PER_NAK = MAX_NAK_LIST + 1
+"""Sequence numbers in one NAK: one in the header, and those of OPT_NAK_LIST."""
+MAX_TAKEN = 1024
+"""Packets whose timers are processed in one turn."""
 NEVER = -1.0
 """A time that means: nothing is due."""
 
@@ -160,16 +169,18 @@ class Recovery:
             heapq.heappop(due)
         return due[0][0] if due else None
 
-    def take_due(self, now: float) -> tuple[list[int], list[int]]:
-        """Return the numbers to request now, the oldest first, and those to give up.
+    def take_due(self, now: float, most: int) -> tuple[list[int], list[int]]:
+        """Return the numbers to request now, those due first first, and those to give up.
 
-        ``asked`` or ``postponed`` must follow for the first; the others are no longer missing.
+        With ``most`` or more of the first, or many timers, the others are left for a later turn. ``asked`` or ``postponed`` must follow for the first; the others are no longer missing.
         """
         ask: list[int] = []
         again: list[int] = []
         give_up: list[int] = []
-        while self._due and self._due[0][0] <= now:
+        taken = 0
+        while self._due and self._due[0][0] <= now and len(ask) < most and taken < MAX_TAKEN:
             due, _, group = heapq.heappop(self._due)
+            taken += len(group)
             for number in group:
                 if self._is_current(number, due):
                     entry = self.missing[number]
@@ -231,16 +242,14 @@ class Recovery:
         self._push(now + min(timeout * 2.0 ** min(tries, 32), self._options.repeat_max), group, phase)
 
     def _push(self, due: float, group: list[int], phase: Phase) -> None:
-        if group:
-            for number in group:
-                entry = self.missing[number]
-                entry.due = due
-                entry.phase = phase
-            # ``_order`` makes entries of equal time comparable, and keeps them in the order in which they
-            # were made.
-            self._order += 1
+        for number in group:
+            entry = self.missing[number]
+            entry.due = due
+            entry.phase = phase
+        for at in range(0, len(group), NUMBERS_PER_NAK):
             # ``_order`` makes entries of equal time comparable, and keeps them in the order of their making.
-            heapq.heappush(self._due, (due, self._order, tuple(group)))
+            self._order += 1
+            heapq.heappush(self._due, (due, self._order, tuple(group[at : at + NUMBERS_PER_NAK])))
 
     def _is_current(self, number: int, due: float) -> bool:
         entry = self.missing.get(number)

@@ -494,9 +494,12 @@ class Session:
         groups, single = self.parity.requests(numbers, self.recovery.missing, window.lead)
         return [(True, groups), (False, [(number, [number]) for number in single])]
 
-    def due(self, now: float) -> list[int]:
-        """Return the numbers to request now, after giving up those that were requested too often."""
-        ask, given_up = self.recovery.take_due(now)
+    def due(self, now: float, most: int) -> list[int]:
+        """Return the numbers to request now, not many more than ``most``.
+
+        Those that were requested too often are given up.
+        """
+        ask, given_up = self.recovery.take_due(now, most)
         if given_up and self.window is not None:
             for number in given_up:
                 self.window.skip(number)

@@ -109,7 +109,8 @@ class SessionParity:
         return self._of(start, missing) if (number & self.mask) + 1 >= self._wanted(start) else []
 
     def _of(self, start: int, missing: Collection[int]) -> list[int]:
-        return [number for number in missing if number & ~self.mask & MASK == start]
+        # The group is walked, and not what is missing: after a long pause that is far more.
+        return [number for number in range(start, start + self._k) if number in missing]
 
     def _wanted(self, start: int) -> int:
         group = self._groups.get(start)
