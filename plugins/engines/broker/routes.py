@@ -16,7 +16,7 @@ The default exchange is not in the second cache: its answer is one lookup in the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -50,8 +50,7 @@ class Route(NamedTuple):
     sinks: tuple[Sink, ...] = ()
 
 
-_Found: TypeAlias = "tuple[tuple[Queue, ...], tuple[Sink, ...]]"
-_NOTHING: _Found = (), ()
+_NOTHING = Route((), None)
 
 
 class Routes:
@@ -80,7 +79,7 @@ class Routes:
         self._vhost = vhost
         self._exchanges = exchanges
         self._queues = queues
-        self._by_key: dict[str, dict[str, _Found]] = {}
+        self._by_key: dict[str, dict[str, Route]] = {}
         """By exchange, then by key."""
         self._by_envelope: dict[Envelope, Route] = {}
         self.changes = 0
@@ -142,27 +141,23 @@ class Routes:
         # Some protocols decode the properties at the first access.  So this is done for new envelopes only.
         headers = headers_of(envelope)
         if headers and ("CC" in headers or "BCC" in headers):
-            queues, sinks = self._from_many(
-                envelope.exchange, [envelope.key, *_copies(headers)], headers, envelope.properties
-            )
-            without_bcc = _without_bcc(envelope)
+            route = self._from_many(envelope, headers)
         else:
-            queues, sinks = self._from(envelope.exchange, envelope.key, headers, envelope.properties)
-            without_bcc = None
+            route = self._from(envelope.exchange, envelope.key, headers, envelope.properties)
         # Checked once for each envelope and not once for each message.  What reaches no queue is not stored.
-        if queues:
-            self._check(without_bcc or envelope)
+        if route.queues:
+            self._check(route.without_bcc or envelope)
         # Cleared as a whole: to find the entry that was used least would cost every look-up.
         if len(self._by_envelope) >= _MOST_ENVELOPES:
             self._by_envelope.clear()
-        route = self._by_envelope[envelope] = Route(queues, without_bcc, sinks)
+        self._by_envelope[envelope] = route
         return route
 
-    def _from(self, name: str, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> _Found:
+    def _from(self, name: str, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> Route:
         # The default exchange: one look-up, which a cache could not make faster.
         if not name:
             queue = self._queues.get(key)
-            return _NOTHING if queue is None else ((queue,), ())
+            return _NOTHING if queue is None else Route((queue,), None)
         known = self._by_key.get(name)
         found = None if known is None else known.get(key)
         if found is not None:
@@ -180,21 +175,22 @@ class Routes:
             known[key] = found
         return found
 
-    def _from_many(
-        self, name: str, keys: Sequence[str], headers: Mapping[str, Any], properties: Mapping[str, Any]
-    ) -> _Found:
+    def _from_many(self, envelope: Envelope, headers: Mapping[str, Any]) -> Route:
         """Route a message with several keys: CC and BCC, RabbitMQ's sender-selected distribution."""
+        name, keys = envelope.exchange, [envelope.key, *_copies(headers)]
         if not name:
-            found = [self._queues[key] for key in keys if key in self._queues]
-            return tuple(dict.fromkeys(found)), ()
-        exchange = self._exchanges.get(name)
-        if exchange is None:
-            raise missing_exchange(name, self._vhost)
-        return self._walk(exchange, keys, headers, properties)[0]
+            queues = dict.fromkeys(self._queues[key] for key in keys if key in self._queues)
+            route = Route(tuple(queues), None)
+        else:
+            exchange = self._exchanges.get(name)
+            if exchange is None:
+                raise missing_exchange(name, self._vhost)
+            route, _ = self._walk(exchange, keys, headers, envelope.properties)
+        return route._replace(without_bcc=_without_bcc(envelope))
 
     def _walk(
         self, start: Exchange, keys: Sequence[str], headers: Mapping[str, Any], properties: Mapping[str, Any]
-    ) -> tuple[_Found, bool]:
+    ) -> tuple[Route, bool]:
         """Search from an exchange on; return also whether the answer depends on the keys alone.
 
         At each exchange on the way a binding that any of the keys matches is followed (RabbitMQ).
@@ -228,10 +224,10 @@ class Routes:
                 elif destination not in seen:
                     seen[destination] = None
                     waiting.append(destination)
-        return (tuple(queues), tuple(sinks)), by_key_alone
+        return Route(tuple(queues), None, tuple(sinks)), by_key_alone
 
 
-def _forget_keys(known: dict[str, _Found], kind: str, pattern: str) -> None:
+def _forget_keys(known: dict[str, Route], kind: str, pattern: str) -> None:
     """Remove the keys from a cache that a binding with this pattern may match.
 
     To remove too many costs a search for each.  To leave one would route messages wrongly.
