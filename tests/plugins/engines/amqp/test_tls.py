@@ -164,8 +164,10 @@ def test_the_kernel_stops_while_somebody_shakes_hands(files: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize("address", ["amqp+tls://0.0.0.0:5671", "amqp+unix:///run/broker.sock"])
-def test_a_topology_file_may_say_every_address(address: str) -> None:
+def test_a_topology_file_may_say_every_address(address: str, files: dict[str, str]) -> None:
     text = f'[engines.broker]\nkind = "amqp"\naddress = "{address}"\n'
+    if "tls" in address:
+        text += f'tls.certificate = "{files["certificate"]}"\n'
     assert plan_of_text(text, PluginRegistry.load()).engines[0].options["address"] == address
 
 
