@@ -6,7 +6,8 @@ import click
 
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import load_plan
-from kernel.topology.draw import matrix_text, mermaid, svg
+from kernel.topology.draw import matrix_text, mermaid
+from kernel.topology.svg import svg
 
 
 @click.command("draw")

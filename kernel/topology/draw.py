@@ -1,31 +1,20 @@
-"""Draws a plan: as Mermaid for pages, as SVG for everything else, and as the matrix of threads.
+"""Draws a plan as Mermaid, and as the matrix of threads; says what a drawing shows.  ``svg.py`` draws SVG.
 
 Threads are boxes, engines stand in the box of their thread, routes are arrows.  A plan does not say in which
 thread an engine without ``thread`` will run: the kernel chooses the least loaded one when it starts.  If
 there are several threads, such engines are drawn together in a box of their own.  APIs are drawn in the box
 of the application's threads.
-
-The SVG is written by hand and needs no layout program: one column for each thread, one row for each engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from html import escape
 
 import msgspec
 
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan
 
 CALLERS = "application threads"
-
-# In pixels.  ``_BOX_WIDTH`` has room for the 34 letters of ``_shortened`` at 11 px.
-_BOX_WIDTH = 210
-_BOX_HEIGHT = 46
-_GAP = 26
-_COLUMN_GAP = 190
-_MARGIN = 24
-_TITLE = 30
 
 
 class ThreadBox(msgspec.Struct, frozen=True):
@@ -134,102 +123,14 @@ def matrix_text(plan: Plan, apis: Collection[str] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-def svg(plan: Plan, apis: Collection[str] = ()) -> str:
-    """Return a drawing as one SVG text: threads side by side, engines below each other, routes as curves."""
-    drawn = boxes(plan, apis)
-    corners: dict[str, tuple[int, int]] = {}
-    parts: list[str] = []
-    tallest = 0
-    for column, box in enumerate(drawn):
-        x = _MARGIN + column * (_BOX_WIDTH + 2 * _GAP + _COLUMN_GAP)
-        height = _TITLE + max(1, len(box.engines)) * (_BOX_HEIGHT + _GAP) + _GAP // 2
-        tallest = max(tallest, height)
-        parts += _rectangle("thread", x, _MARGIN, _BOX_WIDTH + 2 * _GAP, height)
-        parts.append(_text("title", x + _GAP, _MARGIN + 21, box.name))
-        for row, engine in enumerate(box.engines):
-            corner = (x + _GAP, _MARGIN + _TITLE + _GAP // 2 + row * (_BOX_HEIGHT + _GAP))
-            corners[engine.name] = corner
-            parts += _rectangle("engine", *corner, _BOX_WIDTH, _BOX_HEIGHT)
-            parts.append(_text("name", corner[0] + 12, corner[1] + 19, engine.name))
-            parts.append(_text("kind", corner[0] + 12, corner[1] + 36, _shortened(_detail(engine))))
-    # After all boxes: what comes later in an SVG is drawn on top.
-    arrows = _arrows(plan)
-    for arrow in arrows:
-        parts += _curve(corners[arrow.source], corners[arrow.target], arrow)
-    width = 2 * _MARGIN + len(drawn) * (_BOX_WIDTH + 2 * _GAP + _COLUMN_GAP) - _COLUMN_GAP
-    # An arrow within the last column bends to the right of it.
-    width += _COLUMN_GAP if any(corners[each.source][0] == corners[each.target][0] for each in arrows) else 0
-    return _document(width, tallest + 2 * _MARGIN, parts)
-
-
-def _document(width: int, height: int, parts: list[str]) -> str:
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
-    # Everything in the file itself, so that a page may embed it, and its fonts and colours come along.
-    # Labels have a white outline, because other routes may pass behind them.
-    style = (
-        "<style>text{font-family:system-ui,sans-serif;font-size:13px;fill:#1f2937}"
-        ".title{font-weight:600;fill:#475569}.name{font-weight:600}.kind,.label{font-size:11px;fill:#475569}"
-        ".label{paint-order:stroke;stroke:#fff;stroke-width:4px}"
-        ".thread{fill:#f1f5f9;stroke:#94a3b8;rx:10px}.engine{fill:#fff;stroke:#334155;rx:6px}"
-        ".route{fill:none;stroke:#2563eb;stroke-width:1.6}.confirmed{stroke-width:3.2}"
-        ".refused{stroke-dasharray:5 4}</style>"
-    )
-    marker = (
-        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" '
-        'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 8 4 0 8z" fill="#2563eb"/></marker></defs>'
-    )
-    background = f'<rect width="{width}" height="{height}" fill="#fff"/>'
-    return "\n".join([head, style, marker, background, *parts, "</svg>"]) + "\n"
-
-
-def _rectangle(style: str, x: int, y: int, width: int, height: int) -> list[str]:
-    return [f'<rect class="{style}" x="{x}" y="{y}" width="{width}" height="{height}"/>']
-
-
-def _text(style: str, x: int, y: int, text: str, anchor: str = "start") -> str:
-    return f'<text class="{style}" x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _curve(start: tuple[int, int], end: tuple[int, int], arrow: _Arrow) -> list[str]:
-    """Draw one arrow.
-
-    Each route leaves and arrives at a height of its own, so that arrows do not cover each other.
-    """
-    # 9 pixels from one route to the next, and again from the top at the lower edge of the box.
-    shift = 10 + (arrow.number * 9) % (_BOX_HEIGHT - 18)
-    y1, y2 = start[1] + shift, end[1] + shift
-    if start[0] < end[0]:
-        x1, x2, bend = start[0] + _BOX_WIDTH, end[0], 90
-        c1, c2 = x1 + bend, x2 - bend
-    elif start[0] > end[0]:
-        x1, x2, bend = start[0], end[0] + _BOX_WIDTH, 90
-        c1, c2 = x1 - bend, x2 + bend
-    else:
-        x1 = x2 = start[0] + _BOX_WIDTH
-        c1 = c2 = x1 + 120
-        # From an engine to itself: both ends at one height would make the curve a line there and back.
-        y2 += 8 if y1 == y2 else 0
-    style = f"route {arrow.style}".rstrip()
-    path = f'<path class="{style}" d="M{x1} {y1}C{c1} {y1} {c2} {y2} {x2} {y2}" marker-end="url(#tip)"/>'
-    # The middle of a cubic Bézier curve, (p0 + 3 p1 + 3 p2 + p3) / 8.  Its heights are those of the two
-    # ends.
-    middle_x, middle_y = (x1 + 3 * c1 + 3 * c2 + x2) // 8, (y1 + y2) // 2 - 6
-    return [path, _text("label", middle_x, middle_y, arrow.label, "middle")] if arrow.label else [path]
-
-
 def _caption(engine: EnginePlan) -> str:
-    return f"{engine.name}\n{_detail(engine)}"
+    return f"{engine.name}\n{detail(engine)}"
 
 
-def _detail(engine: EnginePlan) -> str:
+def detail(engine: EnginePlan) -> str:
+    """Return the kind of an engine, and its address if it has one."""
     address = engine.options.get("address", "")
     return f"{engine.kind} {address}".rstrip()
-
-
-def _shortened(text: str) -> str:
-    """Cut to what fits into a box."""
-    return text if len(text) <= 34 else text[:33] + "…"
 
 
 def _quoted(text: str) -> str:

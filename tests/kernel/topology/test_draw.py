@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from kernel.topology.draw import matrix, matrix_text, mermaid, svg
+from kernel.topology.draw import matrix, matrix_text, mermaid
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
+from kernel.topology.svg import svg
 
 PLAN = Plan(
     threads=(ThreadPlan(name="io"), ThreadPlan(name='n"<t')),
