@@ -5,6 +5,9 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 STAMP := .venv/.set-up
+# The whole environment if it is there, else a small one.
+DOCS_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),.venv-docs/.set-up)
+DOCS_BIN := $(patsubst %/.set-up,%/bin,$(DOCS_STAMP))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
 PEERS := amqp-tools busybox-static chromium cpio gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev nftables \
@@ -71,9 +74,16 @@ peers: ## what interoperability tests want from Debian (root) and npm
 	else npm install --silent --no-audit --no-fund --no-package-lock --prefix $(NODE_PEERS) \
 		|| echo "peers: npm could not install Node's clients"; fi
 
-docs: setup ## site/ from docs/
-	$(BIN)/python -m kernel.topology.reference > docs/config_reference.md
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+docs: $(DOCS_STAMP) ## site/ from docs/; without .venv it needs only what makes the pages
+	$(DOCS_BIN)/python -m kernel.topology.reference > docs/config_reference.md
+	NO_MKDOCS_2_WARNING=1 $(DOCS_BIN)/mkdocs build --quiet --strict
+
+.venv-docs/.set-up: pyproject.toml requirements/dev.lock
+	@test -n "$(PYTHON)" || { echo "make docs: no Python >= 3.11 found; say PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet \
+		--constraint requirements/dev.lock mkdocs mkdocs-material --editable .
+	@touch $@
 
 changelog: setup ## move the fragments in changes/ to CHANGELOG.md, as a section of the version in pyproject.toml
 	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); \
@@ -83,4 +93,4 @@ changelog: setup ## move the fragments in changes/ to CHANGELOG.md, as a section
 	else $(BIN)/towncrier build --yes --version "$$version"; fi
 
 clean: ## all that can be made again, but for .venv
-	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv-docs build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -30,8 +30,8 @@ def _section(page: str, heading: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_a_page_names_are_there(page: Path) -> None:
-    """Named from the top, or from inside ``kernel/``, ``kernel/contracts/`` or ``plugins/``."""
-    bases = [ROOT, ROOT / "kernel", ROOT / "kernel" / "contracts", ROOT / "plugins", DOCS]
+    """Named from the top, or from inside ``kernel/``, ``kernel/contracts/``, ``plugins/`` or ``examples/``."""
+    bases = [ROOT, ROOT / "kernel", ROOT / "kernel" / "contracts", ROOT / "plugins", ROOT / "examples", DOCS]
     ours = [name for name in _PATH.findall(page.read_text()) if not name.startswith(("site/", "orders."))]
     assert [name for name in ours if not any((base / name).exists() for base in bases)] == []
 

@@ -245,7 +245,7 @@ def test_a_test_suite_of_somebody_has_its_broker() -> None:
 
 
 def test_the_list_of_examples_is_complete() -> None:
-    listed = (EXAMPLES / "README.md").read_text()
+    listed = (EXAMPLES.parent / "docs" / "examples.md").read_text()
     names = {
         path.name
         for path in EXAMPLES.iterdir()

@@ -134,6 +134,7 @@ EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("*.toml") if "[engi
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_nothing_overlaps_in_the_drawing_of_an_example(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGM_INTERFACE", "lo")
+    monkeypatch.setenv("AMQP_CERTIFICATE", "server.pem")
     monkeypatch.setenv("SENDER", "a-machine.with-a-long-name.example.org:5558")
     text = path.read_text().replace("nats+tcp", "backend+tcp")
     check(plan_of_text(text, PluginRegistry.load()))
