@@ -6,7 +6,7 @@ from kernel.contracts.errors import KernelError
 
 
 class NoSpark(KernelError):
-    """pyspark is not installed."""
+    """pyspark is not installed, or its version is not supported."""
 
 
 class NoJava(KernelError):

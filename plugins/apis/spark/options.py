@@ -138,8 +138,8 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
     """Instead of ``path``: a running kernel, such as ``backend+tcp://127.0.0.1:5556``: at least once, with a
     token per message."""
     token: str = ""
-    """For batch writes: a write with a token that has already been published does nothing.  Streams have
-    their own."""
+    """For batch writes: a write with a token that has already been published does nothing.  To a running
+    kernel it needs ``staging``, where tokens are remembered.  Streams have their own."""
     staging: str = ""
     """For a running kernel: a directory that the driver and every executor see, in which rows wait to be
     sent.  The default is the query's checkpoint, and for a batch write the folder for temporary files."""

@@ -8,7 +8,6 @@ are imported inside functions, after the check that it is there.
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +20,9 @@ import msgspec
 
 from kernel.plugins import PluginRegistry
 from plugins.apis.spark.contract import JOBS, JobKind
-from plugins.apis.spark.errors import NoSpark, SparkOptionError
+from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import ReadOptions
+from plugins.apis.spark.versions import need_pyspark
 
 _FILE = click.Path(path_type=Path)
 
@@ -42,7 +42,7 @@ def jobs() -> None:
 @command.command("prepare")
 def prepare() -> None:
     """Store the classes that Spark's JVM loads in an archive: later sessions here start in half the time."""
-    _need_spark()
+    need_pyspark("kernel pipeline")
     from plugins.apis.spark.class_data import make_archive
     from plugins.apis.spark.java import java_home
 
@@ -62,7 +62,7 @@ def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: st
 
     Its views are feed, feed_traffic, feed_sessions and others (jobs/library.py).
     """
-    _need_spark()
+    need_pyspark("kernel pipeline")
     options = _reading(journal, reads)
     from plugins.apis.spark.jobs.library import create_views
 
@@ -93,7 +93,7 @@ def run(job: str, **given: Any) -> None:
     for name in needed:
         if given[name] is None:
             raise click.UsageError(f"the job {job} needs --{name}")
-    _need_spark()
+    need_pyspark("kernel pipeline")
     # Only now, since the module of a job imports Spark.
     function = kind.create(options)
     reads = _reading(given["journal"], given["reads"])
@@ -102,12 +102,6 @@ def run(job: str, **given: Any) -> None:
         given["out"].mkdir(parents=True, exist_ok=True)
     with _session(job, given["master"], f"the job {job}: ") as spark:
         (_stream if kind.streams else _report)(spark, function, given, reads)
-
-
-def _need_spark() -> None:
-    """Raise ``NoSpark``, with the command that installs it, if pyspark is missing."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise NoSpark("kernel pipeline needs pyspark: pip install messaging-kernel[spark]")
 
 
 @contextmanager

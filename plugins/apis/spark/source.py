@@ -55,6 +55,11 @@ class KernelDataSource(DataSource):
         from plugins.apis.spark.writers import BatchWriter
 
         options = self._write_options(schema, overwrite)
+        if options.token and options.address and not options.staging:
+            raise SparkOptionError(
+                "a write to a running kernel remembers its token in the directory of the option staging: give "
+                "that option, too, or no token"
+            )
         return BatchWriter(_publisher(options), options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

@@ -16,6 +16,7 @@ from typing import Any
 
 from plugins.apis.spark.class_data import java_options
 from plugins.apis.spark.java import java_home
+from plugins.apis.spark.versions import need_pyspark
 
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _ANYWHERE = {
@@ -63,8 +64,9 @@ def session(
     """Return a ``SparkSession`` with the format ``kernel``; if a session is active, that one.
 
     ``configuration`` has settings of Spark; they override ours.  Raises ``NoJava`` if neither the machine nor
-    a wheel has a Java (see ``java.py``).
+    a wheel has a Java (see ``java.py``), and ``NoSpark`` if pyspark is missing or too old.
     """
+    need_pyspark()
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder
@@ -80,13 +82,40 @@ def session(
     return spark
 
 
-def register(spark: Any) -> None:
-    """Register the format ``kernel`` with an existing session."""
+def register(spark: Any, *, environ: Mapping[str, str] = os.environ) -> None:
+    """Register the format ``kernel`` with an existing session.
+
+    On one computer the format then runs in this program's Python, unless ``PYSPARK_PYTHON`` names another
+    one.
+    """
+    need_pyspark()
     from plugins.apis.spark.source import KernelDataSource, PushdownDataSource
 
     # Spark refuses a reader with ``pushFilters`` in a session without filter pushdown.
     pushed = spark.conf.get(_PUSHDOWN, "false") == "true"
-    spark.dataSource.register(PushdownDataSource if pushed else KernelDataSource)
+    with _this_python(spark, environ):
+        spark.dataSource.register(PushdownDataSource if pushed else KernelDataSource)
+
+
+@contextmanager
+def _this_python(spark: Any, environ: Mapping[str, str]) -> Iterator[None]:
+    """Let what is registered meanwhile run in this Python, and not in the first ``python3`` on PATH.
+
+    That one may have no kernel or no pyarrow: an environment need not be activated for its Python to run.  On a
+    cluster nothing is changed, since the other computers may have no such file.
+    """
+    # A session of Spark Connect has no context: its server decides.
+    context = getattr(spark, "sparkContext", None)
+    if context is None or "PYSPARK_PYTHON" in environ or not context.master.startswith("local"):
+        yield
+        return
+    # Spark stores the name with each function and source that is registered.  Those of the user's program
+    # stay as they are.
+    before, context.pythonExec = context.pythonExec, sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = before
 
 
 def settings(

@@ -39,7 +39,7 @@ def row_of(envelope: Any, source: Source = NOWHERE) -> tuple[Any, ...]:
     remaining = dict(envelope.properties)
     headers, content_type = remaining.get("headers"), remaining.get("content_type")
     # A column of its own, so that queries can select by it.  The header and the property stay where they are.
-    sent = _sent(headers, remaining.get("timestamp"))
+    sent = sent_at(headers, remaining.get("timestamp"))
     # Headers and the content type have columns of their own.  Whatever does not fit into its column stays
     # among the properties.
     if isinstance(headers, Mapping):
@@ -130,7 +130,7 @@ def _number(name: str, number: int | None, limit: int, exact: dict[str, Any]) ->
     return limit - 1 if number > 0 else -limit
 
 
-def _sent(headers: Any, timestamp: Any) -> int | None:
+def sent_at(headers: Any, timestamp: Any) -> int | None:
     """Return the sender's own time, in microseconds since 1970 UTC; None if it gave none.
 
     RabbitMQ's header ``timestamp_in_ms`` (milliseconds) comes before the property ``timestamp`` (whole

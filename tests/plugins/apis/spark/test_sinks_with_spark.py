@@ -90,20 +90,28 @@ def listener() -> Iterator[tuple[str, Any]]:
         yield f"backend+tcp://{kernel.address_of('in')}", channel
 
 
-def test_rows_reach_a_running_kernel_each_with_its_token(spark: Any, listener: tuple[str, Any]) -> None:
+def test_rows_reach_a_running_kernel_once_and_each_with_its_token(
+    spark: Any, listener: tuple[str, Any], tmp_path: Path
+) -> None:
     address, channel = listener
     rows = (
         spark.range(50)
         .repartition(2)
         .selectExpr("cast(id as string) as body", "concat('n.', id) as key", "'{\"h\":1}' as headers")
     )
-    rows.write.format("kernel").mode("append").option("address", address).option("token", "t").save()
+    writer = rows.write.format("kernel").mode("append").option("address", address)
+    for _ in range(2):
+        writer.option("token", "t").option("staging", str(tmp_path)).save()
     messages = [channel.receive_message(timeout=60) for _ in range(50)]
     assert sorted((int(bytes(m.body)), m.key) for m in messages) == [(n, f"n.{n}") for n in range(50)]
     tokens = {m.envelope.properties["headers"][TOKEN] for m in messages}
     assert len(tokens) == 50
     assert all(token.startswith("t/") for token in tokens)
     assert all(m.envelope.properties["headers"]["h"] == 1 for m in messages)
+    spark.createDataFrame([("last",)], "body string").write.format("kernel").mode("append").option(
+        "address", address
+    ).save()
+    assert channel.receive_message(timeout=60).body == b"last", "the second write has sent nothing"
 
 
 def test_a_stream_to_a_running_kernel_is_not_sent_again_when_spark_forgets_its_last_commit(

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
-from kernel.contracts.message import batch_of
+from kernel.contracts.message import Envelope, batch_of
 from plugins.apis.spark.bus_writer import TOKEN, batches_of, send_epoch
 from plugins.apis.spark.errors import NotTaken, RowError, SparkOptionError
 from plugins.apis.spark.messages import check_columns, prepare
@@ -26,11 +35,11 @@ from plugins.apis.spark.writers import BatchWriter, Staged, StreamWriter, folder
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.positions import write_position
 from plugins.engines.journal.writer import JournalWriter
-from plugins.protocols.journal_format.envelopes import Source
+from plugins.protocols.journal_format.envelopes import Source, row_of
 from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import DATA, INDEX
 from plugins.protocols.journal_format.reader import JournalReader
-from plugins.protocols.journal_format.schema import STORED_BYTES
+from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, STORED_BYTES, TIMESTAMP
 
 
 def _batch(**columns: Sequence[Any]) -> pa.RecordBatch:
@@ -89,6 +98,10 @@ def test_what_is_not_said_has_its_default() -> None:
             "row 101: headers is '\\[\\]', which is not a JSON object",
         ),
         ({"body": [b"1", b"2"], "properties": ["{", None]}, "row 100: properties is '{'"),
+        (
+            {"body": [b"1", b"2"], "properties": ["{}", '{"timestamp":{"$time":"noon"}}']},
+            "row 101: properties is .* or has a wrong value behind a name with",
+        ),
         ({"body": [b"1", b"2"], "priority": [1, 1 << 20]}, "rows 100 to 101: priority"),
     ],
 )
@@ -102,7 +115,21 @@ def test_a_row_that_cannot_be_a_message_is_named(columns: dict[str, Any], compla
     [
         ([("body", StringType()), ("offset", LongType())], "a message has no column offset"),
         ([("key", StringType())], "a message needs a body"),
-        ([("body", StringType()), ("headers", MapType(StringType(), StringType()))], "to_json"),
+        (
+            [("body", StringType()), ("headers", MapType(StringType(), StringType()))],
+            "column headers .*to_json",
+        ),
+        (
+            [("body", LongType())],
+            "column body has the type bigint; it must be string or binary: use cast, or to_json",
+        ),
+        ([("body", StructType([StructField("a", LongType())]))], "column body has the type struct<a:bigint>"),
+        (
+            [("body", StringType()), ("key", ArrayType(StringType()))],
+            "column key has the type array<string>; it must be string: use cast",
+        ),
+        ([("body", StringType()), ("persistent", ArrayType(LongType()))], "persistent .*must be boolean"),
+        ([("body", StringType()), ("sent", TimestampType())], "no column sent.*header timestamp_in_ms"),
     ],
 )
 def test_columns_that_messages_have_not_are_refused_before_anything_is_run(
@@ -110,6 +137,44 @@ def test_columns_that_messages_have_not_are_refused_before_anything_is_run(
 ) -> None:
     with pytest.raises(SparkOptionError, match=complaint):
         check_columns(StructType([StructField(*field) for field in schema]))
+
+
+def test_types_that_can_be_converted_are_taken() -> None:
+    types = {"body": StringType(), "key": LongType(), "priority": LongType(), "expiration": StringType()}
+    check_columns(StructType([StructField(name, kind) for name, kind in types.items()]))
+
+
+def test_a_token_that_nobody_would_remember_is_refused(tmp_path: Path) -> None:
+    schema = StructType([StructField("body", StringType())])
+    options = {"address": "backend+tcp://127.0.0.1:1", "token": "load 1"}
+    with pytest.raises(SparkOptionError, match="its token in the directory of the option staging"):
+        KernelDataSource(options).writer(schema, False)
+    KernelDataSource({**options, "staging": str(tmp_path)}).writer(schema, False)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"headers": {"timestamp_in_ms": 1_700_000_000_123, "n": 1}},
+        {"timestamp": datetime(2026, 11, 23, tzinfo=UTC), "app_id": "a"},
+        {"timestamp": datetime(2026, 11, 23, tzinfo=UTC), "headers": {"n": 1}},
+        {"app_id": "a"},
+    ],
+)
+def test_the_time_at_which_a_message_was_sent_is_the_same_when_it_is_written_back(
+    properties: dict[str, Any],
+) -> None:
+    row = dict(
+        zip([field.name for field in ENVELOPE_FIELDS], row_of(Envelope(properties=properties)), strict=True)
+    )
+    given = {name: [row[name]] for name in ("headers", "properties") if row[name] is not None}
+    (back,) = prepare(_batch(body=[b"1"], **given), "here", 0).column("envelope").to_pylist()
+    expected = pa.scalar(row["sent"], TIMESTAMP).as_py()
+    assert (back["sent"], back["headers"], back["properties"]) == (
+        expected,
+        row["headers"],
+        row["properties"],
+    )
 
 
 def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:

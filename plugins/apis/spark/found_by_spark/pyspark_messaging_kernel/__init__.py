@@ -6,6 +6,11 @@ wheel installs this folder beside ``kernel`` and ``plugins``.  An editable insta
 program has to call ``register(spark)``.
 """
 
-from plugins.apis.spark.source import KernelDataSource as DefaultSource
+from plugins.apis.spark.versions import need_pyspark
+
+# The next import would fail with an error that does not say why.
+need_pyspark()
+
+from plugins.apis.spark.source import KernelDataSource as DefaultSource  # noqa: E402
 
 __all__ = ["DefaultSource"]
