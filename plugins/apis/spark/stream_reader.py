@@ -12,6 +12,9 @@ For each micro-batch Spark does these steps:
 4. It writes into the checkpoint that the batch is done.
 5. While it plans the following batch, it calls ``commit(end)``.
 
+After step 1 it calls ``reportLatestOffset``, and shows the answer as ``latestOffset`` of the source in the
+query's progress.  Nothing else is made of it, so the answer also says how far the query will be behind.
+
 If it is killed between 2 and 4, the new query repeats the batch with the same start and end, and it must get
 the same rows.  That holds because a row of a journal keeps its offset for ever, also through compaction, and
 because ``partitions`` raises ``DataLost`` rather than return fewer rows.
@@ -35,6 +38,7 @@ the journal anew.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -59,6 +63,10 @@ from plugins.protocols.journal_format.reader import JournalReader
 _NEXT, _JOURNAL = "offset", "journal"
 """The names in the offsets that Spark stores: the next row to read, and the journal's identity."""
 
+_UNREAD, _SECONDS = "unread", "secondsBehind"
+"""Further names in what ``reportLatestOffset`` returns: the rows after the planned micro-batch, and the age of
+the oldest of them."""
+
 Offset: TypeAlias = dict[str, Any]
 """An offset as Spark stores it, in JSON."""
 
@@ -74,6 +82,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SparkOptionError("a stream has no end: remove the options endingOffset and endingTimestamp")
         self._last: int | None = None
         """Where the query ends (``Trigger.AvailableNow``)."""
+        self._planned: int | None = None
+        """The end of the micro-batch that was planned last."""
         self._written: int | None = None
         """The position that was stored last for the option ``consumer``."""
 
@@ -96,10 +106,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = min(end, first + limit.max_rows)
         # Not before the start, where ``_last`` may be after a loss: offsets must not decrease.  And exactly the
         # start, also if it has no identity: Spark takes every difference for new rows.
+        self._planned = max(end, start[_NEXT])
         return self._offset(end) if end > start[_NEXT] else start
 
     def reportLatestOffset(self) -> Offset:
-        return self._offset(self._reader().bounds().end)
+        """Return the journal's end, and how far behind it the micro-batch ends that was planned last."""
+        reader = self._reader()
+        earliest, end = reader.bounds()
+        report = self._offset(end)
+        if self._planned is not None:
+            # Rows that retention has deleted are not unread.
+            unread = max(end - max(self._planned, earliest), 0)
+            oldest = reader.time_at(max(self._planned, earliest)) if unread else None
+            seconds = 0.0 if oldest is None else max(time.time() - oldest / 1e6, 0.0)
+            report.update({_UNREAD: unread, _SECONDS: round(seconds, 3)})
+        return report
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._last = self._reader().bounds().end

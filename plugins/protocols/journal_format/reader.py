@@ -196,6 +196,19 @@ class JournalReader:
         row = compute.index(later, True).as_py()
         return int(record_batch.column("offset")[max(row, 0)].as_py())
 
+    def time_at(self, offset: int) -> int | None:
+        """Return when the batch that has the row ``offset`` was received, in microseconds since 1970 UTC.
+
+        That is the time of its first row.  Only indexes are read.  None if there is no such row, or its
+        segment is being deleted or compacted.
+        """
+        try:
+            segment = self._segment_with(offset, EVERYTHING)
+            entry = None if segment is None else segment.entry_at(offset)
+        except (OutOfRange, FileNotFoundError):
+            return None
+        return None if entry is None else entry.min_ts
+
     def _entry_at(self, ts: int) -> Entry | None:
         """Return the entry of the first batch that has a row at or after ``ts``; None if there is none."""
         for segment in self.segments():

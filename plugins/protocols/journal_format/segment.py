@@ -124,6 +124,13 @@ class Segment:
             return entries  # type: ignore[return-value]
         return list(self._rebuilt(entries, on_damage))
 
+    def entry_at(self, offset: int) -> Entry | None:
+        """Return the entry of the batch that has a row; None if no batch of this segment has it."""
+        entries = self._entries_between(offset, offset + 1)
+        if entries is None:
+            entries = self.entries()
+        return next((entry for entry in entries if entry.offset <= offset < entry.end), None)
+
     def _entries_between(self, start: int, stop: int) -> list[Entry] | None:
         """Return the entries of the rows ``start <= offset < stop``, found by bisection.
 

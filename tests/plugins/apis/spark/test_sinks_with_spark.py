@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ def _bodies(journal: Path) -> list[bytes]:
     ]
 
 
-def _copy(spark: Any, source: Journal, target: Path, checkpoint: Path) -> None:
-    """Stream all that is there from one journal into another, in micro-batches of 10."""
+def _copy(spark: Any, source: Journal, target: Path, checkpoint: Path) -> Any:
+    """Stream all that is there from one journal into another, in micro-batches of 10; return the query."""
     query = (
         spark.readStream.format("kernel")
         .option("maxOffsetsPerTrigger", 10)
@@ -40,6 +41,7 @@ def _copy(spark: Any, source: Journal, target: Path, checkpoint: Path) -> None:
     )
     assert query.name == "copy"
     query.awaitTermination()
+    return query
 
 
 def test_a_stream_into_a_journal_is_exactly_once_also_when_spark_forgets_its_last_commit(
@@ -47,8 +49,11 @@ def test_a_stream_into_a_journal_is_exactly_once_also_when_spark_forgets_its_las
 ) -> None:
     journal.numbers(25)
     target, checkpoint = tmp_path / "target", tmp_path / "checkpoint"
-    _copy(spark, journal, target, checkpoint)
+    progress = _copy(spark, journal, target, checkpoint).recentProgress
     assert _bodies(target) == [b"%d" % number for number in range(25)]
+    behind = [json.loads(each.sources[0].latestOffset)["unread"] for each in progress if each.numInputRows]
+    assert behind == [15, 5, 0]
+    assert [each.sink.numOutputRows for each in progress if each.numInputRows] == [10, 10, 5]
     (checkpoint / "commits" / "2").unlink()  # killed between our commit and Spark's
     journal.numbers(5)
     _copy(spark, journal, target, checkpoint)
