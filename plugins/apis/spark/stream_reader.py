@@ -56,6 +56,7 @@ from plugins.apis.spark.columns import wanted_columns
 from plugins.apis.spark.errors import DataLost, SparkOptionError
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.planning import bounds, next_offset, ranges
+from plugins.apis.spark.workers import end_quietly
 from plugins.engines.journal.positions import write_position
 from plugins.protocols.journal_format.identity import identity_of
 from plugins.protocols.journal_format.reader import JournalReader
@@ -148,7 +149,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._write_position(end[_NEXT])
 
     def stop(self) -> None:
-        """Do nothing: a reader keeps no file open between two calls."""
+        # There is nothing to close: a reader keeps no file open between two calls.
+        end_quietly()
 
     def _write_position(self, position: int) -> None:
         # It never goes back: ``commit`` comes late, after ``latestOffset`` has stored a higher position.

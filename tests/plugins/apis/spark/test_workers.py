@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql.types import BinaryType, StructType
@@ -67,3 +69,28 @@ def test_workers_that_describe_a_frame_and_plan_how_to_read_it_settle(
     for _ in range(3):
         assert source.reader(SCHEMA).partitions()
     assert frozen == ["freeze", "freeze"]
+
+
+@pytest.mark.parametrize(
+    "main,error,ended",
+    [(DAEMON, EOFError(), [0]), (DAEMON, ValueError(), []), (sys.modules["__main__"], EOFError(), [])],
+)
+def test_a_reader_whose_query_has_ended_leaves_without_a_traceback(
+    main: Any, error: Exception, ended: list[int], journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark closes the connection, its loop takes that for an error, and would report it to nobody."""
+    calls: list[int] = []
+    monkeypatch.setattr(os, "_exit", calls.append)
+    reader = KernelDataSource({"path": str(journal)}).streamReader(SCHEMA)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    reader.stop()
+
+    def loop() -> None:
+        try:
+            raise error
+        finally:
+            reader.stop()
+
+    with pytest.raises(type(error)):
+        loop()
+    assert calls == ended
