@@ -9,7 +9,7 @@ from plugins.apis.spark import session
 
 spark = session("count by key", master="local[2]")
 
-feed = spark.read.format("kernel").schema("key string").load(sys.argv[1])
+feed = spark.read.format("kernel").option("columns", "key").load(sys.argv[1])
 feed.groupBy("key").count().orderBy("key").show()
 
 spark.stop()

@@ -9,7 +9,7 @@ repeats yields the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,25 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
+    EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
     GreaterThanOrEqual,
+    In,
     InputPartition,
     IsNotNull,
     LessThan,
     LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
 )
 from pyspark.sql.types import StructType
 
 from plugins.apis.spark.columns import wanted_columns
+from plugins.apis.spark.conditions import COLUMNS, Condition
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.planning import bounds, ranges, row_at
 from plugins.apis.spark.rows import read_rows
@@ -46,13 +53,19 @@ class Rows(InputPartition):
         self.end = end
 
 
-def read_task(journal: Path, task: InputPartition, schema: pa.Schema, options: ReadOptions) -> Iterator[Any]:
+def read_task(
+    journal: Path,
+    task: InputPartition,
+    schema: pa.Schema,
+    options: ReadOptions,
+    conditions: Sequence[Condition] = (),
+) -> Iterator[Any]:
     """Yield the batches of a task."""
     # If ``partitions`` returns none, Spark makes one task all the same, with a partition of its own class.
     if not isinstance(task, Rows):
         return iter(())
     skip_lost = not options.fail_on_data_loss
-    rows = read_rows(journal, task.first, task.end, schema, skip_lost=skip_lost)
+    rows = read_rows(journal, task.first, task.end, schema, skip_lost=skip_lost, conditions=conditions)
     return freeze_after("read", rows)
 
 
@@ -78,21 +91,27 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """Reads only the rows that filters on ``offset`` and ``ts`` may select.
+    """Reads only the rows that filters on ``offset``, ``ts`` and the texts of envelopes may select.
 
-    Filters on ``offset`` are applied completely here.  Spark applies all others to the rows, and copies each
-    row for that.
+    Filters on ``offset`` and on texts that are never null are applied completely here.  Spark applies all others
+    to the rows, and copies each row for that.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         super().__init__(schema, options)
         self._filters: list[Filter] = []
+        self._conditions: list[Condition] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         # What is returned Spark applies to the rows.  A filter that is dropped here although it is not
         # applied completely would give wrong results, so that ``ts``, which only narrows, is returned.
         self._filters = filters
-        return [each for each in filters if not _is_applied_here(each)]
+        conditions = {id(each): condition_of(each) for each in filters}
+        self._conditions = [condition for condition in conditions.values() if condition is not None]
+        return [each for each in filters if conditions[id(each)] is None and not _is_applied_here(each)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_task(self.journal, partition, self.schema, self.options, self._conditions)
 
     def _bounds(self, reader: JournalReader) -> tuple[int, int]:
         first, end = super()._bounds(reader)
@@ -101,6 +120,32 @@ class PushdownReader(BatchReader):
             first = first if low is None else max(first, low)
             end = end if high is None else min(end, high)
         return first, max(first, end)
+
+
+_TESTS: dict[type[Filter], str] = {
+    EqualTo: "is",
+    EqualNullSafe: "is",
+    In: "in",
+    StringStartsWith: "begins",
+    StringEndsWith: "ends",
+    StringContains: "contains",
+}
+
+
+def condition_of(each: Filter) -> Condition | None:
+    """Return what a filter demands of an envelope's texts; None if it is about something else."""
+    if isinstance(each, Not):
+        inner = condition_of(each.child)
+        return None if inner is None else inner._replace(negated=not inner.negated)
+    test, value = _TESTS.get(type(each)), getattr(each, "value", None)
+    attribute: tuple[str, ...] = getattr(each, "attribute", ())
+    if test is None or len(attribute) != 1 or attribute[0] not in COLUMNS:
+        return None
+    texts = tuple(value) if isinstance(value, list | tuple) else (value,)
+    # A null among them would make the answer unknown for every row that is none of the others.
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    return Condition(attribute[0], test, texts if test == "in" else texts[0])
 
 
 def _is_applied_here(each: Filter) -> bool:

@@ -39,6 +39,23 @@ SCHEMA = StructType(
 Columns that are never null are declared so: Spark then omits its null checks, a twentieth of its work."""
 
 
+def named_columns(names: str) -> StructType:
+    """Return the part of ``SCHEMA`` with these columns, separated by commas, in this order; empty: all.
+
+    Raises ``SparkOptionError`` for a name that is no column.
+    """
+    if not names.strip():
+        return SCHEMA
+    wanted = [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if name not in SCHEMA.names:
+            raise SparkOptionError(
+                f"the option columns names {name!r}, and a feed has no such column; it has: "
+                f"{', '.join(SCHEMA.names)}"
+            )
+    return StructType([SCHEMA[name] for name in wanted])
+
+
 def wanted_columns(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of the columns in the user's schema.
 

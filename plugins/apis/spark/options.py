@@ -71,6 +71,9 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     for the only one."""
     engine: str = ""
     """The name of the journal's engine, if that kernel has several journals."""
+    columns: str = ""
+    """The columns to read, separated by commas; empty: all.  Spark does not tell a Python source which columns
+    a query uses, and all sixteen take several times as long as two."""
     starting_offset: StartOrEnd = "earliest"
     """The first offset; a stream with a checkpoint continues at its position there.  If retention has deleted
     the row with that number, ``fail_on_data_loss`` decides; ``earliest`` always begins with the first row
@@ -93,14 +96,15 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     """The name under which a stream stores its position in the journal: retention keeps what it has not
     read."""
     pushdown: bool = False
-    """Whether filters on offset and ts narrow what is read; needs
-    ``spark.sql.python.filterPushdown.enabled``."""
+    """Whether filters narrow what is read: those on offset and ts, and on the texts that every message has
+    (engine, route, exchange, key).  Needs ``spark.sql.python.filterPushdown.enabled``."""
 
     def __post_init__(self) -> None:
         if bool(self.path) == bool(self.kernel):
             raise SparkOptionError(
                 "give one of the options path (a journal's directory) and kernel (a running kernel's control "
-                "socket), and not both"
+                "socket), and not both. Spark passes a table of CREATE TABLE none of its options: give them in "
+                "the query, SELECT ... FROM name WITH (path '...'), or make a temporary view"
             )
         if self.rows_per_task < 1:
             raise SparkOptionError(f"rowsPerTask is {self.rows_per_task}; it must be 1 or more")

@@ -29,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from plugins.apis.spark.conditions import Condition, fitting
 from plugins.protocols.journal_format.decode import flat
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.reader import JournalReader
@@ -43,16 +44,27 @@ AHEAD_BYTES = 4 << 20
 
 
 def read_rows(
-    journal: Path, first: int, end: int, schema: pa.Schema, *, skip_lost: bool = False
+    journal: Path,
+    first: int,
+    end: int,
+    schema: pa.Schema,
+    *,
+    skip_lost: bool = False,
+    conditions: Sequence[Condition] = (),
 ) -> Iterator[Any]:
     """Yield rows with the columns of ``schema``, as Arrow batches of about ``BATCH_ROWS`` rows.
 
-    They are smaller if they would have more than ``BATCH_BYTES`` bytes.
+    They are smaller if they would have more than ``BATCH_BYTES`` bytes.  Only rows that fit ``conditions`` are
+    yielded.
 
     Rows that are damaged, or that retention deletes meanwhile, raise a ``JournalError``; with ``skip_lost``
     they are left out.
     """
-    commits = _commits(JournalReader(journal), first, end, schema.names, skip_lost)
+    columns = [*schema.names, *(condition.column for condition in conditions)]
+    commits = _commits(JournalReader(journal), first, end, columns, skip_lost)
+    if conditions:
+        found = (fitting(commit, conditions) for commit in commits)
+        commits = (commit for commit in found if commit is not None)
     batches = (flat(_joined(collected), schema) for collected in _grouped(commits))
     # ``list`` makes the batches ahead, before ``yield from`` passes the first of them on.
     while ahead := list(_ahead(batches)):

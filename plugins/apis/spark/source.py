@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourc
 from pyspark.sql.types import StructType
 
 from plugins.apis.spark.batch_reader import BatchReader, PushdownReader
-from plugins.apis.spark.columns import SCHEMA
+from plugins.apis.spark.columns import named_columns
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import ReadOptions, WriteOptions
 from plugins.apis.spark.stream_reader import StreamReader
@@ -40,7 +40,8 @@ class KernelDataSource(DataSource):
         return "kernel"
 
     def schema(self) -> StructType:
-        return SCHEMA
+        # Not called if the user gives a schema.
+        return named_columns(self.options.get("columns", ""))
 
     def reader(self, schema: StructType) -> BatchReader:
         options = ReadOptions.parse(self.options)

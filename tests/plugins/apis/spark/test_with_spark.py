@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,28 @@ def test_sql_reads_a_journal(spark: Any, journal: Journal) -> None:
 
 def test_only_columns_that_are_asked_for(spark: Any, journal: Journal) -> None:
     journal.numbers(20)
-    feed = spark.read.format("kernel").schema("key string, offset bigint").load(str(journal))
-    assert feed.columns == ["key", "offset"]
-    assert _offsets(feed) == list(range(20))
+    read = spark.read.format("kernel")
+    for feed in (read.schema("key string, offset bigint"), read.option("columns", "key, offset")):
+        assert feed.load(str(journal)).columns == ["key", "offset"]
+        assert _offsets(feed.load(str(journal))) == list(range(20))
+
+
+def test_headers_are_a_map_of_texts_where_one_is_wanted(spark: Any, journal: Journal) -> None:
+    """As the page on Spark says."""
+    headers = {"text": "t", "number": 7, "binary": b"\x00", "table": {"a": [1]}, "nothing": None}
+    journal.append([b"x", b"y"], Envelope(properties={"headers": headers}))
+    journal.append([b"z"])
+    feed = spark.read.format("kernel").load(str(journal))
+    (first, _, last) = feed.selectExpr("from_json(headers, 'map<string,string>') as h").collect()
+    assert first.h == {
+        "text": "t",
+        "number": "7",
+        "binary": '{"$bytes":"AA=="}',
+        "table": '{"a":[1]}',
+        "nothing": None,
+    }
+    assert last.h is None
+    assert feed.selectExpr("count_if(get_json_object(headers, '$.number') = 7)").first()[0] == 2
 
 
 def test_filters_reach_the_reader_and_stay_true(spark: Any, journal: Journal) -> None:
@@ -82,6 +102,13 @@ def test_filters_reach_the_reader_and_stay_true(spark: Any, journal: Journal) ->
     early = feed.where(f"ts < timestamp_micros({EPOCH + 1500})")
     assert _offsets(early) == list(range(20))
     assert _offsets(feed.where("offset in (3, 99)")) == [3, 99]
+    journal.append([b"other"], Envelope(key="o"))
+    keys = feed.where("key like 'o%' or offset = 100").where("key != 'n' and exchange = ''")
+    assert _offsets(keys) == [100]
+    plan = feed.where("key like 'o%' and key != 'n'").select("key")._jdf.queryExecution().executedPlan()
+    assert not re.search(r"\bFilter\b", plan.toString()), (
+        "what the reader keeps to, Spark does not apply again"
+    )
 
 
 def test_an_empty_journal_is_an_empty_table(spark: Any, journal: Journal) -> None:
