@@ -53,6 +53,8 @@ class SourceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """
     repeat_guard: Seconds = 0.002
     """Seconds within which a second request for a packet is assumed to have crossed the answer to the first.
+
+    It becomes longer where requests take longer to come.
     """
 
     def __post_init__(self) -> None:
@@ -86,7 +88,9 @@ class ReceiverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     number, or the nearest one possible.
     """
     back_off: Seconds = 0.02
-    """Seconds of which a random part passes before a repair is requested; less where round trips are shorter.
+    """Seconds of which a random part passes before a repair is requested.
+
+    It is less where round trips are shorter, and more where many receivers request the same packets.
     """
     repeat: Seconds = 0.2
     """Seconds after which an unanswered request is repeated, until round trips were measured.
@@ -95,9 +99,9 @@ class ReceiverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """
     repeat_max: Seconds = 1.0
     """Seconds between repeated requests at most."""
-    ncf_tries: Count = 20
+    ncf_tries: Count = 50
     """Requests for one packet without confirmation after which it is given up (NAK_NCF_RETRIES)."""
-    data_tries: Count = 20
+    data_tries: Count = 50
     """Requests for one packet that were confirmed and not repaired after which it is given up
     (NAK_DATA_RETRIES)."""
     max_naks: Count = 1000

@@ -15,7 +15,11 @@ Arrival of the packet ends it in every state, as does a trailing edge that has p
 Times adapt. The waits follow measured round trips (``RoundTrip``), as in TCP. The interval of the back-off
 starts at ``SPREAD_MIN`` round trips and grows when a confirmation shows that others have asked as well: with
 many receivers behind one loss, a short back-off would make many of them ask before the first confirmation
-arrives.
+arrives. Its limit (``back_off``) grows in proportion, since many receivers on a long path need a multiple of
+the round trip as well.
+
+Packets that overtake each other are not lost. When packets that were found missing arrive without a repair,
+the time that they were late is waited for in front of the back-off (as RACK does for TCP, RFC 8985, 6.2.1).
 
 Many packets are lost together. Packets that were found missing together share entries of the heap, each of as
 many packets as one NAK names. A packet's state may change while its entry waits; whether the entry is still
@@ -29,7 +33,6 @@ buffer lasts, what arrives meanwhile would be lost as well, and the receiver wou
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 
@@ -42,6 +45,10 @@ SPREAD_MIN, SPREAD_MAX = 3.0, 64.0
 """Round trips of which the back-off is drawn: with few receivers, and with many that miss the same packets.
 """
 SPREAD_GROWTH, SPREAD_DECAY = 1.4, 0.9
+LATE_MARGIN = 1.25
+"""How much longer than the latest packet was late a missing packet is waited for."""
+LATE_DECAY, REPAIR_DECAY = 0.99, 0.9
+"""Factors of that time for each packet that was less late, and for each that had to be repaired."""
 RECENT = 32
 """Recovered packets that are remembered: another confirmation of one says that others had asked, too."""
 NUMBERS_PER_NAK = MAX_NAK_LIST + 1
@@ -91,31 +98,44 @@ class Recovery:
         self._options = options
         self._chance = chance
         self._spread = SPREAD_MIN
+        self._reordering = 0.0
+        """Seconds that packets which others have overtaken are waited for."""
         self._due: list[tuple[float, int, tuple[int, ...]]] = []
         self._order = 0
-        self._recent: deque[int] = deque(maxlen=RECENT)
-        """Packets that were recovered, and whose request was confirmed once."""
+        self._recent: dict[int, int] = {}
+        """Packets that were repaired, and how many confirmations have come: a repair may overtake them."""
 
     def found(self, numbers: Iterable[int], now: float) -> None:
         """Add missing packets, with a random back-off."""
         group = list(numbers)
         for number in group:
             self.missing[number] = Missing(now)
-        self._back_off(group, now)
+        self._back_off(group, now + self._reordering)
 
-    def arrived(self, number: int, now: float) -> float:
-        """Remove a packet that has arrived; return for how many seconds it was missing."""
+    def arrived(self, number: int, now: float, *, repaired: bool) -> float:
+        """Remove a packet that has arrived; return for how many seconds it was missing.
+
+        ``repaired``: by a repair, and not because others had overtaken it.
+        """
         entry = self.missing.pop(number)
+        if repaired:
+            self._reordering *= REPAIR_DECAY
+        else:
+            late = min(LATE_MARGIN * (now - entry.found), self._options.repeat)
+            self._reordering = max(late, LATE_DECAY * self._reordering)
         # Only the first try is measured: after a repetition the answer could belong to either request.
         if entry.phase is Phase.WAIT_DATA and not entry.data_tries and entry.asked is not None:
             self.repairing.measured(now - entry.asked)
         # More confirmations than requests of ours: other receivers asked for the same packet, too.
         if entry.confirmations > max(entry.asks, 1):
             self._crowded()
-        else:
+        # What others had only overtaken says nothing about how many ask.
+        elif repaired:
             self._spread = max(self._spread * SPREAD_DECAY, SPREAD_MIN)
-            if entry.confirmations and entry.asks <= 1:
-                self._recent.append(number)
+            if entry.asks <= 1:
+                self._recent[number] = entry.confirmations
+                if len(self._recent) > RECENT:
+                    del self._recent[next(iter(self._recent))]
         return now - entry.found
 
     def confirmed(self, numbers: Iterable[int], now: float) -> None:
@@ -124,10 +144,12 @@ class Recovery:
         for number in numbers:
             entry = self.missing.get(number)
             if entry is None:
-                # A late confirmation for a packet that is already here has the same meaning.
+                # A second confirmation for a packet that is already here has the same meaning.
                 if number in self._recent:
-                    self._recent.remove(number)
-                    self._crowded()
+                    self._recent[number] += 1
+                    if self._recent[number] > 1:
+                        del self._recent[number]
+                        self._crowded()
                 continue
             if entry.phase is Phase.WAIT_NCF and entry.asked is not None and not entry.ncf_tries:
                 self.confirming.measured(now - entry.asked)
@@ -231,7 +253,8 @@ class Recovery:
         # One random time for the whole group: receivers that miss the same burst then send one NAK with a
         # list, instead of many NAKs.
         # 6.3 demands the random wait and leaves its length to the implementation (NAK_BO_IVL).
-        most = self.confirming.spread(self._spread, self._options.back_off)
+        limit = self._options.back_off * self._spread / SPREAD_MIN
+        most = self.confirming.spread(self._spread, limit)
         self._push(now + self._chance.below(most), group, Phase.BACK_OFF)
 
     def _timeout(self, trip: RoundTrip) -> float:

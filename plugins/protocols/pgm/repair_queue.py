@@ -19,10 +19,10 @@ class RepairQueue:
     off longer.
     """
 
-    __slots__ = ("_confirm", "_confirmed", "_guard", "_later", "_pending", "_sent")
+    __slots__ = ("_confirm", "_confirmed", "_later", "_pending", "_sent", "guard")
 
     def __init__(self, guard: float) -> None:
-        self._guard = guard
+        self.guard = guard
         self._pending: dict[int, None] = {}
         self._sent: dict[int, float] = {}
         self._confirmed: dict[int, float] = {}
@@ -32,9 +32,13 @@ class RepairQueue:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def was_asked(self, number: int) -> bool:
+        """Whether a NAK for a packet came lately."""
+        return number in self._confirmed
+
     def ask(self, numbers: list[int], now: float) -> None:
         """Process a NAK for packets that are in the window."""
-        since = now - self._guard
+        since = now - self.guard
         confirmed = self._confirmed
         # 5.2: the first NAK of a packet is confirmed immediately; identical confirmations that follow are
         # delayed, so that a storm of NAKs does not cause a storm of NCFs.
@@ -44,11 +48,11 @@ class RepairQueue:
         # A time after ``now`` means that the second confirmation is queued already: a third NAK adds nothing.
         repeated = tuple(number for number in numbers if since < confirmed.get(number, LONG_AGO) <= now)
         if repeated:
-            self._later.append((now + self._guard, repeated))
+            self._later.append((now + self.guard, repeated))
         for number in fresh:
             confirmed[number] = now
         for number in repeated:
-            confirmed[number] = now + self._guard
+            confirmed[number] = now + self.guard
         for number in numbers:
             # The repair is on its way to the receiver that asks: its NAK has crossed it. It repeats the NAK
             # if the repair is lost.

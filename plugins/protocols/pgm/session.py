@@ -19,7 +19,7 @@ from plugins.protocols.pgm.congestion_feedback import Feedback
 from plugins.protocols.pgm.events import Event, What
 from plugins.protocols.pgm.extensions import Extensions, Fragment, ParityParameters, Reset
 from plugins.protocols.pgm.options import ReceiverOptions
-from plugins.protocols.pgm.packets import ODATA, Data, Request, SourcePath
+from plugins.protocols.pgm.packets import ODATA, RDATA, Data, Request, SourcePath
 from plugins.protocols.pgm.parity_rows import Item
 from plugins.protocols.pgm.receive_window import LOST, ReceiveWindow
 from plugins.protocols.pgm.receiver_statistics import ReceiverStatistics
@@ -161,7 +161,7 @@ class Session:
         """Process a data packet without options."""
         if self.window is None and not self._begin_with(_Early(kind, number, trail, tsdu), now):
             return
-        self._put(number, trail, tsdu, len(tsdu), now)
+        self._put(kind, number, trail, tsdu, len(tsdu), now)
 
     def on_data(self, data: Data, now: float) -> None:
         """Process a data packet with options."""
@@ -174,9 +174,9 @@ class Session:
         early = _Early(data.kind, data.number, data.trail, item, extensions.syn)
         if self.window is None and not self._begin_with(early, now):
             return
-        self._put(data.number, data.trail, item, len(data.data), now)
+        self._put(data.kind, data.number, data.trail, item, len(data.data), now)
 
-    def _put(self, number: int, trail: int, item: bytes | Data, size: int, now: float) -> None:
+    def _put(self, kind: int, number: int, trail: int, item: bytes | Data, size: int, now: float) -> None:
         window = self.window
         assert window is not None
         parity = self.parity
@@ -192,7 +192,7 @@ class Session:
             if new:
                 self._found(new, now)
             if number in self.recovery.missing:
-                seconds = self.recovery.arrived(number, now)
+                seconds = self.recovery.arrived(number, now, repaired=kind == RDATA)
                 self._statistics.recovered += 1
                 self._report(What.RECOVERED, number, number, f"after {seconds * 1000:.1f} ms")
             # ``put`` gives up the oldest gap when the window is full. Reported here, behind the gap itself.
@@ -235,7 +235,7 @@ class Session:
                 )
                 self._fragments = True
             self._statistics.worked_out += 1
-            self._put(number, trail, item, len(data), now)
+            self._put(RDATA, number, trail, item, len(data), now)
         if self.window is not None:
             self.parity.forget_before(self.window.next)
 
@@ -373,7 +373,7 @@ class Session:
         early, self._early = self._early, []
         for packet in early:
             size = len(packet.item.data if isinstance(packet.item, Data) else packet.item)
-            self._put(packet.number, packet.trail, packet.item, size, now)
+            self._put(packet.kind, packet.number, packet.trail, packet.item, size, now)
 
     # ------------------------------------------------------------------ SPMs
 

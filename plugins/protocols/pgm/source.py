@@ -44,6 +44,7 @@ from plugins.protocols.pgm.packets import (
     SourcePath,
 )
 from plugins.protocols.pgm.repair_queue import RepairQueue
+from plugins.protocols.pgm.request_delay import RequestDelay
 from plugins.protocols.pgm.sequence import MASK, after
 from plugins.protocols.pgm.source_parity import Parity, SourceParity
 from plugins.protocols.pgm.token_bucket import TokenBucket
@@ -174,6 +175,7 @@ class Source:
         self._repair_tokens = TokenBucket(options.rate * options.repair_share, burst * options.repair_share)
         self._spms = SpmSchedule(options.ambient, options.heartbeat_first, options.heartbeat_max)
         self._repairs = RepairQueue(options.repeat_guard)
+        self._request_delay = RequestDelay(options.repeat_guard)
         self._queue: deque[tuple[bytes, Extensions]] = deque()
         self.queued = 0
         """Bytes that are queued and not sent."""
@@ -282,6 +284,9 @@ class Source:
         if len(here) < len(nak.numbers):
             self._beyond_repair(len(nak.numbers) - len(here), now)
         if here:
+            # The last one was found missing last, mostly by the packet behind it.
+            if not self._repairs.was_asked(here[-1]):
+                self._repairs.guard = self._request_delay.measured(here[-1], now)
             self._repairs.ask(here, now)
 
     def _beyond_repair(self, count: int, now: float) -> None:
@@ -305,6 +310,8 @@ class Source:
         if self._spms.due() <= now:
             out.append(self._spm())
             self._spms.sent_spm(now)
+            # An SPM shows that its leading edge is missing, as a packet behind that would.
+            self._request_delay.sent.append((after(self._window.lead), now))
             # An SPM counts against the rate but does not wait for tokens: 5.1.3 puts it before all data, and
             # its own timers bound it.
             self._all.tokens -= len(out[-1])
@@ -418,6 +425,7 @@ class Source:
                 tokens -= sum(map(len, unasked))
                 out += unasked
         self._all.tokens = tokens
+        self._request_delay.sent.append((window.lead, now))
         self._spms.sent_data(now)
 
     def _special(self, tsdu: bytes, extensions: Extensions, number: int, trail: int) -> bytes:
