@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml requirements/dev.lock
 	@touch $@
 
 lock: ## write requirements/dev.lock anew from pyproject.toml
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-header --no-annotate \
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --all-extras --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --output-file requirements/dev.lock pyproject.toml
 
 demo: setup ## real AMQP clients, a broker, a bridge, a second kernel and Spark; ends with a table

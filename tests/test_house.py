@@ -12,10 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_lock_names_no_index_and_no_path() -> None:
+def test_the_lock_names_no_index_and_no_path_and_says_what_each_file_is() -> None:
     lock = (ROOT / "requirements" / "dev.lock").read_text()
-    assert not [line for line in lock.splitlines() if "://" in line or line.startswith(("-", "/", "."))]
-    assert all("==" in line for line in lock.splitlines())
+    # One requirement a line, with the hashes of its files on lines that continue it.
+    requirements = lock.replace("\\\n", "").splitlines()
+    assert not [line for line in requirements if "://" in line or line.startswith(("-", "/", "."))]
+    assert all("==" in line and "--hash=sha256:" in line for line in requirements)
 
 
 TEST_OF_A_PEER = """
