@@ -423,6 +423,18 @@ class Inspectable(Interface):
         ...
 
 
+class TakesOptions(Interface):
+    """Optional for an engine: take changed options while it runs (``EngineKind.live_options``)."""
+
+    def take_options(self, options: Any) -> None:
+        """Go on with these options, an instance of the kind's options class.
+
+        Only options that ``live_options`` names differ from those of before.  Called in the engine's thread.
+        What it raises is reported to whoever has changed the plan; the engine goes on.
+        """
+        ...
+
+
 class Operable(Interface):
     """Optional for an engine: operations that an operator can call."""
 

@@ -107,6 +107,8 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     """The tables of its engines, if they are ``Inspectable``."""
     kind_tables: tuple[KindTables, ...] = ()
     """Options that are lists of tables with kinds of their own; ``kernel check`` checks them, too."""
+    live_options: tuple[str, ...] = ()
+    """Options that a running engine takes without being started again.  Its engines are ``TakesOptions``."""
     flow: Callable[[Any], Flow] = _any_flow
     """``flow(options)``: which routes an engine with these options can have."""
 

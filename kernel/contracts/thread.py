@@ -121,6 +121,13 @@ class EngineThread(Interface):
         """
         ...
 
+    def take_options(self, engine: str, options: Any, answer: Callable[[Done], Any]) -> None:
+        """Give a running engine changed options (``TakesOptions``).  ``answer`` is called once, by any thread.
+
+        Raises ``KernelError`` at once if the engine is not running.
+        """
+        ...
+
     def pending(self) -> bool:
         """Return whether an engine still has something to write.  Not exact while the thread is working."""
         ...

@@ -150,7 +150,15 @@ class EngineThread:
         do = getattr(state.engine, "operate", None)
         if do is None or state.state != "running":
             raise KernelError(f"engine {engine!r} ({state.state}) has no operations to ask for")
-        self.mailbox.post(partial(_operate, do, what, argument, answer))
+        self.mailbox.post(partial(_answer, partial(do, what, argument), answer))
+
+    def take_options(self, engine: str, options: Any, answer: Callable[[Done], Any]) -> None:
+        """Give a running engine changed options, in this thread.  Any thread."""
+        state = self.states.get(engine)
+        take = None if state is None else getattr(state.engine, "take_options", None)
+        if state is None or take is None or state.state != "running":
+            raise KernelError(f"engine {engine!r} is not running, or takes no options while it runs")
+        self.mailbox.post(partial(_answer, partial(take, options), answer))
 
     def dispose(self) -> None:
         """Close the descriptors, after the thread has ended."""
@@ -310,10 +318,10 @@ def _pending(state: EngineState) -> bool:
         return False
 
 
-def _operate(do: Callable[[str, Any], Any], what: str, argument: Any, answer: Callable[[Done], Any]) -> None:
-    """Call the operation.  An exception is the answer: an operator's mistake ends no engine."""
+def _answer(do: Callable[[], Any], answer: Callable[[Done], Any]) -> None:
+    """Do it, and answer with the result.  An exception is the answer: an operator's mistake ends no engine."""
     try:
-        done: Done = (do(what, argument), None)
+        done: Done = (do(), None)
     except Exception as error:
         done = (None, error)
     answer(done)

@@ -19,9 +19,10 @@ Engines that ``host`` starts are parts without an entry in the plan, since a pla
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from functools import wraps
+from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
@@ -30,7 +31,7 @@ from kernel.contracts.engine import Engine, EngineEvent
 from kernel.contracts.errors import KernelError, UnknownName
 from kernel.contracts.key_trie import key_filter
 from kernel.contracts.kinds import BoundSockets, EngineKind, EngineSetup
-from kernel.contracts.thread import EngineStatus, EngineThread, ThreadSetup
+from kernel.contracts.thread import Done, EngineStatus, EngineThread, ThreadSetup
 from kernel.dispatcher.dead_letter import dead_letter_route
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
@@ -41,6 +42,9 @@ from kernel.topology.system_for_engines import SystemForEngines
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_OPTIONS_SECONDS = 30.0
+"""Seconds that an engine's thread may take until it has given the engine its changed options."""
 
 
 def _one_at_a_time(method: Callable[Concatenate[Parts, P], T]) -> Callable[Concatenate[Parts, P], T]:
@@ -80,6 +84,8 @@ class Parts:
         self._for_engines = for_engines
         self._check_running = check_running
         """Raises ``KernelClosed`` unless the kernel is running."""
+        self._setups: dict[str, EngineSetup] = {}
+        """What each engine is made with, by its name, also after a failure."""
         self._bound: dict[str, BoundSockets] = {}
         """Listening sockets that the application has bound for engines, by the engine's name."""
         self._released: list[BoundSockets] = []
@@ -144,8 +150,7 @@ class Parts:
         if plan.kind in self._registry.apis:
             self.plan = entered
             return
-        installed = self._registry.engine_for(plan.kind, plan.options)
-        kind: EngineKind = installed.kind if installed else self._registry.kind("engines", plan.kind)
+        kind = self._engine_kind(plan)
         options = msgspec.convert(plan.options, kind.options, strict=False)
         thread = self._thread_for(plan.name, plan.thread)
         # After everything that can raise, so that the plan has no engine that does not run; and before the
@@ -164,6 +169,41 @@ class Parts:
         """Start an engine that the caller makes, without a kind and without an entry in the plan."""
         self._refuse_known(name)
         self._add(name, None, make_engine, self._thread_for(name, thread), bound)
+
+    def _engine_kind(self, plan: EnginePlan) -> EngineKind:
+        installed = self._registry.engine_for(plan.kind, plan.options)
+        kind: EngineKind = installed.kind if installed else self._registry.kind("engines", plan.kind)
+        return kind
+
+    def _live_options(self, plan: EnginePlan) -> Collection[str]:
+        """Return the options that an engine takes while it runs; none while it does not run."""
+        home = self.homes.get(plan.name)
+        state = None if home is None else home.states.get(plan.name)
+        if state is None or state.state != "running" or plan.kind in self._registry.apis:
+            return ()
+        return self._engine_kind(plan).live_options
+
+    @_one_at_a_time
+    def _change_engine(self, plan: EnginePlan, answer: Callable[[Done], Any]) -> None:
+        """Give an engine the options of its new plan."""
+        options = msgspec.convert(plan.options, self._engine_kind(plan).options, strict=False)
+        home = self.homes[plan.name]
+        # Also for the next time that it is made, if it should fail.
+        self._setups[plan.name] = msgspec.structs.replace(self._setups[plan.name], options=options)
+        engines = tuple(plan if engine.name == plan.name else engine for engine in self.plan.engines)
+        self.plan = msgspec.structs.replace(self.plan, engines=engines)
+        home.take_options(plan.name, options, answer)
+
+    def _change_engine_and_wait(self, plan: EnginePlan) -> None:
+        answers: SimpleQueue[Done] = SimpleQueue()
+        self._change_engine(plan, answers.put)
+        # Without the lock, as for a thread that ends.
+        try:
+            _, failure = answers.get(timeout=_OPTIONS_SECONDS)
+        except Empty:
+            raise KernelError(f"engine {plan.name!r} has not taken its options in time") from None
+        if failure is not None:
+            raise KernelError(f"engine {plan.name!r}: {failure}") from failure
 
     def _refuse_known(self, name: str) -> None:
         if self.plan.engine(name) is not None or name in self.homes:
@@ -189,8 +229,10 @@ class Parts:
         self.homes[name] = thread
         if bound is not None:
             self._bound[name] = bound
-        # The thread makes the engine, and makes another one after each failure: this call only posts it.
-        thread.add(name, lambda: make_engine(setup), plan=plan)
+        self._setups[name] = setup
+        # The thread makes the engine, and makes another one after each failure: this call only posts it.  The
+        # setup is looked up each time, since options may change meanwhile.
+        thread.add(name, lambda: make_engine(self._setups[name]), plan=plan)
 
     def _thread_for(self, engine: str, wanted: str | None) -> EngineThread:
         """Return the thread that an engine names, or else the one with the fewest engines."""
@@ -285,7 +327,8 @@ class Parts:
     def apply(self, plan: Plan) -> list[str]:
         """Change what runs to ``plan``, which was checked; return a line for each change."""
         new = msgspec.structs.replace(plan, threads=self._threads_of(plan))
-        change = diff(self.plan, new, {name: thread.name for name, thread in self.homes.items()})
+        homes = {name: thread.name for name, thread in self.homes.items()}
+        change = diff(self.plan, new, homes, self._live_options)
         # A guest thread belongs to the trio run of ``async with``: its start and its end are not ours.
         refuse_guests((*change.threads_removed, *change.threads_added), self._registry, plan.file)
         for route in change.routes_removed:
@@ -294,6 +337,8 @@ class Parts:
             self.remove_engine(engine.name, 0.0, None)
         for thread in change.threads_removed:
             self._remove_thread(thread.name)
+        for engine in change.engines_changed:
+            self._change_engine_and_wait(engine)
         for thread in change.threads_added:
             self.add_thread(thread)
         # Routes before engines, as at the start: the first messages of an engine already need them.

@@ -7,14 +7,14 @@ not compared.
 Options stay as they were written and are converted to the options class of their kind when the part is made.
 So a plan needs no plugin, can be compared by value, and can be sent to another process.
 
-No part of a running system is changed in place.  What differs between two plans is removed and added again,
-and what they have in common is not touched.  So an engine needs no code for a change of its options, and goes
-on undisturbed while they stay the same.
+What differs between two plans is removed and added again, and what they have in common is not touched.  So an
+engine needs no code for a change of its options, and goes on undisturbed while they stay the same.  The
+exception are the options that a kind names as ``live_options``: its engines take them while they run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -126,13 +126,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     """The changes from one plan to another.  ``Parts.apply`` removes in the order of the fields.
 
-    Something that differs is removed and added again.  If a thread is removed, so are its engines; if an
+    Something that differs is removed and added again, but for engines that take changed options.  If a thread is removed, so are its engines; if an
     engine is removed, so are its routes.  So no route is left behind whose engines have gone.
     """
 
     routes_removed: tuple[RoutePlan, ...] = ()
     engines_removed: tuple[EnginePlan, ...] = ()
     threads_removed: tuple[ThreadPlan, ...] = ()
+    engines_changed: tuple[EnginePlan, ...] = ()
+    """The new plans of engines that take their changed options while they run."""
     threads_added: tuple[ThreadPlan, ...] = ()
     engines_added: tuple[EnginePlan, ...] = ()
     routes_added: tuple[RoutePlan, ...] = ()
@@ -146,16 +148,23 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
             *(f"- route {route.label}" for route in self.routes_removed),
             *(f"- engine {engine.name}" for engine in self.engines_removed),
             *(f"- thread {thread.name}" for thread in self.threads_removed),
+            *(f"~ engine {engine.name}" for engine in self.engines_changed),
             *(f"+ thread {thread.name}" for thread in self.threads_added),
             *(f"+ engine {engine.name}" for engine in self.engines_added),
             *(f"+ route {route.label}" for route in self.routes_added),
         ]
 
 
-def diff(old: Plan, new: Plan, homes: Mapping[str, str] = _NOWHERE) -> PlanChange:
+def diff(
+    old: Plan,
+    new: Plan,
+    homes: Mapping[str, str] = _NOWHERE,
+    live: Callable[[EnginePlan], Collection[str]] = lambda engine: (),
+) -> PlanChange:
     """Return the changes from ``old`` to ``new``; what both have in common is not in them.
 
     ``homes``: the threads that a running system has chosen for engines without a thread in ``old``.
+    ``live(engine)``: the options that the engine takes while it runs.
     """
     # From the outside in: what lives in something that goes has to go with it, although it did not change.
     threads_removed, threads_added = _compare(old.threads, new.threads)
@@ -166,12 +175,24 @@ def diff(old: Plan, new: Plan, homes: Mapping[str, str] = _NOWHERE) -> PlanChang
         new.engines,
         lambda it: (it.thread or homes.get(it.name)) in gone,
     )
+    # An engine whose thread goes has to be started again in any case.
+    staying = [engine for engine in engines_removed if (engine.thread or homes.get(engine.name)) not in gone]
+    engines_changed = tuple(
+        after
+        for before in staying
+        for after in engines_added
+        if before.name == after.name and _differ_only_in(live(before), before, after)
+    )
+    changed = {engine.name for engine in engines_changed}
+    engines_removed = tuple(engine for engine in engines_removed if engine.name not in changed)
+    engines_added = tuple(engine for engine in engines_added if engine.name not in changed)
     moved = {engine.name for engine in engines_removed}
     routes_removed, routes_added = _compare(old.routes, new.routes, lambda it: not moved.isdisjoint(it.ends))
     return PlanChange(
         routes_removed=routes_removed,
         engines_removed=engines_removed,
         threads_removed=threads_removed,
+        engines_changed=engines_changed,
         threads_added=threads_added,
         engines_added=engines_added,
         routes_added=routes_added,
@@ -202,6 +223,16 @@ def _compare(
         else:
             del unmatched[index]
     return tuple(removed), tuple(item for item, _ in unmatched)
+
+
+def _differ_only_in(options: Collection[str], before: EnginePlan, after: EnginePlan) -> bool:
+    """Whether two plans of an engine are equal but for these options."""
+
+    def rest(engine: EnginePlan) -> EnginePlan:
+        kept = {name: value for name, value in engine.options.items() if name not in options}
+        return msgspec.structs.replace(_meaning(engine), options=kept)
+
+    return rest(before) == rest(after)
 
 
 def _meaning(item: _Item) -> _Item:

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from tests.interop.until import until
+
 TOPOLOGY = """
 [engines.broker]
 kind = "amqp"
@@ -80,6 +82,14 @@ class KernelProcess:
             assert ready.read() == "ready\n", self._log.read_text()
         (running,) = self.said("running")
         self._port = int(running["detail"].rpartition(":")[2])
+
+    def reload(self, options: str) -> None:
+        """Change the lines of TOML for the engine, and have them applied."""
+        before = len(self.said("reloaded"))
+        self._options = options
+        self._file.write_text(TOPOLOGY.format(port=self._port, options=options))
+        os.kill(self.pid, signal.SIGHUP)
+        until(lambda: len(self.said("reloaded")) > before)
 
     def said(self, what: str) -> list[dict[str, Any]]:
         """Return the events of a sort that it has reported so far."""

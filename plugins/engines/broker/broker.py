@@ -70,6 +70,11 @@ class Broker:
         """Return the virtual host of that name; create it if it does not exist."""
         return self.vhosts.setdefault(name, VirtualHost(name, self))
 
+    def forget_permissions(self) -> None:
+        """Permissions have changed: publishers cache what they were allowed to publish (``Publisher.admit``)."""
+        for vhost in self.vhosts.values():
+            vhost.routes.forget()
+
     def process(self, now: float) -> None:
         """Process the queues that were touched, and let the store write."""
         self.process_queues(now)

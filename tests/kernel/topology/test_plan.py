@@ -38,6 +38,24 @@ def test_a_changed_engine_takes_its_routes_along() -> None:
     assert lines(new) == ["- route a -> b [k.#]", "- engine a", "+ engine a", "+ route a -> b [k.#]"]
 
 
+def test_an_engine_takes_live_options_where_it_is() -> None:
+    def live(engine: EnginePlan) -> tuple[str, ...]:
+        return ("n",)
+
+    for options, line in (
+        ({"n": 1}, "~ engine a"),
+        ({"n": 1, "m": 1}, "+ engine a"),
+        ({"m": 1}, "+ engine a"),
+    ):
+        changed = EnginePlan(name="a", kind="x", thread="io", options=options)
+        found = diff(PLAN, Plan(threads=(IO,), engines=(changed, B, C), routes=(AB, BC)), live=live).lines()
+        assert line in found
+        assert (len(found) == 1) == (line == "~ engine a")
+        elsewhere = ThreadPlan(name="io", options={"n": 1})
+        uprooted = diff(PLAN, Plan(threads=(elsewhere,), engines=(changed, B, C), routes=(AB, BC)), live=live)
+        assert not uprooted.engines_changed
+
+
 def test_a_changed_thread_takes_its_engines_along() -> None:
     new = Plan(threads=(ThreadPlan(name="io", options={"n": 1}),), engines=(A, B, C), routes=(AB, BC))
     assert lines(new) == [

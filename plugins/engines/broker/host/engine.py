@@ -276,6 +276,22 @@ class BrokerEngine:
                 complaints.append(f"users and virtual hosts will not outlive this broker: {error}")
         return {"counts": imported.counts, "complaints": complaints, "ignored": imported.ignored}
 
+    def take_options(self, options: BrokerOptions) -> None:
+        """The users of the topology file have changed.
+
+        Connections stay, but for those of users who are gone, as in RabbitMQ.  Whether a user may do
+        something is looked up each time, so that changed permissions count at once.
+        """
+        gone = self.users.change(self.options.users, options.users)
+        self.options = options
+        self.broker.forget_permissions()
+        for client in list(self.clients):
+            users = {row.get("user") for row in client.inspect("connections")}
+            for name in users & gone:
+                # RabbitMQ's words.
+                client.hang_up(f"user '{name}' is deleted")
+        self.finish_turn(self.host.now())
+
     def _close_connection(self, argument: Any) -> dict[str, Any]:
         wanted = argument if isinstance(argument, dict) else {"name": argument}
         name, reason = wanted.get("name"), wanted.get("reason", "closed by an operator")

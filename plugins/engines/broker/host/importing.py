@@ -74,9 +74,7 @@ class Importer:
             for what in NOT_SUPPORTED
             for index in range(len(getattr(definitions, what)))
         ]
-        # Publishers cache what they were allowed to publish until this number changes (``Publisher.admit``).
-        for vhost in self._broker.vhosts.values():
-            vhost.routes.forget()
+        self._broker.forget_permissions()
         made = Definitions(**{what: self._made[what] for what in ("users", "vhosts", "permissions")})
         return Imported(counts, self._complaints, ignored, made)
 
@@ -113,6 +111,7 @@ class Importer:
             # are closed to it.
             account.permissions = dict.fromkeys(self._broker.vhosts, account.everywhere) | account.permissions
             account.everywhere = None
+        account.imported = True
         account.password = password
         account.max_connections = limit if limit >= 0 else None  # negative is RabbitMQ's "no limit"
         account.tags = tuple(tag for tag in tags if tag)
@@ -132,6 +131,7 @@ class Importer:
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        account.imported = True
         account.permissions[permission.vhost] = allowed
 
     def _exchange(self, exchange: ExchangeDefinition) -> None:

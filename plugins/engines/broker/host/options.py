@@ -17,6 +17,21 @@ Hashing: TypeAlias = Literal["sha256", "sha512", "md5"]
 """How a password was hashed."""
 
 
+class VhostPermissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user may do in one virtual host, in patterns like the user's own.  Empty: no restriction."""
+
+    configure: str = ""
+    """Queues and exchanges that the user may declare and delete."""
+    write: str = ""
+    """Exchanges to which the user may publish, and queues that the user may bind."""
+    read: str = ""
+    """Queues that the user may consume and purge, and exchanges to which the user may bind."""
+
+    def __post_init__(self) -> None:
+        for operation in ("configure", "write", "read"):
+            _check_pattern(operation, getattr(self, operation))
+
+
 class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A user, with permissions.  The patterns are regular expressions, searched in a resource's name."""
 
@@ -29,13 +44,17 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     hashing: Hashing = "sha256"
     """The hash function of ``password_hash``."""
     vhosts: tuple[str, ...] = ()
-    """The virtual hosts that the user may open; empty: all."""
+    """The virtual hosts that the user may open; empty: all, or those that ``permissions`` names."""
     configure: str = ""
     """Queues and exchanges that the user may declare and delete."""
     write: str = ""
     """Exchanges to which the user may publish, and queues that the user may bind."""
     read: str = ""
     """Queues that the user may consume and purge, and exchanges to which the user may bind."""
+    permissions: dict[str, VhostPermissions] = {}
+    """Other patterns for single virtual hosts, by name.  The user may open these, too."""
+    tags: tuple[str, ...] = ()
+    """RabbitMQ's tags, which tools show and definitions have.  They allow nothing here."""
     from_anywhere: bool = True
     """Whether the user may connect from another machine."""
     max_connections: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -51,11 +70,14 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
             Password.from_hash(self.password_hash, self.hashing)
         for operation in ("configure", "write", "read"):
-            pattern = getattr(self, operation)
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{operation} = {pattern!r} is no regular expression: {error}") from None
+            _check_pattern(operation, getattr(self, operation))
+
+
+def _check_pattern(operation: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{operation} = {pattern!r} is no regular expression: {error}") from None
 
 
 class ExchangeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,7 +140,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     users: dict[str, User] = msgspec.field(default_factory=lambda: {"guest": GUEST})
     """The users, by name.  The default is the user ``guest`` with the password ``guest``, from this machine
-    only.  A table of your own replaces it."""
+    only.  A table of your own replaces it.  A change of the file takes effect while the broker runs."""
     cluster_name: str = ""
     """The name of this broker, which clients get.  Each federated broker needs a name of its own.  Never
     change it: queues on other brokers are named after it."""

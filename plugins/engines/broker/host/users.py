@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from plugins.engines.broker.errors import AccessRefused, NotAllowed
-from plugins.engines.broker.host.options import User
+from plugins.engines.broker.host.options import User, VhostPermissions
 from plugins.engines.broker.host.passwords import Password
 
 Operation: TypeAlias = Literal["configure", "write", "read"]
@@ -49,26 +49,40 @@ class Account:
         self.connections = 0
         """How many it has open."""
         self.tags = tags
+        self.imported = False
+        """Whether definitions have made or changed it.  Changes of the options do not count for it then."""
 
     @classmethod
     def from_options(cls, user: User) -> Account:
         """Return the account that a topology file describes."""
+        account = cls(Password(), from_anywhere=True)
+        account.take(user)
+        return account
+
+    def take(self, user: User) -> None:
+        """Become what a topology file describes.  Connections that are logged in stay."""
         if user.password_hash:
-            password = Password.from_hash(user.password_hash, user.hashing)
+            self.password = Password.from_hash(user.password_hash, user.hashing)
         else:
             # Hashed although the topology file has it in plain text, so that ``kernel definitions export
             # --users`` shows a hash of every user.
-            password = Password.from_plain(user.password, os.urandom(4))
-        # In the options, no pattern is no restriction.  In definitions, as in RabbitMQ, it is the opposite.
-        allowed = Permissions(user.configure or ".*", user.write or ".*", user.read or ".*")
-        account = cls(password, from_anywhere=user.from_anywhere, everywhere=None if user.vhosts else allowed)
-        account.permissions = dict.fromkeys(user.vhosts, allowed)
-        account.max_connections = user.max_connections or None
-        return account
+            self.password = Password.from_plain(user.password, os.urandom(4))
+        allowed = _permissions_of(user)
+        self.everywhere = None if user.vhosts or user.permissions else allowed
+        self.permissions = dict.fromkeys(user.vhosts, allowed)
+        self.permissions |= {vhost: _permissions_of(each) for vhost, each in user.permissions.items()}
+        self.from_anywhere = user.from_anywhere
+        self.max_connections = user.max_connections or None
+        self.tags = user.tags
 
     def allowed_in(self, vhost: str) -> Permissions | None:
         """Return what it may do in a virtual host; None: not even open it."""
         return self.permissions.get(vhost, self.everywhere)
+
+
+def _permissions_of(patterns: User | VhostPermissions) -> Permissions:
+    # In the options, no pattern is no restriction.  In definitions, as in RabbitMQ, it is the opposite.
+    return Permissions(patterns.configure or ".*", patterns.write or ".*", patterns.read or ".*")
 
 
 class Login:
@@ -116,6 +130,26 @@ class Users:
 
     def __init__(self, users: Mapping[str, User]) -> None:
         self.accounts = {name: Account.from_options(user) for name, user in users.items()}
+
+    def change(self, before: Mapping[str, User], after: Mapping[str, User]) -> set[str]:
+        """The options have changed; return the names of users who are gone.
+
+        What definitions have imported stays, as at a start: there they come after the options.
+        """
+        for name, user in after.items():
+            account = self.accounts.get(name)
+            if account is None:
+                self.accounts[name] = Account.from_options(user)
+            elif user != before.get(name) and not account.imported:
+                account.take(user)
+        gone = {name for name in before.keys() - after.keys() if not self._is_imported(name)}
+        for name in gone:
+            self.accounts.pop(name, None)
+        return gone
+
+    def _is_imported(self, name: str) -> bool:
+        account = self.accounts.get(name)
+        return account is not None and account.imported
 
     def log_in(self, name: str, *, loopback: bool) -> Login | None:
         """Return the login of a user whose identity is proven.

@@ -45,8 +45,12 @@ class RawClient:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = ClientConnection(ClientOptions(**{"heartbeat": 0, **options}), 0.0)
         self._events: list[Event] = []
-        self.wait_for(ConnectionOpened)
-        self.open_channel(1)
+        try:
+            self.wait_for(ConnectionOpened)
+            self.open_channel(1)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,126 @@
+"""Users of the options change: what that does to accounts, to imported users and to who is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import pytest
+
+from plugins.engines.broker.errors import AccessRefused, NotAllowed
+from plugins.engines.broker.host.definition_forms import read_definitions
+from plugins.engines.broker.host.importing import Importer
+from plugins.engines.broker.host.options import GUEST, User, VhostPermissions
+from plugins.engines.broker.host.users import Login
+from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed
+from plugins.protocols.amqp091.methods import queue
+from tests.plugins.engines.amqp.still_host import StillClient, StillServer
+from tests.plugins.engines.broker.client import run
+
+EVE = User(password="p", configure="^eve")
+
+
+@pytest.fixture
+def server(still: Callable[..., StillServer]) -> StillServer:
+    return still(users={"guest": GUEST, "eve": EVE})
+
+
+def change(server: StillServer, users: Mapping[str, User]) -> None:
+    options = msgspec.structs.replace(server.engine.options, users=dict(users))
+    server.engine.take_options(options)
+    server.host.settle()
+
+
+def login(server: StillServer, name: str, password: str) -> Login | None:
+    return server.engine.users.log_in_by_password(name, password, loopback=True)
+
+
+def eve(server: StillServer) -> StillClient:
+    return server.connect(response=b"\0eve\0p")
+
+
+def import_eve(server: StillServer) -> None:
+    """As `kernel definitions import` does."""
+    permission = {"user": "eve", "vhost": "/", "configure": "^imported", "write": "", "read": ""}
+    document = {"permissions": [permission]}
+    Importer(server.engine.broker, server.engine.users, 0.0).run(
+        read_definitions(msgspec.json.encode(document))
+    )
+
+
+def test_a_new_password_and_new_patterns(server: StillServer) -> None:
+    client = eve(server)
+    change(server, {"guest": GUEST, "eve": User(password="new", configure="^adam")})
+    assert login(server, "eve", "p") is None
+    assert login(server, "eve", "new") is not None
+    client.ask(queue.Declare(queue="adam"), queue.DeclareOk)
+    client.send(queue.Declare(queue="eve"))
+    assert client.wait_for(ChannelClosed).reply_code == 403
+
+
+def test_publishers_notice_that_they_may_no_longer(server: StillServer) -> None:
+    """What they may publish to is remembered."""
+    client = server.connect()
+    client.ask(queue.Declare(queue="q"), queue.DeclareOk)
+    client.connection.publish(1, run(b"x", key="q"))
+    client.flush()
+    change(server, {"guest": msgspec.structs.replace(GUEST, write="^nothing$")})
+    client.connection.publish(1, run(b"x", key="q"))
+    client.flush()
+    assert client.wait_for(ChannelClosed).reply_code == 403
+
+
+def test_who_is_gone_is_disconnected_and_nobody_else(server: StillServer) -> None:
+    client, other = eve(server), server.connect()
+    change(server, {"guest": GUEST})
+    closed = client.wait_for(ConnectionClosed)
+    assert (closed.reply_code, closed.reply_text) == (320, "CONNECTION_FORCED - user 'eve' is deleted")
+    assert other.hosted.is_open
+    assert login(server, "eve", "p") is None
+    change(server, {"guest": GUEST, "eve": EVE})
+    assert eve(server).hosted.is_open
+
+
+def test_a_limit_counts_connections_that_were_there_before(server: StillServer) -> None:
+    eve(server)
+    change(server, {"eve": msgspec.structs.replace(EVE, max_connections=1)})
+    found = login(server, "eve", "p")
+    assert found is not None
+    with pytest.raises(NotAllowed, match=r"user connection limit \(1\) is reached"):
+        found.enter("/")
+
+
+def test_what_was_imported_counts(server: StillServer) -> None:
+    client = eve(server)
+    import_eve(server)
+    change(server, {"eve": msgspec.structs.replace(EVE, configure="^adam")})
+    client.ask(queue.Declare(queue="imported"), queue.DeclareOk)
+    change(server, {"guest": GUEST})
+    client.ask(queue.Declare(queue="imported"), queue.DeclareOk)
+
+
+def test_patterns_for_single_virtual_hosts(still: Callable[..., StillServer]) -> None:
+    only_reads = VhostPermissions(configure="^$", write="^$")
+    user = User(
+        password="p", tags=("monitoring",), permissions={"/": VhostPermissions(), "other": only_reads}
+    )
+    server = still(vhosts=("/", "other", "third"), users={"eve": user})
+    found = login(server, "eve", "p")
+    assert found is not None
+    found.require("write", "exchange", "x", "/")
+    found.require("read", "queue", "q", "other")
+    with pytest.raises(AccessRefused):
+        found.require("write", "exchange", "x", "other")
+    with pytest.raises(NotAllowed):
+        found.enter("third")
+    assert server.engine.inspect("users")[0]["tags"] == ["monitoring"]
+
+
+def test_patterns_of_the_user_hold_in_the_other_virtual_hosts(still: Callable[..., StillServer]) -> None:
+    user = User(password="p", vhosts=("other",), write="^a", permissions={"/": VhostPermissions(write="^b")})
+    found = login(still(vhosts=("/", "other"), users={"eve": user}), "eve", "p")
+    assert found is not None
+    for vhost, mine, not_mine in (("other", "a", "b"), ("/", "b", "a")):
+        found.require("write", "exchange", mine, vhost)
+        with pytest.raises(AccessRefused):
+            found.require("write", "exchange", not_mine, vhost)
