@@ -14,7 +14,7 @@ from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Envelope
-from kernel.contracts.properties import changed_values
+from kernel.contracts.properties import Changeable, changed_values
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.field_tables import (
     decode_table,
@@ -53,7 +53,7 @@ _UNDEFINED_FLAGS = 0x0003
 errors."""
 
 
-class ContentProperties(Mapping[str, Any]):
+class ContentProperties(Changeable):
     """The properties of a message by name, decoded on first access from ``raw``.
 
     ``raw`` has the property flags and the property list as on the wire, and an encoder sends it unchanged.
@@ -80,7 +80,7 @@ class ContentProperties(Mapping[str, Any]):
 
         So a number keeps its type: AMQP has ten types of numbers.  See ``kernel.contracts.properties.changed``.
         """
-        values = changed_values(self, changes, headers, without)
+        values = changed_values(self.values_by_name, changes, headers, without)
         try:
             result = ContentProperties(_changed_octets(self.raw, values, changes, headers, without))
         except LocalProtocolError:
