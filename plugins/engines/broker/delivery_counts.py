@@ -19,7 +19,8 @@ from plugins.engines.broker.dead_letters import headers_of
 from plugins.engines.broker.span import Span
 
 HEADER = "x-delivery-count"
-_MOST_ENVELOPES = 1000
+_MOST_ENVELOPES = 64
+"""Clients choose headers, so that an envelope may be large."""
 
 
 class DeliveryCounts:
