@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kernel.contracts.message import Envelope, Message
     from kernel.pipes.water_marks import WaterMarks
     from kernel.topology.control import ask, find_running
+    from kernel.topology.one_link import connect, listen, request
     from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
     from kernel.topology.system import Kernel
     from plugins.apis.native.asyncio_channel import AsyncioChannel
@@ -55,10 +56,13 @@ __all__ = [
     "WouldBlock",
     "WrongThread",
     "ask",
+    "connect",
     "find_running",
     "hookimpl",
     "hookspec",
     "lend",
+    "listen",
+    "request",
 ]
 
 
@@ -88,6 +92,9 @@ _LAZY = {
     "WrongThread": "kernel.contracts.errors",
     "ask": "kernel.topology.control",
     "find_running": "kernel.topology.control",
+    "connect": "kernel.topology.one_link",
+    "listen": "kernel.topology.one_link",
+    "request": "kernel.topology.one_link",
     "lend": "kernel.contracts.loan",
     # The native API is a plugin, but these are the objects that the kernel's users work with. They are
     # imported only when they are named.
