@@ -13,6 +13,7 @@ from plugins.engines.journal import segment_writer
 from plugins.engines.journal.lock import JournalBusy
 from plugins.engines.journal.writer import DiskFull, JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import NOWHERE
+from plugins.protocols.journal_format.identity import identity_of
 from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from plugins.protocols.journal_format.schema import STORED_BYTES
@@ -44,6 +45,21 @@ def test_a_writer_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
             append(writer, b"%d" % number)
     assert bodies_in(tmp_path) == numbered(0, 4)
     assert len(JournalReader(tmp_path).segments()) == 1
+
+
+def test_a_journal_keeps_its_identity_and_one_that_is_begun_anew_gets_another(tmp_path: Path) -> None:
+    def begun() -> str | None:
+        with JournalWriter(tmp_path) as writer:
+            append(writer, b"0")
+        return identity_of(tmp_path)
+
+    first = begun()
+    assert begun() == first
+    for path in tmp_path.glob("0*"):
+        path.unlink()
+    second = begun()
+    (tmp_path / "identity.json").unlink()  # as a journal of an earlier version
+    assert len({first, second, begun(), None}) == 4
 
 
 def test_a_second_writer_is_told_who_has_the_journal(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from kernel.contracts.message import batch_of
 from plugins.engines.journal.positions import write_position
 from plugins.protocols.journal_format.consumers import forget, positions
 from plugins.protocols.journal_format.errors import Damaged, JournalError, OutOfRange
+from plugins.protocols.journal_format.identity import encode_identity, identity_of
+from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from tests.plugins.protocols.journal_format.conftest import write_segment
@@ -64,6 +66,27 @@ def test_a_time_is_found_by_batch(journal: Path) -> None:
     seconds = {0: 0, 1: 0, 2: 2, 3: 4, 4: 6, 6: 10, 7: 12, 8: 14, 9: 16}
     assert {second: reader.offset_at(second * 1_000_000) for second in seconds} == seconds
     assert reader.offset_at(1_000_001) == 2
+
+
+def test_the_time_of_a_row_is_that_of_its_batch(journal: Path) -> None:
+    reader = JournalReader(journal)
+    times = [1_000_000 * (1 + offset // 2) for offset in range(16)]
+    assert [reader.time_at(offset) for offset in range(17)] == [*times, None]
+    index = SegmentName(6, 0).index_path(journal)
+    index.write_bytes(index.read_bytes()[: 2 * SIZE] + bytes(SIZE) + index.read_bytes()[3 * SIZE :])
+    assert reader.time_at(8) == times[8], "a damaged entry is rebuilt"
+    for path in journal.glob(f"{SegmentName(0, 0)}.*"):
+        path.unlink()
+    assert reader.time_at(3) is None
+
+
+def test_a_journal_has_the_identity_of_its_file(tmp_path: Path) -> None:
+    assert identity_of(tmp_path) is None
+    (tmp_path / "identity.json").write_bytes(encode_identity("a1"))
+    assert identity_of(str(tmp_path)) == "a1"
+    (tmp_path / "identity.json").write_text("{}")
+    with pytest.raises(JournalError, match=r"identity.json: not the identity of a journal.* Delete the file"):
+        identity_of(tmp_path)
 
 
 def test_rows_that_retention_has_taken_are_named(journal: Path) -> None:
