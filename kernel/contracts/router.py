@@ -23,6 +23,10 @@ class Outlet(Interface):
         """Whether a high mark is reached."""
         ...
 
+    def load(self) -> int:
+        """Return how many messages the reader has not taken; on a route that confirms, not confirmed."""
+        ...
+
 
 class Router(Interface):
     """Chooses pipes for each batch, in the writing thread.  It must not wait, and must not change messages.

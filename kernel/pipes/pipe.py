@@ -219,6 +219,10 @@ class Pipe:
             or self.written_bytes - self.taken_bytes >= marks.high_bytes
         )
 
+    def load(self) -> int:
+        """Return the messages that the reader has not taken, or not confirmed if it has to."""
+        return self.written - (self.confirmed if self.confirms else self.taken)
+
     def write(self, batch: Batch) -> bool:
         """Append a batch; return False when the writer should stop until ``on_writable``.
 

@@ -15,14 +15,14 @@ from kernel.routing.dealing import deal
 class _Group:
     """The members of a subscription group for one pattern: each message goes to one of them, in turn."""
 
-    __slots__ = ("members", "name", "next")
+    __slots__ = ("members", "name", "turn")
 
     def __init__(self, name: str) -> None:
         self.name = name
         """The whole subscription (``group:NAME:PATTERN``): ``Batch.group`` of what goes to a member."""
         self.members: list[Outlet] = []
         """A member that subscribed several times is here as often."""
-        self.next = 0
+        self.turn = 0
 
     def ready(self) -> list[Outlet]:
         """Return the members that are not full, or all when all are."""
@@ -34,11 +34,9 @@ class _Group:
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Distribute a batch over the members that are ready."""
-        ready = self.ready()
-        first = self.next % len(ready)
-        self.next = first + len(batch.bodies)
+        chosen, self.turn = deal(batch, self.ready(), self.turn)
         name = self.name
-        return [(outlet, part.chosen_for(name)) for outlet, part in deal(batch, ready, first)]
+        return [(outlet, part.chosen_for(name)) for outlet, part in chosen]
 
 
 _Value: TypeAlias = "Outlet | _Group"

@@ -1,4 +1,4 @@
-"""Round robin: each message goes to one pipe, the next that is not full (load balancing)."""
+"""Round robin: each message goes to one pipe, the least loaded one that is not full (load balancing)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kernel.routing.dealing import deal
 
 
 class RoundRobin:
-    """Chooses pipes in turn."""
+    """Chooses the pipe whose reader has the fewest messages before it; in turn among those with equally many."""
 
     def __init__(self) -> None:
         self._outlets: list[Outlet] = []
-        self._next = 0
+        self._turn = 0
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """Add a pipe."""
@@ -30,12 +30,8 @@ class RoundRobin:
         ready = [outlet for outlet in self._outlets if not outlet.full()]
         if not ready:
             return ()
-        count = len(batch.bodies)
-        # Not the position in ``_outlets``: pipes become full and are skipped, so exact turns are kept only
-        # while the same pipes are ready.
-        first = self._next % len(ready)
-        self._next = (first + count) % len(ready)
-        return deal(batch, ready, first)
+        chosen, self._turn = deal(batch, ready, self._turn)
+        return chosen
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """Do nothing: subscriptions have no effect on this router."""

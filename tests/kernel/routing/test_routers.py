@@ -24,9 +24,13 @@ class FakeOutlet:
         self.blocked = False
         self.suspended = False
         self.is_full = False
+        self.waiting = 0
 
     def full(self) -> bool:
         return self.is_full
+
+    def load(self) -> int:
+        return self.waiting
 
 
 def attach(router: Any, count: int) -> list[FakeOutlet]:
@@ -63,6 +67,30 @@ def test_round_robin_deals_a_batch_out_evenly() -> None:
     attach(router, 3)
     choice = chosen(router.choose(batch_of([b"%d" % number for number in range(7)])))
     assert [bodies for _, bodies in choice] == [[b"0", b"3", b"6"], [b"1", b"4"], [b"2", b"5"]]
+
+
+def test_round_robin_gives_to_those_that_have_least() -> None:
+    router = RoundRobin()
+    a, b, c = attach(router, 3)
+    a.waiting = 2
+    assert [router.choose(batch_of([b"x"]))[0][0] for _ in range(4)] == [b, c, b, c]
+    b.waiting = c.waiting = 5
+    assert [router.choose(batch_of([b"x"]))[0][0] for _ in range(2)] == [a, a]
+
+
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=6), st.integers(2, 100))
+def test_a_batch_makes_loads_equal_as_far_as_it_goes(loads: list[int], count: int) -> None:
+    router = RoundRobin()
+    outlets = attach(router, len(loads))
+    for made, load in zip(outlets, loads, strict=True):
+        made.waiting = load
+    choice = router.choose(batch_of([b"%d" % number for number in range(count)]))
+    for outlet, part in choice:
+        outlet.waiting += len(part)  # type: ignore[attr-defined]
+    assert sorted(int(body) for _, part in choice for body in part.bodies) == list(range(count))
+    # Nobody that got something has more than one message more than anybody else.
+    least = min(made.waiting for made in outlets)
+    assert all(outlet.waiting <= least + 1 for outlet, _ in choice)  # type: ignore[attr-defined]
 
 
 def test_round_robin_passes_over_those_that_are_full() -> None:
