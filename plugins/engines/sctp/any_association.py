@@ -89,6 +89,10 @@ class AnyAssociation(Protocol):
         """Shut down gracefully when the peer has everything."""
         ...
 
+    def round_trip(self) -> float | None:
+        """Seconds of a round trip, if that is known."""
+        ...
+
     def shutdown_time(self) -> float:
         """Seconds in which a shutdown is complete unless the path has failed."""
         ...

@@ -20,6 +20,7 @@ from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.errors import RemoteProtocolError
 from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.framing import Greeting, Kind, decode_greeting, encode_greeting
+from plugins.engines.sctp.growing_window import INITIAL
 from plugins.engines.sctp.location import bracketed
 from plugins.engines.sctp.options import SctpEngineOptions
 from plugins.engines.sctp.sctp_stream import SctpStream
@@ -212,7 +213,8 @@ class Conversation:
 
     def _greet(self, streams: int) -> None:
         options = self.options
-        greeting = Greeting(streams=streams, window=options.stream_window, max_message=options.max_message)
+        window = min(INITIAL, options.stream_window)
+        greeting = Greeting(streams=streams, window=window, max_message=options.max_message)
         self.send_control(0, Kind.GREETING, encode_greeting(greeting))
 
     def _on_greeting(self, payload: bytes) -> None:
@@ -315,7 +317,7 @@ class Conversation:
         """Keep messages that overtook the greeting. Raises ``RemoteProtocolError`` if they are too many."""
         self._early += [Message(stream=stream, data=each, protocol=kind) for each in data]
         # The windows of the streams do not hold yet, so that this needs a limit of its own.
-        if sum(len(message.data) for message in self._early) > 4 * self.options.stream_window:
+        if sum(len(message.data) for message in self._early) > 4 * min(INITIAL, self.options.stream_window):
             raise RemoteProtocolError("too many messages before the greeting")
 
 

@@ -38,6 +38,11 @@ class HostedSctp(SctpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     carry. If it is not above ``packet_size``, there is no probing."""
     heartbeat: Seconds = 5.0
     """Seconds between heartbeats on an idle path, plus its timeout; 30.0 in the RFC."""
+    receive_window: Annotated[int, msgspec.Meta(ge=4096, le=0x7FFF_FFFF)] = 4 * 1024 * 1024
+    """Bytes that are stored until messages are complete and the host takes them.
+
+    A peer that fills gaps may use up to twice as much.
+    """
     sack_delay: Annotated[float, msgspec.Meta(ge=0, le=0.5)] = 0.02
     """Seconds that an acknowledgement may be delayed, for a second packet or for data to share a packet with;
     0.2 in the RFC."""
@@ -67,10 +72,17 @@ class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     Each source (a port, by a route) is assigned to the stream with the fewest sources.
     """
-    stream_window: BufferSize = 256 * 1024
-    """Bytes of a stream that may wait here for a slow destination before the peer must stop sending on it."""
-    stream_buffer: BufferSize = 256 * 1024
-    """Bytes of a stream that may be queued or unacknowledged before nothing more is taken from its pipes."""
+    stream_window: BufferSize = 4 * 1024 * 1024
+    """Bytes of a stream that may wait here for a slow destination before the peer must stop sending on it.
+
+    The window begins with 256 KiB, and grows up to this while the path carries more than half of it in a round
+    trip.
+    """
+    stream_buffer: BufferSize = 4 * 1024 * 1024
+    """Bytes of a stream that may be queued or unacknowledged before nothing more is taken from its pipes.
+
+    The buffer begins with 256 KiB, and grows like ``stream_window``.
+    """
     max_message: Annotated[int, msgspec.Meta(ge=1, le=(1 << 56) - 1)] = 256 * 1024 * 1024
     """The largest message, in bytes, that is accepted from the peer."""
     subscriptions: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from kernel.contracts.engine import Port
 from kernel.contracts.errors import RemoteProtocolError
 from plugins.engines.sctp.framing import BackendFraming, Framing, Greeting, Kind, PlainFraming
+from plugins.engines.sctp.growing_window import GrowingWindow
 from plugins.engines.sctp.stream_input import StreamInput
 from plugins.engines.sctp.stream_output import Limits, StreamOutput
 
@@ -35,7 +36,7 @@ class SctpStream:
         options = conversation.options
         plain = conversation.plain
         self._framing: Framing = PlainFraming() if plain else BackendFraming(options.max_message)
-        window = None if plain else options.stream_window
+        window = None if plain else self._growing(options.stream_window)
         self.input = StreamInput(
             self._framing, self._send_control, max_message=options.max_message, window=window
         )
@@ -47,7 +48,7 @@ class SctpStream:
         options, plain = conversation.options, conversation.plain
         self._port = self.input.port = port
         limits = Limits(
-            buffer=options.stream_buffer,
+            buffer=self._growing(options.stream_buffer),
             window=None if plain else greeting.window,
             # With ``plain`` the peer announces no largest message. One that is larger than its receive window
             # could not arrive (docs/decisions/0012-sctp.md).
@@ -65,6 +66,10 @@ class SctpStream:
             on_refused=conversation.refuse,
         )
         self.output.begin()
+
+    def _growing(self, most: int) -> GrowingWindow:
+        conversation = self._conversation
+        return GrowingWindow(most, conversation.host.now, conversation.association.round_trip)
 
     def close(self) -> None:
         """End the stream. The port is not closed here: that is up to the role."""

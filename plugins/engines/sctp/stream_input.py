@@ -16,6 +16,7 @@ from kernel.contracts.engine import Port
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Batch
 from plugins.engines.sctp.framing import FRAGMENT, Framing, Kind
+from plugins.engines.sctp.growing_window import GrowingWindow
 
 
 class StreamInput:
@@ -31,7 +32,7 @@ class StreamInput:
         send_control: Callable[[Kind, int], Any],
         *,
         max_message: int,
-        window: int | None,
+        window: GrowingWindow | None,
     ) -> None:
         self.messages = 0
         self.port: Port | None = None
@@ -47,7 +48,7 @@ class StreamInput:
         self._fragments_size = 0
         self._received = 0
         """Bytes in this conversation, including those that the peer abandoned."""
-        self._allowed = window or 0
+        self._allowed = 0 if window is None else window.size
         """How many of them the peer may send, as it was told."""
         self._counted = 0
         """Messages to be confirmed that the port has taken."""
@@ -81,7 +82,7 @@ class StreamInput:
         else:
             self._pending.append((batches, size, counted))
             self.pending_bytes += size
-            if self._window is not None and self.pending_bytes > 2 * self._window + FRAGMENT:
+            if self._window is not None and self.pending_bytes > 2 * self._window.size + FRAGMENT:
                 raise RemoteProtocolError("the peer has sent more on a stream than its window allows")
 
     def on_sent(self, count: int) -> None:
@@ -134,12 +135,15 @@ class StreamInput:
                 self._confirm(self._counted)
 
     def _give_window(self) -> None:
-        if self._window is None:
+        window = self._window
+        if window is None:
             return
-        allowed = self._received - self.pending_bytes + self._window
+        allowed = self._received - self.pending_bytes + window.size
         # Half a window at a time: one WINDOW for many messages.
-        if allowed - self._allowed >= self._window // 2:
-            self._allowed = allowed
+        if allowed - self._allowed >= window.size // 2:
+            size = window.size
+            window.half_passed()
+            self._allowed = allowed = allowed + window.size - size
             self._send_control(Kind.WINDOW, allowed)
 
     def on_confirmed(self, position: int) -> None:

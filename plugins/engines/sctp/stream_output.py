@@ -23,6 +23,7 @@ from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.framing import FRAGMENT, Framing, Kind
+from plugins.engines.sctp.growing_window import GrowingWindow
 from plugins.protocols.backend.refusals import Refusals
 from plugins.protocols.sctp.schedule import Outgoing, Terms
 
@@ -38,7 +39,7 @@ _UNORDERED = Terms(unordered=True)
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a stream."""
 
-    buffer: int
+    buffer: GrowingWindow
     """Bytes that may be queued or unacknowledged."""
     window: int | None
     """Bytes that the peer's greeting allows; None: there is no such window (``plain``)."""
@@ -80,6 +81,8 @@ class StreamOutput:
         self._now = now
         self._on_refused = on_refused
         self._sent_bytes = 0
+        self._acknowledged = 0
+        """Bytes that were acknowledged since the last look at the size of the buffer."""
         self._units: deque[tuple[bytes, int, Terms, int]] = deque()
         """Encoded user messages that the association does not have yet."""
         self._in_flight: deque[tuple[Outgoing, int]] = deque()
@@ -139,7 +142,7 @@ class StreamOutput:
 
     def _has_room(self) -> bool:
         # May be exceeded by one unit, so that a unit larger than the window can be sent at all.
-        return self._unacknowledged < self._buffer and (
+        return self._unacknowledged < self._buffer.size and (
             self._allowed is None or self._sent_bytes < self._allowed
         )
 
@@ -237,6 +240,7 @@ class StreamOutput:
         """
         in_flight = self._in_flight
         confirmed = abandoned = 0
+        before = self._unacknowledged
         while in_flight:
             outgoing, count = in_flight[0]
             if outgoing.abandoned:
@@ -248,6 +252,10 @@ class StreamOutput:
             in_flight.popleft()
             self._unacknowledged -= len(outgoing.data)
             confirmed += count
+        self._acknowledged += before - self._unacknowledged
+        if self._acknowledged >= self._buffer.size // 2:
+            self._acknowledged = 0
+            self._buffer.half_passed()
         if abandoned:
             self.abandoned += abandoned
             self._send_control(Kind.SENT, self._sent_bytes)

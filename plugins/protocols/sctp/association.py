@@ -124,6 +124,10 @@ class Association:
         self._touched[self] = None
         self.closing.begin(now)
 
+    def round_trip(self) -> float | None:
+        """Return the measured seconds of a round trip on the path for data; None before the first."""
+        return self.paths.current().srtt
+
     def shutdown_time(self) -> float:
         """Return the seconds in which a shutdown is complete unless the path has failed."""
         return self.closing.expected_time()

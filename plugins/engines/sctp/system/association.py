@@ -110,6 +110,9 @@ class SystemAssociation:
         if self.state in OPEN:
             self.state = State.SHUTDOWN_PENDING
 
+    def round_trip(self) -> None:
+        """None: the system is not asked for it."""
+
     def shutdown_time(self) -> float:
         """Seconds in which a shutdown is complete unless the path has failed."""
         return SHUTDOWN_TIME
