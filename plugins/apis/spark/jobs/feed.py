@@ -43,11 +43,24 @@ def sized(feed: DataFrame) -> DataFrame:
 def timed(feed: DataFrame, sent: str) -> DataFrame:
     """Add ``latency``, the seconds from ``sent`` until the message was stored, if it is not there.
 
-    ``sent`` is a SQL expression for a timestamp.
+    ``sent`` is a SQL expression for a timestamp.  The latency of a message that came back from a dead-letter
+    exchange is null: one that was tried again after an hour would spoil every percentile.
     """
     if "latency" in feed.columns:
         return feed
-    return feed.withColumn("latency", (F.unix_micros("ts") - F.unix_micros(F.expr(sent))) / 1e6)
+    return feed.withColumn("latency", F.when(~came_back(feed), seconds_since(sent)))
+
+
+def seconds_since(sent: str) -> Column:
+    """Return the seconds from ``sent``, a SQL expression for a timestamp, until the message was stored."""
+    return (F.unix_micros("ts") - F.unix_micros(F.expr(sent))) / 1e6
+
+
+def came_back(feed: DataFrame) -> Column:
+    """Return whether a message came back from a dead-letter exchange: AMQP brokers note it in ``x-death``."""
+    if "headers" not in feed.columns:
+        return F.lit(False)
+    return F.coalesce(F.col("headers").contains('"x-death":'), F.lit(False))
 
 
 def span(feed: DataFrame) -> Span | None:

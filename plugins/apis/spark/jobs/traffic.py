@@ -18,8 +18,10 @@ from plugins.apis.spark.jobs.feed import (
     bucket,
     bucket_width,
     buckets,
+    came_back,
     moments,
     rows_of,
+    seconds_since,
     sized,
     span,
     timed,
@@ -119,6 +121,7 @@ def _narrow(feed: DataFrame, options: TrafficOptions) -> DataFrame:
     told = {"key": F.expr(options.by)}
     if options.number:
         told |= {"number": F.expr(options.number), "publisher": F.expr(options.publisher)}
+    told["returned"] = F.when(came_back(feed), F.coalesce(seconds_since(options.sent), F.lit(float("nan"))))
     whole = timed(sized(feed), options.sent).withColumns(told)
     return whole.select("offset", "ts", "engine", "route", "size", "latency", *told)
 
@@ -132,6 +135,7 @@ def _report(feed: DataFrame, whole: Span, options: TrafficOptions) -> Report:
         Figure(label="mean rate", value=whole.messages / whole.seconds, unit="messages/s"),
     ]
     parts: list[Part] = [_throughput(feed, whole, width)]
+    figures += _returned_figures(feed)
     heat = _latency_map(feed, whole, width)
     if heat is not None:
         figures += _latency_figures(feed)
@@ -158,6 +162,18 @@ def _latency_figures(feed: DataFrame) -> list[Figure]:
         Figure(label="latency, p99", value=p99, unit="seconds"),
         Figure(label="latency, most", value=most, unit="seconds"),
     ]
+
+
+def _returned_figures(feed: DataFrame) -> list[Figure]:
+    """Say how many messages came back from a dead-letter exchange; their latency counts nowhere else."""
+    known = F.nanvl("returned", F.lit(None))
+    ((count, median),) = rows_of(feed.agg(F.count("returned"), F.percentile_approx(known, 0.5, 1000)))
+    if not count:
+        return []
+    returned = Figure(label="came back from dead letters", value=count, unit="messages")
+    if median is None:
+        return [returned]
+    return [returned, Figure(label="after, median", value=median, unit="seconds")]
 
 
 def _throughput(feed: DataFrame, whole: Span, width: float) -> Lines:
@@ -189,7 +205,8 @@ def _latency_map(feed: DataFrame, whole: Span, width: float) -> HeatMap | None:
         rows=[f"{spell(10 ** (step / _STEPS_A_DECADE) / 1e6, 'seconds')} and more" for step in steps],
         values=[[found.get((start, step), 0) for start in starts] for step in steps],
         unit="messages",
-        note="The time from sending a message to storing it. Each row is 1.8 times the row below it.",
+        note="The time from sending a message to storing it, without messages that came back from a "
+        "dead-letter exchange. Each row is 1.8 times the row below it.",
     )
 
 

@@ -91,6 +91,25 @@ def test_the_traffic_report_agrees_with_itself(spark: Any, two_seconds: Journal)
     assert where.values == [[4, 0], [0, 1]]
 
 
+def test_a_message_that_was_tried_again_later_does_not_spoil_the_latency(
+    spark: Any, two_seconds: Journal
+) -> None:
+    headers = {"timestamp_in_ms": EPOCH // 1000, "x-death": [{"queue": "q", "count": 1}], "n": 9}
+    for sent in (headers, {"x-death": []}):
+        later = EPOCH + 45 * SECOND
+        envelope = Envelope(key="a", properties={"headers": sent})
+        two_seconds.append([b""], envelope, ts=later, source=Source("broker", "to-a"))
+    feed = _feed(spark, two_seconds)
+    figures = _figures(traffic.report(feed, of.TrafficOptions()))
+    assert (figures["came back from dead letters"], figures["after, median"]) == (2, 45)
+    assert figures["latency, most"] == pytest.approx(0.1)
+    narrow = feed.select("ts", "engine", "route", "key", "sent", "body")
+    most = {row["key"]: row["most"] for row in traffic.per_route_and_key(narrow).collect()}
+    assert most == pytest.approx({"a": 45, "b": 0.1}), "without headers nothing says that it came back"
+    figures = _figures(traffic.report(feed.drop("headers"), of.TrafficOptions()))
+    assert figures["latency, most"] == pytest.approx(45)
+
+
 @pytest.mark.parametrize(
     "job,options",
     [
