@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -150,6 +151,25 @@ def test_a_reader_that_reads_nothing_is_set_aside() -> None:
             for number in range(20):
                 await out.send(b"%d" % number)
                 assert await busy.receive() == b"%d" % number
+
+    run_alone(main)
+
+
+def test_a_task_that_waits_to_send_without_a_route_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[str] = []
+    log = logging.getLogger(Channel.__module__)
+    monkeypatch.setattr(log, "warning", lambda text, *values: logged.append(text % values))
+
+    async def main() -> None:
+        async with Kernel(PLAN) as kernel, kernel.open("in", "asyncio") as into:
+            task = asyncio.create_task(into.send(b"x"))
+            await until(lambda: bool(logged))
+            assert "channel 'in' waits: no route of the running system leaves 'in'" in logged[0]
+            kernel.add_route(RoutePlan(source="in", targets=("out",)))
+            async with kernel.open("out", "asyncio") as out:
+                assert await out.receive() == b"x"
+            await task
+        assert len(logged) == 1
 
     run_alone(main)
 
