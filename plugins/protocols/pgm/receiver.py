@@ -86,6 +86,8 @@ class Receiver:
         self._request_spm_at: dict[bytes, float] = {}
         self._begin_with = 0
         self._expire_at: float | None = None
+        self._tails_at: float | None = None
+        """When to look for sources that fell silent after data."""
 
     # ------------------------------------------------------------------ packets in
 
@@ -216,6 +218,7 @@ class Receiver:
         self.events.append(Event(what=What.APPEARED, tsi=tsi, detail=detail))
         if self._expire_at is None:
             self._expire_at = now + min(self._options.source_expiry, FINISHED_EXPIRY)
+            self._tails_at = now + self._options.source_silence
         return session
 
     # ------------------------------------------------------------------ what came of it
@@ -245,24 +248,20 @@ class Receiver:
             for session in self.sessions.values()
             if (time := session.recovery.next_deadline()) is not None
         ]
-        times += [due for session in self.sessions.values() if (due := session.tail_deadline()) is not None]
         times += self._request_spm_at.values()
         times += [
             session.feedback.elect_at
             for session in self.sessions.values()
             if session.feedback is not None and session.feedback.elect_at is not None
         ]
-        if self._expire_at is not None:
-            times.append(self._expire_at)
+        if self._expire_at is not None and self._tails_at is not None:
+            times += (self._expire_at, self._tails_at)
         return min(times, default=None)
 
     def handle_timeout(self, now: float) -> None:
         """Send the NAKs and acknowledgements that are due, and forget silent sources."""
         self._request_due_repairs(now)
         for session in self.sessions.values():
-            tail_due = session.tail_deadline()
-            if tail_due is not None and tail_due <= now:
-                session.report_tail()
             feedback = session.feedback
             if feedback is not None and feedback.elect_at is not None and feedback.elect_at <= now:
                 feedback.elect_at = None
@@ -273,6 +272,8 @@ class Receiver:
                 self._request_spm_at[session.tsi] = now + self._chance.below(SPMR_BACK_OFF)
         for tsi in [tsi for tsi, at in self._request_spm_at.items() if at <= now]:
             self._request_spm(tsi, now)
+        if self._tails_at is not None and self._tails_at <= now:
+            self._report_tails(now)
         if self._expire_at is not None and self._expire_at <= now:
             self._expire(now)
 
@@ -379,6 +380,17 @@ class Receiver:
         self._out.append((None, packets.encode(Packet(kind=SPMR, tsi=tsi, port=self._port))))
         self.statistics.spmrs_out += 1
 
+    def _report_tails(self, now: float) -> None:
+        """Report the ends of data that nobody knows, of sources that have sent no heartbeat after it."""
+        # Data that comes after this look cannot be overdue earlier.
+        self._tails_at = now + self._options.source_silence
+        for session in self.sessions.values():
+            due = session.tail_deadline()
+            if due is not None and due <= now:
+                session.report_tail()
+            elif due is not None:
+                self._tails_at = min(self._tails_at, due)
+
     def _expire(self, now: float) -> None:
         """Forget sources that were silent for too long."""
         expiry = self._options.source_expiry
@@ -395,4 +407,4 @@ class Receiver:
             self._request_spm_at.pop(session.tsi, None)
             self.events.append(Event(what=What.GONE, tsi=session.tsi, detail=f"silent for {silent:.0f} s"))
         if not self.sessions:
-            self._expire_at = None
+            self._expire_at = self._tails_at = None
