@@ -35,6 +35,12 @@ def _reply(_: Any) -> Router:
     return Reply()
 
 
+def _others(_: Any) -> Router:
+    from kernel.routing.others import Others
+
+    return Others()
+
+
 def _poll_thread(setup: ThreadSetup) -> EngineThread:
     from kernel.threads.poll_thread import PollThread
 
@@ -49,7 +55,7 @@ def _guest_thread(setup: ThreadSetup) -> EngineThread:
 
 @hookimpl
 def register_routers() -> Iterable[RouterKind]:
-    """Fan-out, round robin, by key, reply."""
+    """Fan-out, round robin, by key, reply, others."""
     return [
         RouterKind(name="fan-out", summary="every destination gets every message", create=_fan_out),
         RouterKind(
@@ -68,6 +74,12 @@ def register_routers() -> Iterable[RouterKind]:
             name="reply",
             summary="an answer goes to the connection that its question came from",
             create=_reply,
+            by_content=True,
+        ),
+        RouterKind(
+            name="others",
+            summary="every destination but the one that the message came from, by way of a hub",
+            create=_others,
             by_content=True,
         ),
     ]

@@ -1,4 +1,4 @@
-"""Fan-out, round robin, by key and reply, each on its own."""
+"""Fan-out, round robin, by key, reply and others, each on its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kernel.contracts.message import Batch, Envelope, batch_of
 from kernel.contracts.router import Outlet
 from kernel.routing.by_key import ByKey
 from kernel.routing.fan_out import FanOut
+from kernel.routing.others import Others
 from kernel.routing.reply import Reply
 from kernel.routing.round_robin import RoundRobin
 
@@ -204,6 +205,21 @@ def test_reply_wants_what_its_asker_is_still_there_for() -> None:
     assert router.wants(asked)
     router.detach(a)
     assert not router.wants(asked)
+
+
+def test_others_are_all_but_the_ports_of_the_name_that_the_envelope_has() -> None:
+    router = Others()
+    a, b = attach(router, 2)
+    namesake = FakeOutlet(a.target)
+    router.attach(namesake, {})
+    from_a = batch_of([b""], Envelope(reply_to=a.target))
+    from_b = batch_of([b""], Envelope(reply_to=b.target))
+    assert chosen(router.choose(from_a)) == [(b, [b""])]
+    assert chosen(router.choose(from_b)) == [(a, [b""]), (namesake, [b""])]
+    assert router.wants(from_a)
+    router.detach(b)
+    assert not router.wants(from_a)
+    assert router.choose(from_a) == []
 
 
 def test_a_group_of_subscribers_shares_what_matches() -> None:
