@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from struct import Struct, pack, unpack_from
+from sys import intern
 from types import MappingProxyType
 from typing import Any
 
@@ -66,7 +67,8 @@ def decode_table(payload: bytes, position: int, depth: int = 0) -> tuple[dict[st
     table: dict[str, Any] = {}
     while position < end:
         name_end = position + 1 + payload[position]
-        name = payload[position + 1 : name_end].decode("utf-8", "surrogateescape")
+        # Names repeat: those of client-properties in each connection, those of headers in each message.
+        name = intern(payload[position + 1 : name_end].decode("utf-8", "surrogateescape"))
         table[name], position = _decode_value(payload, name_end, depth)
     if position != end:
         raise MalformedField("a value runs over the end of its table")
