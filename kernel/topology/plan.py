@@ -126,8 +126,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     """The changes from one plan to another.  ``Parts.apply`` removes in the order of the fields.
 
-    Something that differs is removed and added again, but for engines that take changed options.  If a thread is removed, so are its engines; if an
-    engine is removed, so are its routes.  So no route is left behind whose engines have gone.
+    Something that differs is removed and added again, but for engines that take changed options.  If a thread
+    is removed, so are its engines; if an engine is removed, so are its routes.  So no route is left behind
+    whose engines have gone.
     """
 
     routes_removed: tuple[RoutePlan, ...] = ()

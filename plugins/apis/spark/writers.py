@@ -81,8 +81,8 @@ class BatchWriter(DataSourceArrowWriter):
     """Writes a batch.  The producer is the user's token, or else a random name; the epoch is always 0.
 
     A second write with the same token does nothing.  Without ``path`` and ``staging``, rows are staged in a
-    temporary folder that is deleted; such a write has no token, which could not be remembered.  A write without a token leaves no
-    record either.
+    temporary folder that is deleted; such a write has no token, which could not be remembered.  A write
+    without a token leaves no record either.
     """
 
     def __init__(self, publish: Publish, options: WriteOptions) -> None:

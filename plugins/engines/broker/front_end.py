@@ -72,7 +72,8 @@ class Client(Interface):
     def published(self) -> bool:
         """Whether it has published in this turn.  Then the broker may call ``hold_back`` or ``block``.
 
-        Also part of a message, or in a transaction.  The client sets it when it publishes, and resets it in ``finish``, which the broker calls after these.
+        A part of a message counts, and so does a message in a transaction.  The client sets it when it
+        publishes, and resets it in ``finish``, which the broker calls after these.
         """
         ...
 

@@ -194,7 +194,8 @@ class Recovery:
     def take_due(self, now: float, most: int) -> tuple[list[int], list[int]]:
         """Return the numbers to request now, those due first first, and those to give up.
 
-        With ``most`` or more of the first, or many timers, the others are left for a later turn. ``asked`` or ``postponed`` must follow for the first; the others are no longer missing.
+        With ``most`` or more of the first, or many timers, the others are left for a later turn. ``asked`` or
+        ``postponed`` must follow for the first; the others are no longer missing.
         """
         ask: list[int] = []
         again: list[int] = []

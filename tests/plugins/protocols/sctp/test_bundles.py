@@ -1,7 +1,7 @@
 """An endpoint gets every pair of chunks in one packet, in every state, with tags and cookies that are right.
 
-What a peer bundles is its own affair, also where the RFC forbids it: no packet may raise, since that would end the engine
-with all its associations.
+What a peer bundles is its own affair, also where the RFC forbids it: no packet may raise, since that would end
+the engine with all its associations.
 """
 
 from __future__ import annotations
