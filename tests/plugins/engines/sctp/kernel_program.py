@@ -123,7 +123,8 @@ def stuff(engine: EnginePlan) -> None:
         kernel.events.append(tell)
         kernel.open("sink")
         app = kernel.open("app")
-        while sent_in_time(app, bytes(20_000), ""):
+        # So long a time, because a peer that is emulated may do nothing for a second, and take more afterwards.
+        while sent_in_time(app, bytes(20_000), "", timeout=5):
             pass
         print("full", flush=True)
         kernel.close(linger=0)

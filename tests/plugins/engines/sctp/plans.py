@@ -51,9 +51,9 @@ def bodies_of(channel: Any, count: int) -> list[bytes]:
     return got
 
 
-def sent_in_time(channel: Any, body: bytes, key: str) -> bool:
+def sent_in_time(channel: Any, body: bytes, key: str, timeout: float = 0.5) -> bool:
     try:
-        channel.send(body, key=key, timeout=0.5)
+        channel.send(body, key=key, timeout=timeout)
     except TimedOut:
         return False
     return True

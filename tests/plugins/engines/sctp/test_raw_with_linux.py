@@ -152,8 +152,8 @@ def test_the_flow_goes_on_when_a_path_is_cut_and_returns_when_it_is_restored(lin
 
 
 def test_a_good_bye_that_comes_to_no_end_is_an_abort(linux: Linux) -> None:
-    """The guest cannot return what nobody takes, and so takes nothing more itself."""
-    program = linux.dialler("stuff")
+    """The guest cannot return what nobody takes, and so takes nothing more itself: soon, since our window is small."""
+    program = linux.dialler("stuff", sctp={**OPTIONS["sctp"], "receive_window": 64 * 1024})
     until(program, "full")
     assert program.wait() == 0
     linux.console.until("association lost")
