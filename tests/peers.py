@@ -22,10 +22,13 @@ _PEERS = "make peers (root)"
 
 JAVA_CLIENT = "/usr/share/java/amqp-client.jar"
 """Where Debian puts RabbitMQ's client for Java."""
-NODE_AMQPLIB = str(Path(__file__).parent / "interop" / "node" / "node_modules" / "amqplib")
-"""Where `make peers` has npm put it."""
-PYRIGHT = str(Path(__file__).parent / "interop" / "node" / "node_modules" / ".bin" / "pyright")
-"""The same of pyright, which is a program for Node."""
+NODE_MODULES = Path(__file__).parent / "interop" / "node" / "node_modules"
+"""Where `make peers` has npm put what tests want from Node."""
+NODE_AMQPLIB = str(NODE_MODULES / "amqplib")
+NODE_MQTT = str(NODE_MODULES / "mqtt")
+NODE_STOMPJS = str(NODE_MODULES / "@stomp" / "stompjs")
+PYRIGHT = str(NODE_MODULES / ".bin" / "pyright")
+"""A program for Node."""
 
 
 def _has_module(name: str) -> Callable[[], bool]:
@@ -59,6 +62,7 @@ class Peer(msgspec.Struct, frozen=True):
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
+        Peer("aiomqtt", _has_module("aiomqtt"), _SETUP),
         Peer("aio-pika", _has_module("aio_pika"), _SETUP),
         Peer("aiormq", _has_module("aiormq"), _SETUP),
         Peer("amqp", _has_module("amqp"), _SETUP),
@@ -67,20 +71,27 @@ PEERS: dict[str, Peer] = {
         Peer("celery", _has_module("celery"), _SETUP),
         Peer("chromium", _has_command("chromium"), _PEERS),
         Peer("gcc", _has_command("gcc"), _PEERS),
+        Peer("gmqtt", _has_module("gmqtt"), _SETUP),
         Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),
         Peer("kombu", _has_module("kombu"), _SETUP),
+        Peer("mosquitto", _has_command("mosquitto"), _PEERS),
+        Peer("mosquitto-clients", _has_command("mosquitto_pub"), _PEERS),
         Peer("node-amqplib", _has_file(NODE_AMQPLIB, "node"), _PEERS),
+        Peer("node-mqtt", _has_file(NODE_MQTT, "node"), _PEERS),
+        Peer("node-stompjs", _has_file(NODE_STOMPJS, "node"), _PEERS),
         Peer("pyright", _has_file(PYRIGHT, "node"), _PEERS),
         Peer("libzmq with PGM", libzmq_peer.is_there, _PEERS),
         Peer("namespaces", lan.possible, "iproute2, and root"),
         Peer("openpgm", openpgm.is_there, _PEERS),
         Peer("nft", _has_command("nft"), _PEERS),
+        Peer("paho-mqtt", _has_module("paho"), _SETUP),
         Peer("pamqp", _has_module("pamqp"), _SETUP),
         Peer("pika", _has_module("pika"), _SETUP),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
         Peer("qemu-sctp", guest.is_there, _PEERS),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),
         Peer("scapy", _has_module("scapy"), _SETUP),
+        Peer("stomp-py", _has_module("stomp"), _SETUP),
         Peer("usrsctp", usrsctp_peer.is_there, _PEERS),
         Peer("tshark", _has_command("tshark"), _PEERS),
     )
