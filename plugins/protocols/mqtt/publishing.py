@@ -1,0 +1,196 @@
+"""Encodes many messages of one topic, and many acknowledgements, with little work for each.
+
+A ``PublishPrefix`` has the bytes that the PUBLISH packets of one topic, properties and flags have in common.
+``publish_run`` puts them before each payload: with QoS 0 and payloads of one size by one join with a constant
+separator.  With QoS 1 and 2 the packet identifiers are written into the result at a constant distance, by two
+assignments to a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from struct import error as StructError
+from struct import pack
+from typing import Any
+
+from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.message import Buffer
+from plugins.protocols.mqtt import fields
+from plugins.protocols.mqtt.packet_types import FLAGS, PacketType
+from plugins.protocols.mqtt.packets import AcknowledgementType
+from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
+from plugins.protocols.mqtt.reason_codes import REASONS_OF, ReasonCode
+from plugins.protocols.mqtt.topics import name_fault
+
+REFERENCE_FROM = 16 * 1024
+"""Bytes.  Larger payloads are passed to the operating system by reference; smaller ones are joined."""
+
+_REMEMBERED = 1 << 16
+"""Bytes of headers that a prefix remembers for payloads of mixed sizes."""
+
+
+class PublishPrefix:
+    """What PUBLISH packets of one topic, properties and flags have in common."""
+
+    __slots__ = ("_headers", "_most", "after", "before", "first", "qos")
+
+    def __init__(
+        self,
+        version: int,
+        topic: str,
+        properties: Properties = NO_PROPERTIES,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+    ) -> None:
+        """``version``: 4 or 5; with 4 the properties are ignored.
+
+        Raises ``LocalProtocolError`` for what MQTT cannot carry.
+        """
+        if not 0 <= qos <= 2 or (dup and not qos):
+            raise LocalProtocolError(f"PUBLISH with QoS {qos}{' and DUP' if dup else ''}")
+        fault = name_fault(topic)
+        if fault is not None and (topic or version != 5 or properties.topic_alias is None):
+            raise LocalProtocolError(f"PUBLISH: the topic {fault}")
+        self.first = PacketType.PUBLISH << 4 | dup << 3 | qos << 1 | retain
+        self.qos = qos
+        self.before = fields.text(topic, "the topic")
+        """What is between the fixed header and the packet identifier."""
+        self.after = fields.encode_properties(properties, PacketType.PUBLISH) if version == 5 else b""
+        """What is between the packet identifier and the payload."""
+        self._headers: dict[int, bytes] = {}
+        """Size of a payload to all bytes before it."""
+        self._most = max(_REMEMBERED // (len(self.before) + len(self.after)), 16)
+
+    def largest_payload(self, maximum_packet_size: int) -> int:
+        """Return how large a payload may be, so that its packet has at most this size; negative: none may.
+
+        [MQTT-3.1.2-24]
+        """
+        room = min(maximum_packet_size, fields.LARGEST_VARIABLE + 5) - 1
+        for digits in (4, 3, 2, 1):
+            remaining = min(room - digits, (1 << 7 * digits) - 1)
+            # So many digits only where fewer do not do.
+            if digits == 1 or remaining >= 1 << 7 * (digits - 1):
+                break
+        return remaining - len(self.before) - len(self.after) - (2 if self.qos else 0)
+
+    def header(self, size: int) -> bytes:
+        """Return all bytes before a payload of ``size`` bytes; the packet identifier is 0.
+
+        Raises ``LocalProtocolError`` if the packet would be larger than MQTT allows.
+        """
+        found = self._headers.get(size)
+        if found is None:
+            if len(self._headers) >= self._most:
+                self._headers.clear()
+            identifier = b"\0\0" if self.qos else b""
+            rest = self.before + identifier + self.after
+            remaining = fields.variable(len(rest) + size)
+            found = self._headers[size] = bytes((self.first,)) + remaining + rest
+        return found
+
+
+def publish_run(
+    prefix: PublishPrefix, payloads: Sequence[Any], ids: Sequence[int] = (), width: int = 0
+) -> list[Buffer]:
+    """Return the PUBLISH packets of these messages, in few buffers.
+
+    ``payloads``: buffers.  ``ids``: a packet identifier for each with QoS 1 and 2; empty with QoS 0.
+    ``width``: the size of the payloads if it is the same for all and known, else 0.
+
+    Raises ``LocalProtocolError`` if the identifiers are not right, or a packet would be too large.
+    """
+    if len(ids) != (len(payloads) if prefix.qos else 0):
+        raise LocalProtocolError(
+            f"PUBLISH: {len(ids)} packet identifiers for {len(payloads)} messages with QoS {prefix.qos}"
+        )
+    if not payloads:
+        return []
+    numbers = _pack_ids(ids) if ids else b""
+    if 0 < width < REFERENCE_FROM:
+        header = prefix.header(width)
+        # The empty first item puts a header before the first payload, too.
+        if not ids:
+            return [header.join((b"", *payloads))]
+        stride = len(header) + width
+        result = bytearray(header.join((b"", *payloads)))
+        _write_ids(result, len(header) - len(prefix.after) - 2, stride, numbers)
+        return [result]
+    sizes = list(map(len, payloads))
+    headers = list(map(prefix.header, sizes))
+    if ids:
+        headers = _with_ids(headers, numbers, len(prefix.after))
+    if max(sizes) < REFERENCE_FROM:
+        return [b"".join(chain.from_iterable(zip(headers, payloads, strict=True)))]
+    return _join_small(headers, payloads)
+
+
+def _with_ids(headers: list[bytes], numbers: bytes, after: int) -> list[bytes]:
+    """Return the headers with these packet identifiers, which are ``after`` bytes before the end."""
+    back = after + 2
+    pairs = zip(headers, range(0, len(numbers), 2), strict=True)
+    if not after:
+        return [header[:-2] + numbers[at : at + 2] for header, at in pairs]
+    return [header[:-back] + numbers[at : at + 2] + header[-after:] for header, at in pairs]
+
+
+def _join_small(headers: list[bytes], payloads: Sequence[Any]) -> list[Buffer]:
+    """Join small payloads; pass large ones by reference."""
+    buffers: list[Buffer] = []
+    small: list[Buffer] = []
+    for header, payload in zip(headers, payloads, strict=True):
+        small.append(header)
+        if len(payload) < REFERENCE_FROM:
+            small.append(payload)
+        else:
+            buffers.append(b"".join(small))
+            buffers.append(payload)
+            small.clear()
+    if small:
+        buffers.append(b"".join(small))
+    return buffers
+
+
+def acknowledge(
+    kind: AcknowledgementType, ids: Sequence[int], reason_code: int = ReasonCode.SUCCESS
+) -> bytes | bytearray:
+    """Return a PUBACK, PUBREC, PUBREL or PUBCOMP for each of these packet identifiers.
+
+    A reason code other than 0 is for MQTT 5.0 only.  Raises ``LocalProtocolError`` if an identifier or the
+    reason code is not allowed.
+    """
+    first = kind << 4 | FLAGS[kind]
+    if not reason_code:
+        one = bytes((first, 2, 0, 0))
+    elif reason_code in REASONS_OF[kind]:
+        one = bytes((first, 3, 0, 0, reason_code))
+    else:
+        raise LocalProtocolError(f"reason code {reason_code:#04x} is not allowed in {kind.name}")
+    numbers = _pack_ids(ids)
+    if len(ids) == 1:
+        return one[:2] + numbers + one[4:]
+    result = bytearray(one * len(ids))
+    _write_ids(result, 2, len(one), numbers)
+    return result
+
+
+def _pack_ids(ids: Sequence[int]) -> bytes:
+    """Return the packet identifiers as Two Byte Integers."""
+    try:
+        numbers = pack(f">{len(ids)}H", *ids)
+    except StructError:
+        numbers = b""
+    if not numbers or 0 in ids:
+        if not ids:
+            return b""
+        raise LocalProtocolError("a packet identifier is a number from 1 to 65535")
+    return numbers
+
+
+def _write_ids(result: bytearray, offset: int, stride: int, numbers: bytes) -> None:
+    """Write packet identifiers into packets of ``stride`` bytes, ``offset`` bytes behind their beginning."""
+    result[offset::stride] = numbers[0::2]
+    result[offset + 1 :: stride] = numbers[1::2]

@@ -1,0 +1,90 @@
+"""Topic names and topic filters (MQTT 5.0, 4.7 and 4.8.2), and their form as keys of the kernel.
+
+Which filters match which topics is not decided here: ``kernel.contracts.spelling.MQTT`` parses filters for
+the trie of ``kernel.contracts.word_trie``, and its ``hidden`` says that filters that begin with a wildcard do
+not match topics that begin with ``$`` [MQTT-4.7.2-1].
+"""
+
+from __future__ import annotations
+
+from kernel.contracts.spelling import MQTT
+
+SHARE = "$share/"
+"""What the filter of a shared subscription begins with."""
+
+_swap = str.maketrans({"/": ".", ".": "/", "+": "*", "*": "+"})
+
+
+def topic_to_key(topic: str) -> str:
+    """Return the key of a topic, or the pattern of a topic filter: ``a/+/#`` becomes ``a.*.#``.
+
+    The separators are exchanged, and so are the wildcards for one word; all other characters stay.  So no two
+    topics have the same key: the dot in ``a.b/c`` becomes the slash in ``a/b.c``.
+    """
+    return topic.translate(_swap)
+
+
+def key_to_topic(key: str) -> str:
+    """Return the topic of a key, or the topic filter of a pattern: ``topic_to_key`` the other way round.
+
+    Not every key is a valid topic: see ``name_fault``.
+    """
+    return key.translate(_swap)
+
+
+def is_hidden(topic: str) -> bool:
+    """Whether filters that begin with a wildcard do not match this topic [MQTT-4.7.2-1].
+
+    The same is true of its key: the exchange of characters leaves ``$`` where it is.
+    """
+    return topic.startswith(MQTT.hidden)
+
+
+def name_fault(topic: str) -> str | None:
+    """Return what is wrong with a topic name; None if it is valid."""
+    if not topic:
+        return "is empty"
+    if "+" in topic or "#" in topic:
+        return f"{topic[:80]!r} has a wildcard"
+    if "\0" in topic:
+        return f"{topic[:80]!r} has the character U+0000"
+    return None
+
+
+def filter_fault(topic_filter: str) -> str | None:
+    """Return what is wrong with a topic filter that is not of a shared subscription; None if it is valid."""
+    if not topic_filter:
+        return "is empty"
+    if "\0" in topic_filter:
+        return f"{topic_filter[:80]!r} has the character U+0000"
+    # Most filters have few wildcards or none.
+    if "+" not in topic_filter and "#" not in topic_filter:
+        return None
+    try:
+        MQTT.pattern(topic_filter)
+    except ValueError:
+        return f"{topic_filter[:80]!r} has a wildcard beside other characters, or a '#' that is not the last"
+    return None
+
+
+def split_share(topic_filter: str) -> tuple[str, str]:
+    """Return the share name and the topic filter behind it; an empty name if it is no shared subscription.
+
+    Raises ``ValueError`` with what is wrong, if it begins as a shared subscription and is none
+    [MQTT-4.8.2-1, MQTT-4.8.2-2].
+    """
+    if not topic_filter.startswith(SHARE):
+        return "", topic_filter
+    name, slash, rest = topic_filter[len(SHARE) :].partition("/")
+    if not name:
+        raise ValueError(f"{topic_filter[:80]!r} has no share name")
+    if "+" in name or "#" in name:
+        raise ValueError(f"{topic_filter[:80]!r} has a wildcard in its share name")
+    if not slash or not rest:
+        raise ValueError(f"{topic_filter[:80]!r} has no topic filter behind its share name")
+    return name, rest
+
+
+def join_share(share_name: str, topic_filter: str) -> str:
+    """Return a topic filter as it is sent: ``$share/NAME/FILTER``, or as it is without a share name."""
+    return f"{SHARE}{share_name}/{topic_filter}" if share_name else topic_filter
