@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is there by now stays: looking for leaks need not look through it after each test."""
+    """What is there by now stays: a collection of garbage need not look through it."""
     if getattr(session.config.option, "loadgroup", False):  # --dist loadgroup, in one of the processes
         _see_groups(session.items)
     gc.collect()

@@ -23,21 +23,31 @@ class Leaks:
 
         Threads with ``but`` in their names may stay.
         """
+        # A collection looks at every object of the process and takes longer than most tests.  So it is done
+        # only where something is left.
+        if not self._new_threads(but) and not self._new_descriptors():
+            return []
         # An object in a reference cycle holds its descriptor until the collector comes.  That is no leak.
         gc.collect()
         leaks = []
         # Threads before descriptors: a thread that is about to end closes its own.
-        for thread in set(threading.enumerate()) - self._threads:
-            if but is not None and but in thread.name:
-                continue
+        for thread in self._new_threads(but):
             thread.join(timeout)
             if thread.is_alive():
                 leaks.append(f"thread {thread.name!r}")
-        for number, what in open_descriptors().items():
+        return leaks + self._new_descriptors()
+
+    def _new_threads(self, but: str | None) -> list[threading.Thread]:
+        new = set(threading.enumerate()) - self._threads
+        return [thread for thread in new if but is None or but not in thread.name]
+
+    def _new_descriptors(self) -> list[str]:
+        return [
+            f"descriptor {number}: {what}"
+            for number, what in open_descriptors().items()
             # The same number may have been closed and opened again for something else.
-            if self._descriptors.get(number) != what:
-                leaks.append(f"descriptor {number}: {what}")
-        return leaks
+            if self._descriptors.get(number) != what
+        ]
 
 
 def open_descriptors() -> dict[int, str]:
