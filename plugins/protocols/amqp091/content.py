@@ -15,10 +15,10 @@ from typing import Any
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Envelope
 from kernel.contracts.properties import Changeable, changed_values
+from kernel.contracts.timestamp import time_of
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.field_tables import (
     decode_table,
-    decode_timestamp,
     encode_headers,
     encode_timestamp,
     split_table,
@@ -130,7 +130,7 @@ def decode_properties(raw: bytes) -> dict[str, Any]:
         elif kind == _TABLE:
             values[name], position = decode_table(raw, position)
         else:
-            values[name] = decode_timestamp(unpack_from(">Q", raw, position)[0])
+            values[name] = time_of(unpack_from(">Q", raw, position)[0])
             position += 8
     if position != len(raw):
         raise MalformedField("the properties do not fill their content header exactly")

@@ -16,7 +16,7 @@ message, nothing is decoded and encoded (``content.py``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from struct import Struct, pack, unpack_from
 from sys import intern
@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.timestamp import Timestamp
+from kernel.contracts.timestamp import Timestamp, seconds_of, time_of
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.fields import short_string
 
@@ -32,27 +32,15 @@ NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 MAXIMUM_DEPTH = 32
 """Levels of nesting.  Deeper tables are refused, because a few kilobytes of them could exhaust the stack."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def decode_timestamp(seconds: int) -> datetime | Timestamp:
-    """Return seconds since 1970 as a datetime, or as a ``Timestamp`` from the year 10000 on."""
-    if seconds < 253402300800:  # the year 10000
-        return _EPOCH + timedelta(seconds=seconds)
-    return Timestamp(seconds)
-
 
 def encode_timestamp(moment: datetime | int) -> bytes:
     """Encode seconds since 1970, or a datetime (UTC without a time zone).  Raises ``LocalProtocolError``."""
-    if isinstance(moment, datetime):
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        moment = (moment - _EPOCH) // timedelta(seconds=1)
-    if not 0 <= moment < 1 << 64:
+    seconds = seconds_of(moment)
+    if not 0 <= seconds < 1 << 64:
         raise LocalProtocolError(
-            f"{moment} is no timestamp: it must lie between 1970 and 2**64 seconds later"
+            f"{seconds} is no timestamp: it must lie between 1970 and 2**64 seconds later"
         )
-    return pack(">Q", moment)
+    return pack(">Q", seconds)
 
 
 def decode_table(payload: bytes, position: int, depth: int = 0) -> tuple[dict[str, Any], int]:
@@ -164,7 +152,7 @@ def _read_decimal(payload: bytes, position: int) -> tuple[Decimal, int]:
 
 
 def _read_timestamp(payload: bytes, position: int) -> tuple[datetime | Timestamp, int]:
-    return decode_timestamp(unpack_from(">Q", payload, position)[0]), position + 8
+    return time_of(unpack_from(">Q", payload, position)[0]), position + 8
 
 
 def _read_nothing(payload: bytes, position: int) -> tuple[None, int]:

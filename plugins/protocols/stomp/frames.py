@@ -1,0 +1,83 @@
+"""Frames as they are read, and how single frames are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from plugins.protocols.stomp.escapes import header_line
+from plugins.protocols.stomp.versions import Version
+
+CONNECTING = frozenset(("CONNECT", "STOMP"))
+"""The commands of the first frame of a client.  Both mean the same."""
+UNESCAPED = CONNECTING | {"CONNECTED"}
+"""Frames whose headers have no escapes, so that every version can read them."""
+HEART_BEAT = b"\n"
+
+
+class Flow:
+    """Command and headers that frames have in common.
+
+    Equal to itself only.  Frames with the same command and headers have the same object while the reader
+    remembers it, so that an owner can keep something for each.
+    """
+
+    __slots__ = ("command", "headers")
+
+    def __init__(self, command: str, headers: Mapping[str, str]) -> None:
+        self.command = command
+        self.headers = headers
+        """Without ``content-length``, ``receipt`` and ``transaction``, which belong to a single frame."""
+
+    def __repr__(self) -> str:
+        return f"<Flow {self.command} {self.headers!r}>"
+
+
+class Head(NamedTuple):
+    """The header block of one frame."""
+
+    flow: Flow
+    content_length: int | None
+    receipt: str | None
+    transaction: str | None
+
+
+class Frames(msgspec.Struct):
+    """Consecutive frames of one flow and one transaction.  Only SEND frames come several together."""
+
+    flow: Flow
+    transaction: str | None
+    bodies: list[bytes]
+    size: int
+    """Octets of all bodies."""
+    width: int
+    """Octets of each body, if all have the same; 0: they differ, or are empty."""
+    receipts: list[tuple[int, str]]
+    """For each frame with a header ``receipt``: which of the frames it is, from 1 on, and the value."""
+
+    @property
+    def command(self) -> str:
+        """The command of each frame."""
+        return self.flow.command
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of each frame, but for those of a single frame."""
+        return self.flow.headers
+
+    @property
+    def receipt(self) -> str | None:
+        """The receipt that is asked for, of a frame that came alone."""
+        return self.receipts[0][1] if self.receipts else None
+
+
+def encode_frame(
+    command: str, headers: Iterable[tuple[str, str]], version: Version, body: bytes = b""
+) -> bytes:
+    """Encode one frame.  A body gets a header ``content-length``.  Raises ``CannotCarry``."""
+    escapes = Version.V1_0 if command in UNESCAPED else version
+    lines = b"".join([header_line(name, value, escapes) for name, value in headers])
+    length = b"content-length:%d\n" % len(body) if body else b""
+    return b"%b\n%b%b\n%b\0" % (command.encode(), lines, length, body)

@@ -1,0 +1,197 @@
+"""HeaderBlocks: from the octets of a header block to the flow of its frame.
+
+Frames of one flow have the same header block, but for ``content-length``, ``receipt`` and ``transaction``.
+Whole blocks are looked up first: a client that asks for no receipts sends few different ones.  A block that is
+like the last one is compared with it, around the values of the three headers (``find_like_last``).  Otherwise
+these are cut out, and the rest is looked up.  Only a rest that is new is decoded.
+
+Both tables are bounded by their number of entries and octets, since a peer chooses what is in them, and are
+cleared when they are full.  Then equal blocks give another flow, which costs a batch boundary.
+"""
+
+from __future__ import annotations
+
+import re
+
+from plugins.protocols.stomp.errors import Fault
+from plugins.protocols.stomp.escapes import unescape
+from plugins.protocols.stomp.frames import UNESCAPED, Flow, Head
+from plugins.protocols.stomp.limits import Limits
+from plugins.protocols.stomp.versions import Version
+
+MOST_BLOCKS = 256
+"""Entries of each table."""
+MOST_OCTETS = 1 << 19
+"""Octets of the keys of each table."""
+
+_OF_ONE_FRAME = re.compile(rb"\n(content-length|receipt|transaction):([^\n]*)")
+_LONGEST_NAME = len(b"content-length:")
+_LONGEST_NUMBER = 18
+"""Digits of a content-length.  Longer numbers are no sizes, and Python's ``int`` is slow with them."""
+
+
+class HeaderBlocks:
+    """The header blocks of one connection."""
+
+    def __init__(self, limits: Limits, version: Version) -> None:
+        self._limits = limits
+        self._version = version
+        self._heads: dict[bytes, Head] = {}
+        self._head_octets = 0
+        self._flows: dict[bytes, Flow] = {}
+        self._flow_octets = 0
+        # The last block that was not found in a table, in literal octets and the values between them.
+        self._last_flow: Flow | None = None
+        self._literals: list[bytes] = []
+        self._names: list[bytes] = []
+        self._tail = b""
+
+    def find(self, block: bytes) -> Head:
+        """Return the head of a header block, from its command to its blank line.  Raises ``Fault``."""
+        head = self._heads.get(block)
+        if head is not None:
+            return head
+        own = list(_OF_ONE_FRAME.finditer(block))
+        rest = _OF_ONE_FRAME.sub(b"", block) if own else block
+        flow = self._flows.get(rest)
+        if flow is None:
+            flow = self._remember_flow(rest)
+        if own:
+            self._check_own(flow, own)
+        head = self._head(flow, [each[1] for each in own], [each[2] for each in own])
+        self._learn(flow, block, own)
+        # Receipts mostly come once.
+        if head.receipt is None:
+            self._head_octets += len(block)
+            if len(self._heads) >= MOST_BLOCKS or self._head_octets > MOST_OCTETS:
+                self._heads.clear()
+                self._head_octets = len(block)
+            self._heads[block] = head
+        return head
+
+    def find_like_last(self, data: bytes, position: int) -> tuple[Head, int] | None:
+        """Return the head of a block that differs from the last one in its three headers only, and its end.
+
+        None: it differs more, or is not complete, or something is wrong with it.
+        """
+        flow = self._last_flow
+        if flow is None:
+            return None
+        starts, find = data.startswith, data.find
+        most = self._limits.header_line
+        values: list[bytes] = []
+        for literal in self._literals:
+            if not starts(literal, position):
+                return None
+            position += len(literal)
+            end = find(b"\n", position, position + most - _LONGEST_NAME)
+            value = data[position:end]
+            if end < 0 or b"\0" in value:
+                return None
+            values.append(value)
+            position = end
+        if not starts(self._tail, position):
+            return None
+        return self._head(flow, self._names, values), position + len(self._tail)
+
+    def _learn(self, flow: Flow, block: bytes, own: list[re.Match[bytes]]) -> None:
+        """Note what a block is made of, for ``find_like_last``."""
+        self._last_flow = flow
+        self._names = [each[1] for each in own]
+        ends = [0, *[each.end() for each in own]]
+        self._literals = [block[end : each.start(2)] for end, each in zip(ends, own, strict=False)]
+        self._tail = block[ends[-1] :]
+
+    def _remember_flow(self, rest: bytes) -> Flow:
+        flow = self._decode(rest)
+        self._flow_octets += len(rest)
+        if len(self._flows) >= MOST_BLOCKS or self._flow_octets > MOST_OCTETS:
+            self._flows.clear()
+            self._flow_octets = len(rest)
+        self._flows[rest] = flow
+        return flow
+
+    def _decode(self, block: bytes) -> Flow:
+        # STOMP 1.2, Augmented BNF: an end of line is LF or CR LF.  Earlier versions have LF only, but their
+        # clients send both (and RabbitMQ reads both).
+        lines = [line.removesuffix(b"\r") for line in block.split(b"\n")]
+        # The blank line, and what ``split`` finds behind the last end of line.
+        command, *entries = lines[:-2]
+        self._check_sizes(lines, len(entries))
+        try:
+            name = command.decode()
+        except UnicodeDecodeError:
+            raise Fault("Malformed frame", f"the command {command[:80]!r} is not UTF-8") from None
+        version = Version.V1_0 if name in UNESCAPED else self._version
+        headers: dict[str, str] = {}
+        for entry in entries:
+            key, value = _entry(entry, version)
+            if self._version is Version.V1_0:
+                # STOMP 1.2, Value Encoding: 1.0 pads in its examples, so servers and clients trim.
+                value = value.lstrip(" ")
+            # STOMP 1.2, Repeated Header Entries: the first counts.
+            headers.setdefault(key, value)
+        return Flow(name, headers)
+
+    def _check_sizes(self, lines: list[bytes], count: int) -> None:
+        limits = self._limits
+        if count > limits.headers:
+            raise Fault("Too many headers", f"{count} header lines; at most {limits.headers} are accepted")
+        longest = max(map(len, lines))
+        if longest > limits.header_line:
+            raise Fault(
+                "Header too long", f"a line has {longest} octets; at most {limits.header_line} are accepted"
+            )
+
+    def _check_own(self, flow: Flow, own: list[re.Match[bytes]]) -> None:
+        limits = self._limits
+        if len(flow.headers) + len(own) > limits.headers:
+            raise Fault("Too many headers", f"at most {limits.headers} header lines are accepted")
+        if max(each.end() - each.start() for each in own) - 1 > limits.header_line:
+            raise Fault("Header too long", f"at most {limits.header_line} octets of a line are accepted")
+
+    def _head(self, flow: Flow, names: list[bytes], octets: list[bytes]) -> Head:
+        if not names:
+            return Head(flow, None, None, None)
+        # The first of a name counts, so it is set last.
+        values = dict(zip(reversed(names), reversed(octets), strict=True))
+        receipt = transaction = None
+        if b"receipt" in values:
+            receipt = self._value(flow, values[b"receipt"])
+        if b"transaction" in values:
+            transaction = self._value(flow, values[b"transaction"])
+        length = values.get(b"content-length")
+        return Head(flow, None if length is None else self._length(length, receipt), receipt, transaction)
+
+    def _value(self, flow: Flow, octets: bytes) -> str:
+        version = Version.V1_0 if flow.command in UNESCAPED else self._version
+        value = unescape(_text(octets.removesuffix(b"\r")), version)
+        return value.lstrip(" ") if self._version is Version.V1_0 else value
+
+    def _length(self, octets: bytes, receipt: str | None) -> int:
+        digits = octets.strip(b" \r")
+        if not digits.isdigit() or len(digits) > _LONGEST_NUMBER:
+            raise Fault("Invalid header", f"content-length {octets[:80]!r} is no number of octets", receipt)
+        length = int(digits)
+        if length > self._limits.body:
+            raise Fault(
+                "Body too large",
+                f"content-length is {length}; at most {self._limits.body} octets are accepted",
+                receipt,
+            )
+        return length
+
+
+def _entry(line: bytes, version: Version) -> tuple[str, str]:
+    # A colon in the value should be escaped, from 1.1 on.  Clients forget it in destinations and in times.
+    name, colon, value = line.partition(b":")
+    if not colon or not name:
+        raise Fault("Malformed frame", f"the header line {line[:80]!r} has no name and value")
+    return unescape(_text(name), version), unescape(_text(value), version)
+
+
+def _text(octets: bytes) -> str:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        raise Fault("Malformed frame", f"the header {octets[:80]!r} is not UTF-8") from None
