@@ -19,7 +19,7 @@ from plugins.protocols.mqtt.errors import PacketFault, malformed, protocol_error
 from plugins.protocols.mqtt.fields import LARGEST_VARIABLE
 from plugins.protocols.mqtt.packet_reader import read_acknowledgement, read_packet
 from plugins.protocols.mqtt.packet_types import FLAGS, FROM_CLIENT, FROM_SERVER, PacketType
-from plugins.protocols.mqtt.packets import Acknowledgement, Connack, Connect, Packet
+from plugins.protocols.mqtt.packets import Acknowledgement, Connack, Connect, Disconnect, Packet
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publish_reader import VIEW_FROM, PublishReader, read_ids, remaining_length
 from plugins.protocols.mqtt.reason_codes import ReasonCode
@@ -185,6 +185,10 @@ class Parser:
                 raise malformed("CONNECT: the remaining length has more bytes than it needs")
             self._accepted = True
             self._allow()
+        elif isinstance(packet, Disconnect) and self._side == "client":
+            # [MQTT-3.14.2-2]
+            if packet.properties.session_expiry_interval is not None:
+                raise protocol_error("DISCONNECT: a server has sent a Session Expiry Interval")
         return packet
 
     def _acknowledgements(
