@@ -13,6 +13,8 @@ The parser has the set of them (``_first_bytes``), so one look-up makes all thes
 
 from __future__ import annotations
 
+from typing import cast
+
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.protocol import Side
 from plugins.protocols.mqtt.errors import PacketFault, malformed, protocol_error
@@ -185,11 +187,14 @@ class Parser:
                 raise malformed("CONNECT: the remaining length has more bytes than it needs")
             self._accepted = True
             self._allow()
-        elif isinstance(packet, Disconnect) and self._side == "client":
-            # [MQTT-3.14.2-2]
-            if packet.properties.session_expiry_interval is not None:
-                raise protocol_error("DISCONNECT: a server has sent a Session Expiry Interval")
+        if kind is PacketType.DISCONNECT and self._side == "client":
+            self._check_disconnect(cast("Disconnect", packet))
         return packet
+
+    def _check_disconnect(self, packet: Disconnect) -> None:
+        # [MQTT-3.14.2-2]
+        if packet.properties.session_expiry_interval is not None:
+            raise protocol_error("DISCONNECT: a server has sent a Session Expiry Interval")
 
     def _acknowledgements(
         self, data: bytes, position: int, body: int, stop: int, packets: list[Packet]

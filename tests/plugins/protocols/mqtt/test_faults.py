@@ -7,12 +7,13 @@ from typing import NamedTuple
 import pytest
 
 from kernel.contracts.errors import LocalProtocolError
+from kernel.contracts.protocol import Side
 from plugins.protocols.mqtt.encoder import encode
 from plugins.protocols.mqtt.errors import PacketFault
 from plugins.protocols.mqtt.packet_types import FLAGS, FROM_CLIENT, FROM_SERVER, PacketType
 from plugins.protocols.mqtt.packets import Connack
 from plugins.protocols.mqtt.parser import Parser
-from plugins.protocols.mqtt.properties import TABLE, WILL
+from plugins.protocols.mqtt.properties import TABLE, WILL, Property
 from plugins.protocols.mqtt.reason_codes import REASONS_OF, ReasonCode, ReturnCode, return_code
 from tests.plugins.protocols.mqtt.conversation import CONNACK, CONNECT, fresh, opened, plain
 from tests.plugins.protocols.mqtt.golden import EXAMPLES, Example
@@ -392,7 +393,7 @@ def test_each_packet_is_allowed_from_one_side_or_both() -> None:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_a_property_twice(row) -> None:
+def test_a_property_twice(row: Property) -> None:
     """Table 2-4, and [MQTT-3.1.2-…] for each: all but User Property and a server's Subscription Identifier."""
     values = {
         "byte": b"\1",
@@ -422,7 +423,7 @@ def test_a_property_twice(row) -> None:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_a_property_in_a_packet_that_must_not_have_it(row) -> None:
+def test_a_property_in_a_packet_that_must_not_have_it(row: Property) -> None:
     """Table 2-4."""
     block = bytes((row.identifier,)) + b"\0\1a\0\1b"
     for kind in {WILL, *PacketType} - {PacketType.PINGREQ, PacketType.PINGRESP} - row.packets:
@@ -470,7 +471,7 @@ def test_limits_of_zero(kind: PacketType, octets: str) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE if row.type == "byte"], ids=lambda row: row.name)
-def test_bytes_that_are_neither_0_nor_1(row) -> None:
+def test_bytes_that_are_neither_0_nor_1(row: Property) -> None:
     kind = max(row.packets)
     parser, data = _with_properties(kind, bytes((2, row.identifier, 2)))
     with pytest.raises(PacketFault, match=f"property {row.name} is 2") as caught:
@@ -535,7 +536,7 @@ def test_return_codes() -> None:
 
 
 @pytest.mark.parametrize("side,version", [("server", 4), ("server", 5), ("client", 0)])
-def test_a_parser_needs_the_version_of_a_client(side, version: int) -> None:
+def test_a_parser_needs_the_version_of_a_client(side: Side, version: int) -> None:
     with pytest.raises(LocalProtocolError):
         Parser(side, version)
 
