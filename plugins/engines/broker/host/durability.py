@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 USERS_FILE = "users.json"
 """In the data directory: the users that were imported, which the store's log does not have
 (``users_file.py``)."""
+USERS_KNOWN = "users.known"
+"""Says that there is such a file (``kernel/hosting/registered.py``)."""
 
 
 def open_store(

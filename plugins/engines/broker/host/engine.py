@@ -31,7 +31,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -45,7 +44,7 @@ from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.front_end import Client, FrontEnd
 from plugins.engines.broker.host.alarm_watch import AlarmWatch, make_alarms
 from plugins.engines.broker.host.definitions import declare_all
-from plugins.engines.broker.host.durability import USERS_FILE, open_store
+from plugins.engines.broker.host.durability import USERS_FILE, USERS_KNOWN, open_store
 from plugins.engines.broker.host.feed import Feed
 from plugins.engines.broker.host.inspection import inspect
 from plugins.engines.broker.host.options import BrokerOptions
@@ -166,7 +165,7 @@ class BrokerEngine:
         )
         if self.kept is not None:
             self.kept.restore(self.broker, now)
-            self._restore_users(self.kept.directory, now)
+            self._restore_users(self.kept, now)
         # After the restore, so that a queue of the options that exists already keeps its messages.  One that
         # differs from what was stored is refused, and the engine does not start.
         declare_all(self.options, self.broker, now)
@@ -188,14 +187,19 @@ class BrokerEngine:
             alarms, self.name, host, self._on_alarms_lifted, self._on_memory_stays_low
         )
 
-    def _restore_users(self, directory: Path, now: float) -> None:
+    def _restore_users(self, kept: OpenStore, now: float) -> None:
         """Import again the users, permissions and virtual hosts that the users file has."""
-        if not os.path.lexists(directory / USERS_FILE):
+        # Few brokers have imported any, so the code for it is not imported at the start of each.
+        if not any(os.path.lexists(kept.directory / name) for name in (USERS_FILE, USERS_KNOWN)):
             return
         from plugins.engines.broker.host.importing import Importer
         from plugins.engines.broker.host.users_file import UsersFile
 
-        for complaint in Importer(self.broker, self.users, now).run(UsersFile(directory).read()).complaints:
+        file = UsersFile(kept.directory, kept.store.log.marker)
+        if file.is_missing():
+            detail = f"{USERS_FILE}: it is missing; import the users and their permissions again"
+            self.host.report(EngineEvent(engine=self.name, what="not restored", detail=detail))
+        for complaint in Importer(self.broker, self.users, now).run(file.read()).complaints:
             event = EngineEvent(engine=self.name, what="not restored", detail=f"{USERS_FILE}: {complaint}")
             self.host.report(event)
 
@@ -271,7 +275,7 @@ class BrokerEngine:
             from plugins.engines.broker.host.users_file import UsersFile
 
             try:
-                UsersFile(self.kept.directory).add(imported.made)
+                UsersFile(self.kept.directory, self.kept.store.log.marker).add(imported.made)
             except (OSError, KernelError) as error:
                 complaints.append(f"users and virtual hosts will not outlive this broker: {error}")
         return {"counts": imported.counts, "complaints": complaints, "ignored": imported.ignored}
