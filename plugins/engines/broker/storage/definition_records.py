@@ -118,6 +118,7 @@ class Begins(NamedTuple):
     """
 
     version: int
+    number: int
     before: int
     """The number of the segment before; 0: there was none, or an older version wrote this."""
     size: int
@@ -130,12 +131,12 @@ def encode_segment(number: int, before: int, size: int) -> bytes:
 
 
 def decode_segment(payload: memoryview) -> Begins:
-    """Undo ``encode_segment``.  The number is left out: the file name says it, too."""
-    version: int = unpack_from(">H", payload)[0]
+    """Undo ``encode_segment``."""
+    version, number = unpack_from(">HQ", payload)
     if len(payload) < 26:  # written before segments named the one before
-        return Begins(version, 0, 0)
+        return Begins(version, number, 0, 0)
     before, size = unpack_from(">QQ", payload, 10)
-    return Begins(version, before, size)
+    return Begins(version, number, before, size)
 
 
 def encode_number(number: int) -> bytes:

@@ -28,6 +28,7 @@ from plugins.engines.broker.storage.definition_records import (
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.files import Files
 from plugins.engines.broker.storage.framing import Kind
+from plugins.engines.broker.storage.inventory import Inventory
 from plugins.engines.broker.storage.log import Log
 from plugins.engines.broker.storage.page import Page
 from plugins.engines.broker.storage.paging import page_out, read_page, will_read
@@ -53,7 +54,7 @@ class DiskStore:
         files: Files,
         overflow_files: Files,
         writer: Writer,
-        marker: bytes,
+        inventory: Inventory,
         options: StoreOptions,
         codecs: Codecs,
         *,
@@ -81,16 +82,18 @@ class DiskStore:
         self._page_out_due = False
         self._excess = 0
         self._restoring: int | None = None
-        self.log = self._make_log(files, marker, clock_ahead, sync=options.fsync, durable=True)
-        self.overflow = self._make_log(overflow_files, marker, clock_ahead, sync=False, durable=False)
+        self.log = self._make_log(files, inventory, clock_ahead, sync=options.fsync, durable=True)
+        self.overflow = self._make_log(overflow_files, inventory, clock_ahead, sync=False, durable=False)
 
-    def _make_log(self, files: Files, marker: bytes, clock_ahead: float, *, sync: bool, durable: bool) -> Log:
+    def _make_log(
+        self, files: Files, inventory: Inventory, clock_ahead: float, *, sync: bool, durable: bool
+    ) -> Log:
         return Log(
             files,
             self._writer,
-            marker,
+            inventory.marker,
             self._codecs,
-            durable=durable,
+            inventory=inventory if durable else None,
             sync=sync,
             segment_bytes=self.options.segment_bytes,
             clock_ahead=clock_ahead,

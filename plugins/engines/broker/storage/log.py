@@ -5,8 +5,8 @@ changed.  It is a sequence of records (``framing.py``), each with a checksum and
 for each directory.  A record stores messages (``message_records.py``), says which messages are settled, or
 defines or drops an exchange, a queue or a binding (``definition_records.py``).  Each segment begins with all
 definitions of that moment, so that it needs no segment before it.  Its first record also says which segment
-was before it and how long that one was, so that recovery notices a file that is missing or cut.  There is no
-index: a queue in memory knows its spans, and the extents of segments from which its pages are read.
+was before it and how long that one was, so that recovery notices a file that is missing or cut; of the oldest
+and the last one ``inventory.py`` says it.  There is no index: a queue in memory knows its spans, and the extents of segments from which its pages are read.
 
 **Why the order of records does not matter.**  A queue numbers its messages, and gives each number (a
 position) to one message only.  A position that is settled stays settled.  The live messages are those that
@@ -56,6 +56,8 @@ at the next start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -67,6 +69,7 @@ from plugins.engines.broker.storage.files import Files, Writable
 from plugins.engines.broker.storage.framing import Damage, Kind
 from plugins.engines.broker.storage.group import Group, Moved
 from plugins.engines.broker.storage.intervals import Intervals
+from plugins.engines.broker.storage.inventory import Inventory
 from plugins.engines.broker.storage.location import Location
 from plugins.engines.broker.storage.message_records import Entry
 from plugins.engines.broker.storage.pending import JoinedBatch, Pending
@@ -98,7 +101,7 @@ class Log:
         marker: bytes,
         codecs: Codecs,
         *,
-        durable: bool,
+        inventory: Inventory | None,
         sync: bool,
         segment_bytes: int,
         clock_ahead: float,
@@ -106,7 +109,7 @@ class Log:
         on_done: Callable[[], None],
         report: Callable[[str, str], None],
     ) -> None:
-        """``durable``: this is the durable log, and not the overflow log.
+        """``inventory``: of the durable log; the overflow log has none, since nothing of it is needed again.
 
         ``clock_ahead``: what to add to a span's times for the time of day.
         """
@@ -122,7 +125,8 @@ class Log:
         self.waiting_bytes = 0
         """Octets of bodies that are in no group yet, or in a group that is being written."""
         self.closing = False
-        self.durable = durable
+        self.durable = inventory is not None
+        self.inventory = inventory
         self.counters = LogCounters()
         self.compactor = Compactor(
             files,
@@ -304,6 +308,9 @@ class Log:
         late = monotonic() > self.counters.synced_at + _MOST_UNSYNCED_SECONDS
         sync = self._sync and (group.wants_sync or head is not None or bool(removals) or late)
         write = Write(self.files, group, segment, file, head, removals, before=before, sync=sync)
+        if self.inventory is not None and (head is not None or removals):
+            oldest = self.segments[0] if self.segments else segment
+            write.note = partial(self.inventory.change, oldest=oldest.number, last=segment.number)
         # Here, in the broker's thread: waking the other thread takes longer than the write (see ``_SHORT``).
         # The call of the result is the same as the writer's thread would post.
         if group.is_short and not (sync or head or removals or group.attempts):
@@ -410,6 +417,11 @@ class Log:
             self._pending.notes.append((Kind.CLEAN, last))
             self.flush()
             self._writer.wait()
+            if self._current is not None and self.inventory is not None:
+                # An error costs only that a cut of the last segment is not noticed.
+                with suppress(OSError):
+                    first, size = self.segments[0].number, self._current.size
+                    self.inventory.change(oldest=first, last=self._current.number, size=size)
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -419,8 +431,9 @@ class Log:
         """Continue after these segments, which were read from the directory."""
         # In place: the compactor has the same list.
         self.segments[:] = segments
-        # A number is never used again while its file may exist.
-        self._next_segment = segments[-1].number + 1 if segments else 1
+        # A number is never used again while its file may exist, or somebody may bring it back.
+        last = 0 if self.inventory is None else self.inventory.last
+        self._next_segment = max(last, segments[-1].number if segments else 0) + 1
 
     def forget_dead(self) -> None:
         """Delete the oldest segments as far as no message in them is live."""
@@ -443,12 +456,16 @@ class Log:
             self._report("damaged", f"{segment.name}: no record in octets {damage.start} to {damage.stop}")
 
     def is_cut(self, segment: Segment, size: int) -> None:
-        """A segment has fewer octets than its successor says; the file may be missing altogether."""
+        """A segment has fewer octets than it had; the file may be missing altogether.
+
+        ``size``: what it had; 0: that is not known.
+        """
         if (segment.number, segment.size) in self.counters.damaged:
             return
         self.counters.damaged.add((segment.number, segment.size))
         what = f"it ends at octet {segment.size}" if segment.size else "it is missing or empty"
-        self._report("damaged", f"{segment.name}: {what}, and had {size}; the messages behind are lost")
+        had = f", and had {size}" if size else ""
+        self._report("damaged", f"{segment.name}: {what}{had}; the messages behind are lost")
 
     def has_lost(self, stored: StoredQueue, lost: Intervals, why: str) -> None:
         """Messages cannot be read: count and report them."""

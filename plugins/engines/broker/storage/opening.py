@@ -14,10 +14,11 @@ from plugins.engines.broker.storage.definition_records import (
     ExchangeDefinition,
     QueueDefinition,
 )
-from plugins.engines.broker.storage.directory import lock_directory, read_marker
+from plugins.engines.broker.storage.directory import lock_directory
 from plugins.engines.broker.storage.disk_store import DiskStore, Report, delivered_ranges
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.files import DirectoryFiles
+from plugins.engines.broker.storage.inventory import open_inventory
 from plugins.engines.broker.storage.paging import weigh
 from plugins.engines.broker.storage.recovery import Recovery
 from plugins.engines.broker.storage.store_options import StoreOptions
@@ -56,7 +57,7 @@ class OpenStore:
             resources.callback(files.close)
             overflow_files = DirectoryFiles(directory / "paged")
             resources.callback(overflow_files.close)
-            marker = read_marker(files)
+            inventory = open_inventory(files, report)
             # What was paged out there was transient, and its queues are gone.
             for name in overflow_files.names():
                 overflow_files.remove(name)
@@ -66,7 +67,7 @@ class OpenStore:
                 files,
                 overflow_files,
                 self._writer,
-                marker,
+                inventory,
                 options,
                 codecs,
                 clock_ahead=clock_ahead,

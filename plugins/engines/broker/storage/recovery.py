@@ -82,6 +82,8 @@ class Recovery:
         """Where the CLEAN record is."""
         self._before: dict[int, int] = {}
         """By number: octets that a segment has to have, as its successor says."""
+        self._aside: set[int] = set()
+        """Numbers of segments that were set aside."""
         self._highest: dict[int, int] = {}
         """By queue: its highest priority (x-max-priority), if its definition was read."""
 
@@ -93,33 +95,44 @@ class Recovery:
                 self._read_segment(segment, last=segment is segments[-1])
             except MissingCodec as missing:
                 raise CannotOpen(f"{segment.name}: {missing}") from None
-        self._look_for_gaps(segments)
+        segments = [segment for segment in segments if segment.number not in self._aside]
         # Not a single record: the marker is wrong, or these are not our files.  To go on would mean to delete
         # them as segments without live messages.
         if any(segment.size for segment in segments) and not self.found.records:
             self._set_aside(segments)
+        self._look_for_gaps(segments)
         # After everything was read without an error, so that a start that fails changes nothing.
         if self.found.clean is not None:
-            self._begin_again()
+            self._begin_again(segments)
         self.log.resume(segments)
 
     def _look_for_gaps(self, segments: list[Segment]) -> None:
         """Report segments that are missing, or that were cut where a record ends, which leaves no damage."""
         there = {segment.number: segment for segment in segments}
-        for number, size in self._before.items():
-            # Segments are deleted from the oldest on, so one that is older than all others may be gone.
-            if number > segments[0].number and number not in there:
-                self.log.is_cut(Segment(number), size)
-            elif number in there and there[number].size < size:
-                self.log.is_cut(there[number], size)
+        expected = dict(self._before)
+        # Segments are deleted from the oldest on, so one that is older than all others may be gone.
+        oldest = segments[0].number if segments else 0
+        inventory = self.log.inventory
+        if inventory is not None and inventory.last:
+            oldest = inventory.oldest
+            expected.setdefault(oldest, 0)
+            expected[inventory.last] = max(expected.get(inventory.last, 0), inventory.size)
+        for number, size in sorted(expected.items()):
+            if number < oldest or number in self._aside:
+                continue
+            if number not in there or there[number].size < max(size, 1):
+                self.log.is_cut(there.get(number) or Segment(number), size)
 
-    def _begin_again(self) -> None:
+    def _begin_again(self, segments: list[Segment]) -> None:
         """Remove the CLEAN record.
 
         From now on, messages are delivered that a crash would not note.
         """
         assert self._end is not None, "there is a CLEAN record"
         segment, start = self._end
+        # First, or the inventory would ask for a record that is not there.
+        if self.log.inventory is not None:
+            self.log.inventory.change(oldest=segments[0].number, last=segments[-1].number)
         self.log.files.truncate(segment.name, start)
         segment.size = start
 
@@ -133,13 +146,20 @@ class Recovery:
         # Renamed and not deleted: a single segment without a record is either an interrupted first write or
         # somebody's file.
         (segment,) = segments
-        self.log.files.set_aside(segment.name)
-        self._report("set aside", f"{segment.name}: it has no record that can be read")
+        self._set_one_aside(segment)
         segments.clear()
+
+    def _set_one_aside(self, segment: Segment) -> None:
+        self.log.files.set_aside(segment.name)
+        self._aside.add(segment.number)
+        self._report(
+            "set aside", f"{segment.name}: it has no record that begins with what the file marker has"
+        )
 
     def _read_segment(self, segment: Segment, *, last: bool) -> None:
         files = self.log.files
         size = segment.size = files.size(segment.name)
+        records_before = self.found.records
 
         def read(offset: int, length: int) -> bytes:
             return files.read(segment.name, offset, length)
@@ -160,17 +180,25 @@ class Recovery:
                 if item.kind in _HEAD_KINDS and segment.head == item.start:
                     segment.head = item.stop
                 self._take_or_report(segment, item)
-        if damage is None:
-            return
-        # A killed process could not cut off the zeros that it had reserved.  Nothing was lost, so nothing is
-        # reported.
-        if last and not read(damage.start, damage.stop - damage.start).strip(b"\0"):
-            files.truncate(segment.name, damage.start)  # reserved and never written
-            segment.size = damage.start
         # Its successor was begun only after it was synced, so this is damage and no interrupted write.  It
         # stays as it is: nothing is appended to it any more.
-        elif not last:
+        if damage is not None and not last:
             self.log.has_damage(segment, damage)
+        elif damage is not None:
+            self._end_last(segment, damage, has_records=self.found.records > records_before)
+
+    def _end_last(self, segment: Segment, damage: Damage, *, has_records: bool) -> None:
+        """The last segment ends with octets that are no record."""
+        files = self.log.files
+        octets = files.read(segment.name, damage.start, damage.stop - damage.start)
+        # A killed process could not cut off the zeros that it had reserved.  Nothing was lost, so nothing is
+        # reported.
+        if not octets.strip(b"\0"):
+            files.truncate(segment.name, damage.start)  # reserved and never written
+            segment.size = damage.start
+        # An interrupted first write begins with the marker.  This is the file of another directory.
+        elif self.found.records and not has_records and not octets.startswith(self.log.marker):
+            self._set_one_aside(segment)
         # Cut off, because the octets could otherwise be taken for damage at each later start.  Without any
         # record the file may not be ours (see ``_set_aside``).
         elif self.found.records:
@@ -215,6 +243,12 @@ class Recovery:
         if not 1 <= begins.version <= FORMAT:
             raise CannotOpen(
                 f"{segment.name} has format {begins.version}; this version reads formats up to {FORMAT}"
+            )
+        # A segment that is deleted later than an older one would bring settled messages back.
+        if begins.number != segment.number:
+            raise CannotOpen(
+                f"{segment.name} is {Segment(begins.number).name} under another name; give each segment its own "
+                "name again, or move it out of the directory; nothing was changed"
             )
         if begins.before:
             # The highest: an attempt that came after a failed write is not certain of the size.

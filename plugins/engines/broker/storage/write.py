@@ -43,6 +43,8 @@ class Write:
         self.removals = removals
         self.error: OSError | None = None
         self.seconds = 0.0
+        self.note: Callable[[], None] | None = None
+        """Writes into the inventory which segments there are after this write; see ``inventory.py``."""
         self._before = before
         self._files = files
         self.sync = sync
@@ -75,6 +77,8 @@ class Write:
             if self.head is not None:
                 # A new file whose name is not on the disk is lost with all its contents.
                 self._files.sync_directory()
+        if self.note is not None:
+            self.note()
 
     def _end_last_segment(self) -> None:
         # Taken away first, so that nobody closes the file a second time.

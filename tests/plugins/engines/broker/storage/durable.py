@@ -8,6 +8,7 @@ from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.storage.disk_store import DiskStore
 from plugins.engines.broker.storage.envelopes import Codecs
+from plugins.engines.broker.storage.inventory import Inventory, open_inventory
 from plugins.engines.broker.storage.opening import close, restore
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.engines.broker.virtual_host import VirtualHost
@@ -30,22 +31,28 @@ class DurableBroker:
         at_once: bool = True,
         now: float = 0.0,
         codecs: Codecs | None = None,
+        inventory: bool = False,
         **options: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
         self.overflow = MemoryDisk()
         self.writer = StepWriter(at_once=at_once)
         self.reports: list[tuple[str, str]] = []
+
+        def report(what: str, detail: str) -> None:
+            self.reports.append((what, detail))
+
         self.store = DiskStore(
             self.disk,
             self.overflow,
             self.writer,
-            MARKER,
+            # Without one on its disk, files that a test takes away are not missed.
+            open_inventory(self.disk, report) if inventory else Inventory(MemoryDisk(), MARKER),
             StoreOptions(**options),
             CODECS if codecs is None else codecs,
             clock_ahead=CLOCK,
             on_done=lambda: None,
-            report=lambda what, detail: self.reports.append((what, detail)),
+            report=report,
         )
         self.broker = Broker(store=self.store, now=0.0, clock=CLOCK)
         restore(self.store, self.broker, now)

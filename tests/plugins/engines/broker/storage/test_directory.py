@@ -17,8 +17,8 @@ import pytest
 
 from kernel.testing.leaks import open_descriptors
 from plugins.engines.broker.broker import Broker
-from plugins.engines.broker.storage.directory import read_marker
 from plugins.engines.broker.storage.files import DirectoryFiles
+from plugins.engines.broker.storage.inventory import open_inventory
 from plugins.engines.broker.storage.opening import OpenStore
 from plugins.engines.broker.storage.recovery import CannotOpen
 from plugins.engines.broker.storage.store_options import StoreOptions
@@ -158,7 +158,8 @@ def test_a_damaged_marker_is_found_in_the_segments(opened: Callable[..., Opened]
     path.write_bytes(octets)
     assert "q" in opened().vhost.queues
     path.unlink()
-    assert read_marker(DirectoryFiles(tmp_path / "data")) != bytes(octets[:8])
+    inventory = open_inventory(DirectoryFiles(tmp_path / "data"), lambda *_: None)
+    assert inventory.marker != bytes(octets[:8])
 
 
 def test_what_is_no_log_is_not_destroyed(opened: Callable[..., Opened], tmp_path: Path) -> None:

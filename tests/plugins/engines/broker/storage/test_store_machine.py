@@ -24,7 +24,12 @@ class StoreMachine(RuleBasedStateMachine):
         segment_bytes=st.sampled_from([100, 1000, 4000]), queue_bytes=st.sampled_from([0, 40, 1 << 20])
     )
     def begin(self, segment_bytes: int, queue_bytes: int) -> None:
-        self.options = {"segment_bytes": segment_bytes, "queue_bytes": queue_bytes, "lazy_bytes": 0}
+        self.options: dict[str, Any] = {
+            "segment_bytes": segment_bytes,
+            "queue_bytes": queue_bytes,
+            "lazy_bytes": 0,
+            "inventory": True,
+        }
         self.broker = DurableBroker(at_once=False, **self.options)
         self.queues: dict[str, list[bytes]] = {}
         """What is in each queue now, in order, outstanding or not."""
@@ -157,6 +162,8 @@ class StoreMachine(RuleBasedStateMachine):
     def reopen(self, broker: DurableBroker) -> None:
         self.broker = broker
         self.outstanding = []
+        missed = [detail for what, detail in broker.reports if "missing" in detail]
+        assert not missed, "a crash takes no segment away"
         found = {name: everything(queue) for name, queue in broker.vhost.queues.items()}
         assert found.keys() ^ self.safe.keys() <= self.known
         for name, bodies in found.items():
