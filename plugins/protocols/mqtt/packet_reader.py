@@ -7,7 +7,6 @@ nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from plugins.protocols.mqtt.errors import PacketFault, malformed, protocol_error
 from plugins.protocols.mqtt.fields import Fields
@@ -46,14 +45,14 @@ def read_packet(kind: PacketType, data: bytes, body: int, stop: int, version: in
 
 
 def read_acknowledgement(
-    kind: PacketType, data: bytes, body: int, stop: int, version: int
+    kind: AcknowledgementType, data: bytes, body: int, stop: int, version: int
 ) -> Acknowledgement:
     """Read one PUBACK, PUBREC, PUBREL or PUBCOMP."""
     fields = Fields(data, body, stop, kind.name)
     identifier = fields.packet_id()
     code, properties = _optional_reason(fields, kind, version)
     fields.finish()
-    return Acknowledgement(cast("AcknowledgementType", kind), (identifier,), code, properties)
+    return Acknowledgement(kind, (identifier,), code, properties)
 
 
 def _reason_code(fields: Fields, kind: PacketType) -> int:
