@@ -60,14 +60,17 @@ class FrontEndSubject(msgspec.Struct, kw_only=True):
     registry: PluginRegistry | None = None
     """The plugins, with that of the front end if it is not installed; None: those that are installed."""
     queue: str = "hello"
-    """The queue in which the message waits.  ``publish`` or ``take`` declares it."""
+    """The queue in which the message waits.  ``publish`` or ``take`` declares it, or ``options``."""
+    options: dict[str, Any] = {}
+    """More options of the broker, such as ``queues`` and ``bindings`` of a protocol whose clients declare none."""
     subprotocol: str = ""
     """The name of the protocol in the handshake of WebSocket; empty: it has none."""
 
     def open(self, address: str = "tcp://127.0.0.1:0", **options: Any) -> _Broker:
         """Start a broker with the listener."""
         listeners = [{**self.listener, "address": address}]
-        plan = EnginePlan(name="broker", kind="broker", options={"listeners": listeners, **options})
+        everything = {"listeners": listeners, **self.options, **options}
+        plan = EnginePlan(name="broker", kind="broker", options=everything)
         kernel = self.kernels(plan, registry=self.registry)
         return _Broker(kernel, int(kernel.address_of("broker").rpartition(":")[2]))
 

@@ -122,6 +122,10 @@ class Parser:
         """Whether the bytes so far end in the middle of a packet."""
         return bool(self._rest)
 
+    def incomplete_bytes(self) -> int:
+        """Return how many bytes there are of a packet that is not complete."""
+        return len(self._rest)
+
     def receive_data(self, data: bytes) -> list[Packet]:
         """Return the packets that ``data`` completes, in order.
 

@@ -1,0 +1,461 @@
+"""Client: one MQTT connection, from CONNECT to its end.
+
+A connection begins when its CONNECT is accepted: then it has a ``Session``, which may be older than the
+connection and may outlive it, an ``Incoming`` for what the client publishes, and a ``Sender`` for what it is
+sent.  Before that, the parser lets nothing but CONNECT pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kernel.contracts.message import Buffer
+from plugins.engines.broker.public import (
+    Accepted,
+    AccessRefused,
+    BrokerEngine,
+    BrokerError,
+    Consumer,
+    Login,
+    StreamClient,
+    VirtualHost,
+    invent_name,
+)
+from plugins.engines.mqtt.incoming import FAILED, Incoming
+from plugins.engines.mqtt.logging_in import PLAIN, Attempt, log_in, plain_credentials
+from plugins.engines.mqtt.options import MqttListenerOptions
+from plugins.engines.mqtt.sender import Sender
+from plugins.engines.mqtt.session import FOR_EVER, Session
+from plugins.protocols.mqtt.encoder import encode
+from plugins.protocols.mqtt.errors import PacketFault
+from plugins.protocols.mqtt.packet_types import PacketType
+from plugins.protocols.mqtt.packets import (
+    Acknowledgement,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+)
+from plugins.protocols.mqtt.parser import Parser
+from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
+from plugins.protocols.mqtt.publishing import acknowledge
+from plugins.protocols.mqtt.reason_codes import ReasonCode, return_code
+from plugins.protocols.mqtt.topics import join_share
+
+if TYPE_CHECKING:
+    from plugins.engines.mqtt.sessions import Sessions
+
+_PINGRESP = encode(Pingresp(), 4)
+_LONGEST_REASON = 500
+"""Characters of a reason string: a client may take small packets only [MQTT-3.2.2-19]."""
+
+
+class _Begun(NamedTuple):
+    """What a connection has from its CONNACK on."""
+
+    session: Session
+    incoming: Incoming
+    sender: Sender
+    login: Login
+
+
+class MqttClient(StreamClient):
+    """One connection."""
+
+    def __init__(
+        self, engine: BrokerEngine, accepted: Accepted, options: MqttListenerOptions, sessions: Sessions
+    ) -> None:
+        super().__init__(engine, accepted, publish_rate=options.publish_rate)
+        self.sessions = sessions
+        self.version = 5
+        """4 or 5, from CONNECT on."""
+        self._accepted = accepted
+        self._options = options
+        self._parser = Parser(
+            "server",
+            max_packet_bytes=options.max_packet_bytes,
+            topic_alias_maximum=options.topic_alias_maximum,
+            retain_available=options.retain,
+        )
+        self._begun: _Begun | None = None
+        self._heard = engine.host.now()
+        self._patience: float | None = options.handshake_seconds
+        """Seconds that the client may be silent; None: for ever."""
+        self._method = ""
+        """The authentication method of MQTT 5; empty: none."""
+        self._explains = True
+        """Whether the client wants reason strings."""
+        self._closing_code = ReasonCode.ADMINISTRATIVE_ACTION
+
+    def __repr__(self) -> str:
+        session = self._begun.session if self._begun else None
+        return f"<MqttClient {self.peer} of {session!r}, {self.unwritten} bytes unwritten>"
+
+    # What the broker asks
+
+    @property
+    def confirming(self) -> bool:
+        """Whether a message of QoS 1 or 2 is not answered."""
+        return self._begun is not None and self._begun.incoming.is_waiting
+
+    @property
+    def unacked_bytes(self) -> int:
+        """About how many bytes there are in messages on their way to the client."""
+        return 0 if self._begun is None else self._begun.session.outgoing.receiver.unacked.estimated_size()
+
+    @property
+    def unpublished_bytes(self) -> int:
+        """How many bytes there are of a packet that is not complete."""
+        return self._parser.incomplete_bytes()
+
+    def inspect(self, what: str) -> list[dict[str, Any]]:
+        """Return rows for an operator."""
+        begun = self._begun
+        if what == "connections":
+            row: dict[str, Any] = {"certificate": self._accepted.certified or ""}
+            if begun is None:
+                row["state"] = "starting"
+            else:
+                version = "5.0" if self.version == 5 else "3.1.1"
+                row["client"] = f"MQTT {version} {begun.session.client_id}"
+                row |= {"user": begun.login.name, "vhost": begun.session.vhost.name}
+            return [self.row(**row)]
+        return list(begun.session.rows(self.peer)) if what == "consumers" and begun is not None else []
+
+    # Keep-alive
+
+    def next_deadline(self) -> float | None:
+        """When the client has been silent for too long."""
+        return None if self._patience is None else self._heard + self._patience
+
+    def on_due(self, now: float) -> None:
+        """Close the connection of a client that is silent [MQTT-3.1.2-22]."""
+        deadline = self.next_deadline()
+        if deadline is None or now < deadline:
+            return
+        if self._begun is None:
+            self.close("no CONNECT has come in time")
+        else:
+            self.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing has come for {self._patience:g} s")
+
+    def on_not_read(self, now: float) -> None:
+        """The client was not read, so it does not count as silent."""
+        self._heard = now
+
+    # Turns
+
+    def received(self, data: bytes, now: float) -> None:
+        """Do what the client asks for."""
+        self._heard = now
+        fault = None
+        try:
+            packets: Sequence[Packet] = self._parser.receive_data(data)
+        except PacketFault as error:
+            # What came before the fault was received in good order.
+            packets, fault = error.packets, error
+        handlers = _HANDLERS
+        for packet in packets:
+            handlers[type(packet)](self, packet, now)
+            if self.closing or self.login_refused:
+                return
+        if self._parser.in_packet():
+            # In the middle of a message it publishes as well, and an alarm has to stop it.
+            self.published = True
+        if fault is not None:
+            self._on_fault(fault)
+
+    def _on_fault(self, fault: PacketFault) -> None:
+        if self._begun is not None:
+            self.disconnect(fault.reason_code, str(fault))
+        elif self._parser.version:
+            self.version = self._parser.version
+            self._refuse(fault.reason_code, str(fault))
+        else:
+            # Something else than CONNECT is not answered [MQTT-3.1.0-1].
+            self.close(str(fault))
+
+    def flush(self, now: float) -> None:
+        """Send the answers that are due, and what the queues have delivered."""
+        begun = self._begun
+        if begun is None or self.closing:
+            return
+        session, sender = begun.session, begun.sender
+        sender.begin_turn()
+        if begun.incoming.is_waiting:
+            begun.incoming.send_answers()
+        if session.outgoing.has_messages:
+            session.outgoing.send(sender, now)
+        if session.has_retained:
+            if not sender.is_behind():
+                session.send_retained(sender, now)
+            # While the socket is full, ``on_written`` makes the client busy again.
+            if session.has_retained and not self.writing:
+                self.is_busy()
+
+    # CONNECT
+
+    def _on_connect(self, packet: Connect, now: float) -> None:
+        self.version = packet.version
+        self._explains = packet.properties.request_problem_information != 0
+        if self._options.redirect:
+            self._refuse(
+                ReasonCode.USE_ANOTHER_SERVER, "clients are served elsewhere", self._options.redirect
+            )
+            return
+        if not packet.client_id and self.version == 4 and not packet.clean_start:
+            # [MQTT-3.1.3-8], of MQTT 3.1.1
+            self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session needs a client identifier")
+            return
+        name, password = packet.user_name, packet.password
+        method = packet.properties.authentication_method
+        if method is not None:
+            if method != PLAIN:
+                why = f"the authentication method here is {PLAIN}, not {method[:80]}"
+                self._refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, why)
+                return
+            self._method = method
+            name, password = plain_credentials(packet.properties.authentication_data)
+        attempt = log_in(self.engine, self._accepted, self._options, name, password)
+        if attempt.login is None:
+            self.refuse_login(attempt.name, attempt.how, self._refuse_credentials)
+        else:
+            self._enter(packet, attempt, attempt.login, now)
+
+    def _refuse_credentials(self) -> None:
+        self._refuse(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "login refused")
+
+    def _enter(self, packet: Connect, attempt: Attempt, login: Login, now: float) -> None:
+        """Let the client in, and begin or continue its session."""
+        options = self._options
+        try:
+            vhost = self.engine.broker.vhost(attempt.vhost)
+            vhost.find_exchange(options.exchange)
+            if packet.will is not None:
+                login.require("write", "exchange", options.exchange, vhost.name)
+            login.enter(vhost.name)
+        except BrokerError as refusal:
+            self._refuse(ReasonCode.NOT_AUTHORIZED, refusal.text)
+            return
+        properties = packet.properties
+        client_id = packet.client_id or invent_name("auto-", self.engine.broker.random)
+        if self.version == 5:
+            asked = properties.session_expiry_interval or 0
+        else:
+            asked = 0 if packet.clean_start else FOR_EVER
+        expiry = min(asked, options.max_session_seconds)
+        before = self._continued(vhost, client_id, packet, now)
+        session = before or self.sessions.make(vhost, client_id, options, durable=expiry > 0)
+        keep_alive = packet.keep_alive
+        longest = options.max_keep_alive_seconds
+        if longest and not 0 < keep_alive <= longest:
+            keep_alive = longest
+        # [MQTT-3.1.2-22]
+        self._patience = keep_alive * 1.5 if keep_alive else None
+        self.arm(self.next_deadline())
+        sender = Sender(
+            self,
+            largest_packet=properties.maximum_packet_size or 0,
+            aliases=min(properties.topic_alias_maximum or 0, options.topic_alias_maximum),
+            most_unwritten=options.max_unwritten_bytes,
+        )
+        self._begun = _Begun(session, Incoming(self, session, login, options), sender, login)
+        if self.version == 4:
+            answer = Connack(session_present=before is not None)
+        else:
+            answer = Connack(
+                session_present=before is not None,
+                properties=Properties(
+                    session_expiry_interval=expiry if expiry != asked else None,
+                    receive_maximum=options.receive_maximum if options.receive_maximum < 65_535 else None,
+                    retain_available=None if options.retain else 0,
+                    maximum_packet_size=options.max_packet_bytes,
+                    assigned_client_identifier=None if packet.client_id else client_id,
+                    topic_alias_maximum=options.topic_alias_maximum or None,
+                    server_keep_alive=keep_alive if keep_alive != packet.keep_alive else None,
+                    authentication_method=self._method or None,
+                ),
+            )
+        # First of all: what was not acknowledged follows it.
+        self.send(encode(answer, self.version))
+        limit = min(properties.receive_maximum or 65_535, options.max_inflight)
+        session.attach(self, sender, limit=limit, expiry=expiry, now=now)
+        if packet.will is not None:
+            session.set_will(packet.will, login)
+
+    def _continued(self, vhost: VirtualHost, client_id: str, packet: Connect, now: float) -> Session | None:
+        """Return the session to continue, if there is one and the client wants that."""
+        sessions = self.sessions
+        session = sessions.find(vhost.name, client_id)
+        if session is not None and session.client is not None:
+            # [MQTT-3.1.4-3].  The end of the connection may end the session.
+            session.client.take_over()
+            session = sessions.find(vhost.name, client_id)
+        if session is not None and (packet.clean_start or session.is_broken):
+            session.end(now)
+            session = None
+        return session
+
+    def _on_auth(self, packet: Auth, now: float) -> None:
+        """Authenticate again (MQTT 5.0, 4.12.1)."""
+        begun, properties = self._started(), packet.properties
+        if not self._method or properties.authentication_method != self._method:
+            # [MQTT-4.12.0-6], [MQTT-4.12.1-1]
+            self.disconnect(ReasonCode.PROTOCOL_ERROR, "AUTH with another method than CONNECT")
+            return
+        if packet.reason_code != ReasonCode.RE_AUTHENTICATE:
+            self.disconnect(ReasonCode.PROTOCOL_ERROR, "AUTH that nobody has asked for")
+            return
+        name, password = plain_credentials(properties.authentication_data)
+        attempt = log_in(self.engine, self._accepted, self._options, name, password)
+        if attempt.login is None or attempt.login.name != begun.login.name:
+            self.disconnect(ReasonCode.NOT_AUTHORIZED, "the client could not authenticate again")
+            return
+        self.send(encode(Auth(properties=Properties(authentication_method=self._method)), self.version))
+
+    # The end
+
+    def _refuse(self, code: int, why: str, reference: str = "") -> None:
+        """Refuse the connection with a CONNACK, if the version has one for the reason."""
+        if self.version == 5 or return_code(code) is not None:
+            properties = Properties(
+                reason_string=why[:_LONGEST_REASON] if self._explains else None,
+                server_reference=reference or None,
+            )
+            self.send(encode(Connack(reason_code=code, properties=properties), self.version))
+        self.close(why)
+
+    def _farewell(self, code: int, why: str) -> Sequence[Buffer]:
+        """Return DISCONNECT.  A server of MQTT 3.1.1 has none."""
+        if self._begun is None or self.version == 4:
+            return ()
+        properties = Properties(reason_string=why[:_LONGEST_REASON]) if self._explains else NO_PROPERTIES
+        return (encode(Disconnect(code, properties), self.version),)
+
+    def disconnect(self, code: int, why: str) -> None:
+        """Close the connection because of what the client has done, or not done."""
+        for data in self._farewell(code, why):
+            self.send(data)
+        self.close(why)
+
+    def closing_message(self, reason: str) -> Sequence[Buffer]:
+        """Return DISCONNECT, for clients of version 5."""
+        code = self._closing_code if self.engine.running else ReasonCode.SERVER_SHUTTING_DOWN
+        return self._farewell(code, reason)
+
+    def take_over(self) -> None:
+        """Another connection has the client identifier from now on."""
+        self._closing_code = ReasonCode.SESSION_TAKEN_OVER
+        self.hang_up("another client has connected with the same client identifier")
+
+    def on_cancelled(self, consumer: Consumer) -> None:
+        """Somebody has deleted a queue of the session."""
+        if not self.closing:
+            why = f"queue '{consumer.queue.name}' was deleted"
+            self.disconnect(ReasonCode.ADMINISTRATIVE_ACTION, why)
+
+    def _on_disconnect(self, packet: Disconnect, now: float) -> None:
+        session = self._started().session
+        expiry = packet.properties.session_expiry_interval
+        if expiry is not None:
+            if expiry and not session.expiry:
+                # 3.14.2.2.2
+                self.disconnect(ReasonCode.PROTOCOL_ERROR, "the session was to end with its connection")
+                return
+            session.expiry = min(expiry, self._options.max_session_seconds)
+        if packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
+            session.forget_will()
+        self.close("the client has disconnected")
+
+    def ended(self, now: float) -> None:
+        """The connection is over."""
+        begun = self._begun
+        if begun is not None:
+            begun.session.detach(now)
+            begun.login.leave()
+
+    # Messages and subscriptions
+
+    def _started(self) -> _Begun:
+        assert self._begun is not None, "the parser lets nothing pass before CONNECT, and one CONNECT only"
+        return self._begun
+
+    def _on_publish(self, packet: Publish, now: float) -> None:
+        self.published = True
+        self.messages_in += len(packet.payloads)
+        self._started().incoming.publish(packet, now)
+
+    def _on_acknowledgement(self, packet: Acknowledgement, now: float) -> None:
+        begun, kind, ids = self._started(), packet.kind, packet.ids
+        outgoing = begun.session.outgoing
+        if kind == PacketType.PUBACK:
+            outgoing.acknowledge(ids)
+        elif kind == PacketType.PUBREL:
+            begun.incoming.release(ids)
+        elif kind == PacketType.PUBCOMP:
+            outgoing.completed(ids)
+        elif packet.reason_code >= FAILED:
+            outgoing.give_up(ids)
+        else:
+            unknown = outgoing.received(ids)
+            if unknown and self.version == 5:
+                ids = [number for number in ids if number not in unknown]
+                code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+                self.send(acknowledge(PacketType.PUBREL, unknown, code))
+            if ids:
+                begun.sender.release(ids)
+
+    def _on_subscribe(self, packet: Subscribe, now: float) -> None:
+        store = self.engine.broker.store
+        version = store.definition_version
+        identifiers = packet.properties.subscription_identifiers
+        identifier = identifiers[0] if identifiers else 0
+        codes = tuple([self._subscribe(wanted, identifier, now) for wanted in packet.subscriptions])
+        self.send(encode(Suback(packet.id, codes), self.version))
+        # A session that outlives the broker has its subscriptions on disk before the client is told.
+        if store.definition_version != version:
+            self.write_after(store.demand())
+
+    def _subscribe(self, wanted: Subscription, identifier: int, now: float) -> int:
+        session, login = self._started().session, self._started().login
+        try:
+            login.require("read", "exchange", session.exchange, session.vhost.name)
+            name = join_share(wanted.share_name, wanted.topic_filter)
+            return session.subscribe(wanted, identifier, name, login, now)
+        except AccessRefused:
+            return ReasonCode.NOT_AUTHORIZED
+        except BrokerError:
+            return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+
+    def _on_unsubscribe(self, packet: Unsubscribe, now: float) -> None:
+        session, store = self._started().session, self.engine.broker.store
+        version = store.definition_version
+        codes = tuple([session.unsubscribe(name, now) for name in packet.topic_filters])
+        self.send(encode(Unsuback(packet.id, codes), self.version))
+        if store.definition_version != version:
+            self.write_after(store.demand())
+
+    def _on_ping(self, packet: Pingreq, now: float) -> None:
+        self.send(_PINGRESP)
+
+
+_HANDLERS: dict[type[Packet], Callable[[MqttClient, Any, float], None]] = {
+    Acknowledgement: MqttClient._on_acknowledgement,
+    Auth: MqttClient._on_auth,
+    Connect: MqttClient._on_connect,
+    Disconnect: MqttClient._on_disconnect,
+    Pingreq: MqttClient._on_ping,
+    Publish: MqttClient._on_publish,
+    Subscribe: MqttClient._on_subscribe,
+    Unsubscribe: MqttClient._on_unsubscribe,
+}
+"""The parser of a server lets no other packet pass."""

@@ -1,0 +1,266 @@
+"""Incoming: what one connection publishes, and the answers to it.
+
+The parser makes one ``Publish`` of consecutive PUBLISH packets with the same topic.  So almost everything here
+is done once for many messages.
+
+Order of answers
+    PUBACK and PUBREC are sent in the order of the PUBLISH packets [MQTT-4.6.0-2, MQTT-4.6.0-3].  ``_answers``
+    has them in that order, each with the number of its last message in ``Publisher.confirms``.  What has no
+    message (a refusal, a PUBREC that is sent again) is in there, too, so that it does not overtake others.
+
+Two publishers
+    Messages of QoS 0 are never confirmed, so they go through a publisher without ``Confirms``: they would
+    wait there behind those that wait for the disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernel.contracts.message import Batch, Buffer, Envelope
+from plugins.engines.broker.public import AccessRefused, BrokerError, Confirms, Login, Publisher
+from plugins.engines.mqtt.messages import envelope_of
+from plugins.protocols.mqtt.packet_types import PacketType
+from plugins.protocols.mqtt.packets import AcknowledgementType, Publish
+from plugins.protocols.mqtt.publishing import acknowledge
+from plugins.protocols.mqtt.reason_codes import ReasonCode
+
+if TYPE_CHECKING:
+    from plugins.engines.mqtt.client import MqttClient
+    from plugins.engines.mqtt.options import MqttListenerOptions
+    from plugins.engines.mqtt.session import Session
+
+FAILED = 0x80
+"""Reason codes from this on are failures (MQTT 5.0, 2.4)."""
+_MOST_ENVELOPES = 1024
+"""Envelopes that are remembered for one head of packets: an alias may stand for any number of topics."""
+
+
+class _Answer(NamedTuple):
+    """PUBACK or PUBREC that is due."""
+
+    last: int
+    """The number of its last message among the publisher's; of one without messages, the last before it."""
+    kind: AcknowledgementType
+    ids: Sequence[int]
+    reason_code: int
+    counts: bool
+    """Whether it has messages that wait for a confirmation: one for each identifier."""
+
+
+class _Publisher(Publisher):
+    """A publisher that knows whether the last batch has reached anybody."""
+
+    reached = True
+
+    def on_unroutable(self, batch: Batch) -> None:
+        """Nobody has subscribed."""
+        self.reached = False
+
+
+class Incoming:
+    """What a client publishes into its session's virtual host."""
+
+    def __init__(
+        self, client: MqttClient, session: Session, login: Login, options: MqttListenerOptions
+    ) -> None:
+        self._client = client
+        self._session = session
+        self._options = options
+        feed = client.engine.feed
+        self._unconfirmed = _Publisher(session.vhost, login, feed)
+        self._publisher = _Publisher(session.vhost, login, feed)
+        self._confirms = self._publisher.confirms = Confirms()
+        self._answers: deque[_Answer] = deque()
+        self._unanswered = 0
+        """Messages of QoS 1 and 2 that are not answered yet."""
+        self._aliases: dict[int, str] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a message of QoS 1 or 2 is not answered."""
+        return bool(self._answers)
+
+    def publish(self, packet: Publish, now: float) -> None:
+        """Publish messages."""
+        session, client, qos = self._session, self._client, packet.qos
+        topic = self._topic_of(packet)
+        if topic is None:
+            return
+        payloads, ids = packet.payloads, packet.ids
+        if qos:
+            self._unanswered += len(ids)
+            if self._unanswered + len(session.received) > self._options.receive_maximum:
+                # MQTT 5.0, 3.3.4
+                client.disconnect(
+                    ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+                    f"more than {self._options.receive_maximum} messages are not acknowledged",
+                )
+                return
+            if qos == 2:
+                payloads, ids = self._new_ones(packet)
+                if not payloads:
+                    return
+        reason = self._publish(packet, topic, payloads, now)
+        if reason is None or not qos:
+            return
+        if qos == 2 and reason < FAILED:
+            session.received.update(dict.fromkeys(ids))
+        kind: AcknowledgementType = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
+        self._answer(kind, ids, reason, counts=reason < FAILED)
+
+    def _publish(self, packet: Publish, topic: str, payloads: list[Buffer], now: float) -> int | None:
+        """Publish; return the reason code of the answer, None if the connection is closed instead."""
+        client, session, qos = self._client, self._session, packet.qos
+        if topic.startswith("$"):
+            # The broker's own topics (MQTT 5.0, 4.7.2).
+            return ReasonCode.NOT_AUTHORIZED
+        publisher = self._publisher if qos else self._unconfirmed
+        whole = payloads is packet.payloads
+        try:
+            envelope = publisher.admit(self._envelope_of(packet, topic))
+            size = packet.size if whole else sum(map(len, payloads))
+            batch = Batch(payloads, size, envelope, False, packet.width)
+            publisher.reached = True
+            publisher.publish(batch, now, mandatory=qos > 0 and client.version == 5)
+        except BrokerError as refusal:
+            if not qos or client.version == 4:
+                # What cannot be refused by itself ends the connection [MQTT-3.3.5-2, of MQTT 3.1.1].
+                client.disconnect(ReasonCode.NOT_AUTHORIZED, refusal.text)
+                return None
+            refused = isinstance(refusal, AccessRefused)
+            return ReasonCode.NOT_AUTHORIZED if refused else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+        if packet.retain:
+            client.sessions.keep_retained(session.vhost, topic, payloads[-1], envelope, now)
+        return ReasonCode.SUCCESS if publisher.reached else ReasonCode.NO_MATCHING_SUBSCRIBERS
+
+    def _topic_of(self, packet: Publish) -> str | None:
+        """Return the topic, with the client's aliases; close the connection and return None for a wrong one."""
+        head = packet.head
+        alias = head.properties.topic_alias
+        if alias is None:
+            return head.topic
+        if head.topic:
+            self._aliases[alias] = head.topic
+            return head.topic
+        topic = self._aliases.get(alias)
+        if topic is None:
+            self._client.disconnect(
+                ReasonCode.PROTOCOL_ERROR, f"PUBLISH: topic alias {alias} stands for nothing"
+            )
+        return topic
+
+    def _envelope_of(self, packet: Publish, topic: str) -> Envelope:
+        """Return the envelope of a PUBLISH, the same object for the same topic, properties and flags."""
+        head, session = packet.head, self._session
+        if head.attached is None:
+            head.attached = {}
+        publisher = session.client_id if session.keeps_own else ""
+        key = (topic, packet.qos, packet.retain, publisher)
+        envelope: Envelope | None = head.attached.get(key)
+        if envelope is None:
+            if len(head.attached) >= _MOST_ENVELOPES:
+                head.attached.clear()
+            envelope = envelope_of(
+                session.exchange,
+                topic,
+                head.properties,
+                packet.qos,
+                retain=packet.retain,
+                publisher=publisher,
+            )
+            head.attached[key] = envelope
+        return envelope
+
+    def _new_ones(self, packet: Publish) -> tuple[list[Buffer], Sequence[int]]:
+        """Return what of a PUBLISH of QoS 2 is new; answer the rest again [MQTT-4.3.3-10]."""
+        received = self._session.received
+        if received.keys().isdisjoint(packet.ids):
+            return packet.payloads, packet.ids
+        again = [number for number in packet.ids if number in received]
+        self._unanswered -= len(again)
+        # A PUBREC that is not sent yet comes by itself.
+        due = {
+            number for answer in self._answers if answer.kind == PacketType.PUBREC for number in answer.ids
+        }
+        if repeated := [number for number in again if number not in due]:
+            self._unanswered += len(repeated)
+            self._answer(PacketType.PUBREC, repeated, ReasonCode.SUCCESS, counts=False)
+        fresh = [pair for pair in zip(packet.payloads, packet.ids, strict=True) if pair[1] not in received]
+        return [payload for payload, _ in fresh], [number for _, number in fresh]
+
+    def release(self, ids: Sequence[int]) -> None:
+        """PUBREL has come: forget the identifiers, and answer."""
+        client, received = self._client, self._session.received
+        unknown = [number for number in ids if number not in received]
+        for number in ids:
+            received.pop(number, None)
+        if unknown and client.version == 5:
+            ids = [number for number in ids if number not in unknown]
+            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            client.send(acknowledge(PacketType.PUBCOMP, unknown, code))
+        if ids:
+            client.send(acknowledge(PacketType.PUBCOMP, ids))
+
+    # Answers
+
+    def _answer(self, kind: AcknowledgementType, ids: Sequence[int], reason: int, *, counts: bool) -> None:
+        code = reason if self._client.version == 5 else ReasonCode.SUCCESS
+        self._answers.append(_Answer(self._confirms.published, kind, ids, code, counts))
+
+    def send_answers(self) -> None:
+        """Send PUBACK and PUBREC for what is safe by now."""
+        confirms, feed, store = self._confirms, self._publisher.feed, self._session.vhost.store
+        for outcome in confirms.outcomes(feed.confirmed, store.safe):
+            self._send_up_to(outcome.last, accepted=outcome.accepted)
+        # Those without messages wait for nothing but their turn.
+        self._send_up_to(confirms.told, accepted=True)
+        if confirms.told < confirms.published:
+            # Routes call by themselves; the store has to be asked each time.
+            store.when_safe(self._client.is_busy)
+
+    def _send_up_to(self, last: int, *, accepted: bool) -> None:
+        """Send the answers for the publisher's messages up to this number."""
+        answers = self._answers
+        kind: AcknowledgementType = PacketType.PUBACK
+        code, ids = 0, list[int]()
+        while answers:
+            answer = answers[0]
+            ready, reason = answer.ids, answer.reason_code
+            if not answer.counts:
+                if answer.last > last:
+                    break
+                answers.popleft()
+            else:
+                before = answer.last - len(answer.ids)
+                if before >= last:
+                    break
+                if answer.last <= last:
+                    answers.popleft()
+                else:
+                    ready = answer.ids[: last - before]
+                    answers[0] = answer._replace(ids=answer.ids[last - before :])
+                if not accepted:
+                    reason = ReasonCode.QUOTA_EXCEEDED
+            # Consecutive answers of one kind are one call of the encoder.
+            if (answer.kind, reason) != (kind, code):
+                self._send(kind, ids, code)
+                kind, code, ids = answer.kind, reason, []
+            ids += ready
+        self._send(kind, ids, code)
+
+    def _send(self, kind: AcknowledgementType, ids: Sequence[int], reason: int) -> None:
+        if not ids:
+            return
+        self._unanswered -= len(ids)
+        client = self._client
+        if reason >= FAILED:
+            if client.version == 4:
+                client.disconnect(reason, "a full queue refuses messages, and MQTT 3.1.1 cannot say that")
+                return
+            if kind == PacketType.PUBREC:
+                for number in ids:
+                    self._session.received.pop(number, None)
+        client.send(acknowledge(kind, ids, reason))

@@ -1,0 +1,341 @@
+"""Outgoing: the messages on their way to one session, and what it has acknowledged of them.
+
+Packet identifiers
+    A message of the session's own queue has an identifier that is computed from its position:
+    ``position % OWN_IDS + 1``.  Positions outlive a restart of the broker, and so do identifiers: what is
+    sent again has the identifier under which the client knows it (decision 31).  Messages of shared
+    subscriptions have identifiers above ``OWN_IDS``, in turn, because several sessions read their queues.
+    An identifier that is still in use makes the messages behind it wait in ``_waiting``.
+
+States of a message (MQTT 5.0, 4.3)
+    ``_qos1`` and ``_qos2`` map the identifiers of messages that were sent to delivery tags of the receiver.
+    PUBACK settles a message of QoS 1, PUBREC one of QoS 2.  From PUBREC on only the identifier is left, in
+    ``_released``, until PUBCOMP.
+
+Flow control
+    ``Receiver.prefetch`` is the client's receive maximum, less the identifiers in ``_released``: these count,
+    too (4.9), but the receiver has no messages for them any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kernel.contracts.message import Envelope
+from kernel.contracts.spelling import MQTT
+from kernel.contracts.word_trie import WordTrie
+from plugins.engines.broker.public import Consumer, Receiver, Span, UnackedRange, Window
+from plugins.engines.broker.public import Delivery as Handed
+from plugins.engines.mqtt.messages import unsayable
+from plugins.engines.mqtt.subscriptions import Delivery, Subscribed, deliver_as
+from plugins.protocols.mqtt.topics import key_to_topic
+
+if TYPE_CHECKING:
+    from plugins.engines.mqtt.client import MqttClient
+    from plugins.engines.mqtt.sender import Sender
+
+OWN_IDS = 49_152
+"""Packet identifiers from 1 to this are for the session's own queue, those above for shared subscriptions."""
+_LAST_ID = 65_535
+_MOST_PLANS = 1024
+"""Envelopes of which is remembered how they are delivered."""
+
+
+class Outgoing:
+    """What one session is sent from queues."""
+
+    def __init__(self, client_id: str) -> None:
+        self.receiver = Receiver(Window(0), _nobody, _nobody_cares)
+        self.receiver.detach()
+        self._client_id = client_id
+        self._filters: WordTrie[Subscribed] = WordTrie()
+        self._plans: dict[tuple[Envelope, Subscribed | None], Delivery | str | None] = {}
+        self._waiting: deque[Handed] = deque()
+        self._qos1: dict[int, int] = {}
+        self._qos2: dict[int, int] = {}
+        self._released: dict[int, None] = {}
+        self._limit = 1
+        self._next_shared = OWN_IDS
+        self.shared: dict[str, Subscribed] = {}
+        """The shared subscriptions, by the tag of their consumer."""
+
+    # Subscriptions
+
+    def add(self, subscribed: Subscribed) -> None:
+        """The session's queue is bound for a subscription."""
+        self._filters.add(MQTT.pattern(subscribed.topic_filter), subscribed)
+        self._plans.clear()
+
+    def remove(self, subscribed: Subscribed) -> None:
+        """It is not any more."""
+        self._filters.remove(MQTT.pattern(subscribed.topic_filter), subscribed)
+        self._plans.clear()
+
+    def changed(self) -> None:
+        """A subscription has other options now."""
+        self._plans.clear()
+
+    def _plan(self, envelope: Envelope, consumer: Consumer) -> Delivery | str | None:
+        """Return how a message is delivered; a text: why it cannot be; None: nobody wants it any more."""
+        shared = self.shared.get(consumer.tag)
+        known = self._plans.get((envelope, shared), _UNKNOWN)
+        if known is not _UNKNOWN:
+            return known
+        plan: Delivery | str | None = unsayable(envelope)
+        if not plan:
+            if shared is not None:
+                matching = [shared]
+            else:
+                topic = key_to_topic(envelope.key)
+                matching = self._filters.find(topic.split("/"), hidden=topic.startswith(MQTT.hidden))
+            plan = deliver_as(envelope, matching, self._client_id)
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[envelope, shared] = plan
+        return plan
+
+    # The connection
+
+    def attach(self, client: MqttClient, sender: Sender, limit: int, now: float) -> None:
+        """The session has a connection: send again what was not acknowledged (MQTT 5.0, 4.4)."""
+        self._limit = limit
+        self._resend(sender, now)
+        self.receiver.attach(client.window, client.is_busy, client.on_cancelled)
+        self._set_credit()
+
+    def detach(self) -> None:
+        """The connection is lost.  Messages of shared subscriptions are for other members (4.8.2)."""
+        receiver = self.receiver
+        in_doubt = self._qos2.values()
+        others = [
+            one for one in receiver.unacked if one.consumer is not None and one.consumer.tag in self.shared
+        ]
+        for one in others:
+            # A message of QoS 2 that was sent waits for this client [MQTT-4.8.2-4].
+            if one.first_tag not in in_doubt:
+                self._take_back(one)
+        kept = [
+            handed
+            for handed in (*self._waiting, *receiver.take_deliveries())
+            if handed[0].tag not in self.shared
+        ]
+        self._waiting = deque(kept)
+        receiver.detach()
+
+    def _take_back(self, one: UnackedRange) -> None:
+        first, last = one.first_tag, one.first_tag + len(one) - 1
+        for number in [number for number, tag in self._qos1.items() if first <= tag <= last]:
+            del self._qos1[number]
+        taken, _ = self.receiver.take_unacked(first, last, multiple=False)
+        self.receiver.refuse(taken, requeue=True, now=0.0)
+
+    def end(self, now: float) -> None:
+        """The session is over: what is unacknowledged goes back to its queues, or is dropped."""
+        receiver = self.receiver
+        receiver.take_deliveries()
+        self._waiting.clear()
+        # What QoS 2 has begun to send must not go to another member [MQTT-4.8.2-5].
+        for tag in self._qos2.values():
+            taken, _ = receiver.take_unacked(tag, tag, multiple=False)
+            receiver.refuse(taken, requeue=False, now=now)
+        self._qos1.clear()
+        self._qos2.clear()
+        self._released.clear()
+        receiver.recover()
+
+    # Messages
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether there is something to ``send``."""
+        return bool(self.receiver.deliveries or self._waiting)
+
+    def send(self, sender: Sender, now: float) -> None:
+        """Send what the queues have delivered."""
+        receiver = self.receiver
+        deliveries: Sequence[Handed] = receiver.take_deliveries()
+        if self._waiting:
+            deliveries = [*self._waiting, *deliveries]
+            self._waiting.clear()
+        settled: list[int] = []
+        undeliverable: list[tuple[Handed, str]] = []
+        for index, (consumer, tag, span) in enumerate(deliveries):
+            envelope = span.batch.envelope
+            plan = self._plan(envelope, consumer)
+            count = span.stop - span.start
+            if plan is None:
+                settled += range(tag, tag + count)
+            elif isinstance(plan, str):
+                undeliverable.append(((consumer, tag, span), plan))
+            elif sender.is_too_large(span, plan):
+                self._send_what_fits(sender, (consumer, tag, span), plan, settled, undeliverable, now)
+            elif not plan.qos:
+                sender.deliver(span, plan, (), now)
+                settled += range(tag, tag + count)
+            else:
+                ids = self._ids_for(consumer, span)
+                if ids is None:
+                    self._waiting.extend(deliveries[index:])
+                    break
+                (self._qos1 if plan.qos == 1 else self._qos2).update(
+                    zip(ids, range(tag, tag + count), strict=True)
+                )
+                sender.deliver(span, plan, ids, now)
+        if settled:
+            self._settle(settled)
+        for (consumer, tag, span), why in undeliverable:
+            receiver.give_up(consumer.queue, tag, span, why, now, auto_ack=False)
+
+    def _send_what_fits(
+        self,
+        sender: Sender,
+        handed: Handed,
+        plan: Delivery,
+        settled: list[int],
+        undeliverable: list[tuple[Handed, str]],
+        now: float,
+    ) -> None:
+        """Send the messages of a span one by one, but those that the client has said to be too large.
+
+        They count as delivered otherwise [MQTT-3.1.2-25]; here they are dead-lettered.
+        """
+        consumer, tag, whole = handed
+        for index in range(whole.start, whole.stop):
+            span = Span(
+                whole.base, whole.batch, index, index + 1, whole.expires_at, whole.redelivered, whole.location
+            )
+            at = tag + index - whole.start
+            if sender.is_too_large(span, plan):
+                undeliverable.append(
+                    ((consumer, at, span), "it is larger than the client's maximum packet size")
+                )
+            elif not plan.qos:
+                sender.deliver(span, plan, (), now)
+                settled.append(at)
+            elif (ids := self._ids_for(consumer, span)) is None:
+                self._waiting.append((consumer, at, span))
+            else:
+                (self._qos1 if plan.qos == 1 else self._qos2)[ids[0]] = at
+                sender.deliver(span, plan, ids, now)
+
+    def _ids_for(self, consumer: Consumer, span: Span) -> Sequence[int] | None:
+        """Return the packet identifiers of a span's messages; None: one of them is still in use."""
+        count = span.stop - span.start
+        if consumer.tag in self.shared:
+            return self._free_ids(count)
+        first = span.first % OWN_IDS + 1
+        ids: Sequence[int] = range(first, first + count)
+        if ids[-1] > OWN_IDS:
+            ids = [(number - 1) % OWN_IDS + 1 for number in ids]
+        return ids if self._are_free(ids) else None
+
+    def _free_ids(self, count: int) -> Sequence[int] | None:
+        ids: list[int] = []
+        for _ in range(_LAST_ID - OWN_IDS):
+            self._next_shared = self._next_shared + 1 if self._next_shared < _LAST_ID else OWN_IDS + 1
+            if self._are_free((self._next_shared,)):
+                ids.append(self._next_shared)
+                if len(ids) == count:
+                    return ids
+        return None
+
+    def _are_free(self, ids: Sequence[int]) -> bool:
+        return (
+            self._qos1.keys().isdisjoint(ids)
+            and self._qos2.keys().isdisjoint(ids)
+            and self._released.keys().isdisjoint(ids)
+        )
+
+    def _resend(self, sender: Sender, now: float) -> None:
+        receiver = self.receiver
+        ids = {tag: number for numbers in (self._qos1, self._qos2) for number, tag in numbers.items()}
+        for handed in receiver.unacked:
+            tags = range(handed.first_tag, handed.first_tag + len(handed))
+            # Those without an identifier were never sent.  They are in ``_waiting`` or in ``deliveries``.
+            if handed.consumer is None or tags[0] not in ids:
+                continue
+            numbers = [ids[tag] for tag in tags]
+            plan = self._plan(handed.span.batch.envelope, handed.consumer)
+            qos = 1 if numbers[0] in self._qos1 else 2
+            # The subscription may be gone since.  What was begun is completed [MQTT-3.10.4-3].
+            delivery = plan._replace(qos=qos) if isinstance(plan, Delivery) else Delivery(qos, False, ())
+            sender.deliver(handed.span, delivery, numbers, now, again=True)
+        if self._released:
+            sender.release(list(self._released))
+
+    # Acknowledgements
+
+    def acknowledge(self, ids: Sequence[int]) -> None:
+        """PUBACK has come."""
+        pop = self._qos1.pop
+        # An identifier that is unknown was acknowledged before the connection was lost.
+        tags = [tag for tag in [pop(number, None) for number in ids] if tag is not None]
+        if tags:
+            self._settle(tags)
+
+    def give_up(self, ids: Sequence[int]) -> None:
+        """PUBREC with a failure has come: the client does not want these messages, and knows no identifier."""
+        tags = [self._qos2.pop(number) for number in ids if number in self._qos2]
+        if tags:
+            self._settle(tags)
+
+    def received(self, ids: Sequence[int]) -> list[int]:
+        """PUBREC has come: the messages are settled; return the identifiers that are unknown."""
+        tags: list[int] = []
+        unknown: list[int] = []
+        for number in ids:
+            tag = self._qos2.pop(number, None)
+            if tag is not None:
+                tags.append(tag)
+                self._released[number] = None
+            elif number not in self._released:
+                unknown.append(number)
+        if tags:
+            self._set_credit()
+            self._settle(tags)
+        return unknown
+
+    def completed(self, ids: Sequence[int]) -> None:
+        """PUBCOMP has come."""
+        for number in ids:
+            self._released.pop(number, None)
+        self._set_credit()
+        self.receiver.wake()
+
+    def _set_credit(self) -> None:
+        left = self._limit - len(self._released)
+        receiver = self.receiver
+        # A prefetch of 0 would be no limit.
+        receiver.prefetch = max(left, 1)
+        if not receiver.detached:
+            receiver.active = left > 0
+
+    def _settle(self, tags: list[int]) -> None:
+        """Acknowledge tags in the broker, in as few ranges as there are."""
+        receiver, count = self.receiver, len(tags)
+        first, last = min(tags), max(tags)
+        # All different, so that these are all tags from the first to the last.
+        if last - first + 1 == count:
+            receiver.acknowledge(first, last, multiple=False)
+            return
+        tags.sort()
+        first = last = tags[0]
+        for tag in tags[1:]:
+            if tag != last + 1:
+                receiver.acknowledge(first, last, multiple=False)
+                first = tag
+            last = tag
+        receiver.acknowledge(first, last, multiple=False)
+
+
+_UNKNOWN = Delivery(-1, False, ())
+
+
+def _nobody() -> None:
+    """A session without a connection."""
+
+
+def _nobody_cares(consumer: Consumer) -> None:
+    """A session without a connection."""

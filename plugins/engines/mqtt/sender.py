@@ -1,0 +1,157 @@
+"""Sender: makes the PUBLISH packets for one connection, with what its client takes: version, size, aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kernel.contracts.message import Batch, Envelope
+from plugins.engines.broker.public import Span
+from plugins.engines.mqtt.messages import properties_of
+from plugins.engines.mqtt.subscriptions import Delivery, Group, prefix_of
+from plugins.protocols.mqtt.packet_types import PacketType
+from plugins.protocols.mqtt.publishing import PublishPrefix, acknowledge, publish_run
+from plugins.protocols.mqtt.topics import key_to_topic
+
+if TYPE_CHECKING:
+    from plugins.engines.mqtt.client import MqttClient
+    from plugins.engines.mqtt.retained import Retained
+
+_BEHIND_BYTES = 512 * 1024
+"""Bytes that may wait for the socket before retained messages wait, too: as many as a window has."""
+_MOST_PREFIXES = 1024
+
+
+class Sender:
+    """What a client is sent of messages."""
+
+    def __init__(self, client: MqttClient, *, largest_packet: int, aliases: int, most_unwritten: int) -> None:
+        """``largest_packet``: bytes that the client takes; 0: any number.  ``aliases``: topic aliases."""
+        self._client = client
+        self._version = client.version
+        self._largest_packet = largest_packet
+        self._most_aliases = aliases
+        self._most_unwritten = most_unwritten
+        self._aliases: dict[str, int] = {}
+        self._prefixes: dict[tuple[Envelope, Delivery, bool], PublishPrefix] = {}
+        self._produced = 0
+        """Bytes that were made and not written, if ``_is_counted``."""
+        self._is_counted = False
+
+    def begin_turn(self) -> None:
+        """What was made before is written now."""
+        self._is_counted = False
+
+    def is_behind(self) -> bool:
+        """Whether so much waits for the socket that more should wait."""
+        return self._waiting() > _BEHIND_BYTES
+
+    def _waiting(self) -> int:
+        # To ask the connection is a call, which would be made for each of a thousand subscribers.
+        if not self._is_counted:
+            self._is_counted = True
+            self._produced = self._client.unwritten
+        return self._produced
+
+    def deliver(
+        self, span: Span, delivery: Delivery, ids: Sequence[int], now: float, *, again: bool = False
+    ) -> None:
+        """Send messages of a queue.  ``again``: they were sent to this client before [MQTT-3.3.1-1]."""
+        batch = span.as_batch()
+        seconds_left = None
+        if batch.envelope.expiration is not None and span.expires_at is not None:
+            seconds_left = span.expires_at - now
+        dup = delivery.qos > 0 and (again or span.redelivered)
+        prefix = self._prefix_of(batch.envelope, delivery, dup=dup, seconds_left=seconds_left)
+        self._send(prefix, batch, ids)
+
+    def deliver_live(self, batch: Batch, group: Group) -> bool:
+        """Send messages that no queue has; return False if they are lost because the client is slow."""
+        if self._waiting() > self._most_unwritten:
+            return False
+        if self._largest_packet or self._most_aliases:
+            self._deliver_what_fits(batch, group.delivery)
+            return True
+        data = group.packets(self._version, batch)
+        self._produced += len(data)
+        client = self._client
+        client.messages_out += len(batch.bodies)
+        client.send(data)
+        return True
+
+    def deliver_retained(self, retained: Retained, delivery: Delivery, now: float) -> None:
+        """Send a retained message to a subscription without a queue."""
+        batch = retained.batch
+        seconds_left = None if retained.expires_at is None else retained.expires_at - now
+        if self._largest_packet or self._most_aliases:
+            self._deliver_what_fits(batch, delivery, seconds_left)
+        else:
+            # Not remembered: each has a topic of its own.
+            prefix = prefix_of(self._version, batch.envelope, delivery, seconds_left=seconds_left)
+            self._send(prefix, batch, ())
+
+    def _deliver_what_fits(self, batch: Batch, delivery: Delivery, seconds_left: float | None = None) -> None:
+        """Send what the client takes: not what is too large for it [MQTT-3.1.2-24]."""
+        bodies = batch.bodies
+        if self._largest_packet:
+            plain = prefix_of(self._version, batch.envelope, delivery, seconds_left=seconds_left)
+            most = plain.largest_payload(self._largest_packet)
+            bodies = [body for body in bodies if len(body) <= most]
+        if bodies:
+            prefix = self._prefix_of(batch.envelope, delivery, dup=False, seconds_left=seconds_left)
+            self._send(prefix, Batch(bodies, 0, batch.envelope), ())
+
+    def is_too_large(self, span: Span, delivery: Delivery) -> bool:
+        """Whether a message is larger than what the client takes."""
+        if not self._largest_packet:
+            return False
+        batch = span.as_batch()
+        prefix = prefix_of(self._version, batch.envelope, delivery)
+        return max(map(len, batch.bodies)) > prefix.largest_payload(self._largest_packet)
+
+    def release(self, ids: Sequence[int]) -> None:
+        """Send PUBREL."""
+        self._client.send(acknowledge(PacketType.PUBREL, ids))
+
+    def _send(self, prefix: PublishPrefix, batch: Batch, ids: Sequence[int]) -> None:
+        client = self._client
+        for data in publish_run(prefix, batch.bodies, ids, batch.width):
+            self._produced += len(data)
+            client.send(data)
+        client.messages_out += len(batch.bodies)
+
+    def _prefix_of(
+        self, envelope: Envelope, delivery: Delivery, *, dup: bool, seconds_left: float | None
+    ) -> PublishPrefix:
+        """Return what the packets of an envelope begin with."""
+        if self._most_aliases:
+            return self._aliased(envelope, delivery, dup=dup, seconds_left=seconds_left)
+        # The time that is left is in the properties, and differs each time.
+        if seconds_left is not None:
+            return prefix_of(self._version, envelope, delivery, dup=dup, seconds_left=seconds_left)
+        key = (envelope, delivery, dup)
+        prefix = self._prefixes.get(key)
+        if prefix is None:
+            if len(self._prefixes) >= _MOST_PREFIXES:
+                self._prefixes.clear()
+            prefix = self._prefixes[key] = prefix_of(self._version, envelope, delivery, dup=dup)
+        return prefix
+
+    def _aliased(
+        self, envelope: Envelope, delivery: Delivery, *, dup: bool, seconds_left: float | None
+    ) -> PublishPrefix:
+        """Return the same with a topic alias, as long as the client has some left (MQTT 5.0, 3.3.2.3.4)."""
+        topic = key_to_topic(envelope.key)
+        alias, said = self._aliases.get(topic), topic
+        if alias is not None:
+            said = ""
+        elif len(self._aliases) < self._most_aliases:
+            alias = self._aliases[topic] = len(self._aliases) + 1
+        properties = properties_of(envelope, delivery.identifiers, seconds_left)
+        if alias is not None:
+            properties = msgspec.structs.replace(properties, topic_alias=alias)
+        return PublishPrefix(
+            self._version, said, properties, qos=delivery.qos, retain=delivery.retain, dup=dup
+        )

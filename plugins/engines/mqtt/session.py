@@ -1,0 +1,315 @@
+"""Session: what a client and the broker know of each other (MQTT 5.0, 4.1).  It may outlive connections.
+
+A session has subscriptions, messages on their way in both directions, and a will.  ``client`` is its
+connection, or None.  ``Sessions`` finds it again by the client identifier.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from plugins.engines.broker.public import Consumer, Login, Queue, Timer, VirtualHost
+from plugins.engines.mqtt.messages import PUBLISHER, retained_copy
+from plugins.engines.mqtt.outgoing import Outgoing
+from plugins.engines.mqtt.retained import Retained
+from plugins.engines.mqtt.subscriptions import Delivery, LiveSubscriptions, Subscribed
+from plugins.protocols.mqtt.packets import Subscription, Will
+from plugins.protocols.mqtt.reason_codes import ReasonCode
+from plugins.protocols.mqtt.topics import topic_to_key
+
+if TYPE_CHECKING:
+    from plugins.engines.mqtt.client import MqttClient
+    from plugins.engines.mqtt.sender import Sender
+    from plugins.engines.mqtt.sessions import Sessions
+
+FOR_EVER = 0xFFFF_FFFF
+"""The session expiry interval of a session that does not expire (MQTT 5.0, 3.1.2.11.2)."""
+_LONGEST_QUEUE_NAME = 255
+"""Octets: AMQP clients could not name a queue with a longer one."""
+
+
+class Session:
+    """The state of one client identifier in one virtual host."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        vhost: VirtualHost,
+        live: LiveSubscriptions,
+        client_id: str,
+        *,
+        durable: bool,
+        most_subscriptions: int,
+    ) -> None:
+        """``durable``: it outlives its connection, and the broker."""
+        self.vhost = vhost
+        self.client_id = client_id
+        self.client: MqttClient | None = None
+        self.sender: Sender | None = None
+        self.durable = durable
+        self.outgoing = Outgoing(client_id)
+        self.received: dict[int, None] = {}
+        """Packet identifiers of QoS 2 messages that the client has published and not released."""
+        self.expiry = 0
+        """Seconds that it is kept without a connection."""
+        self.subscriptions: dict[str, Subscribed] = {}
+        self.keeps_own = False
+        """Whether a subscription does not want what this client publishes."""
+        self.ended = False
+        self._sessions = sessions
+        self._live = live
+        self.exchange = live.exchange
+        self._most_subscriptions = most_subscriptions
+        self._queue: Queue | None = None
+        self._retained: deque[tuple[Subscribed, Iterator[Retained | None]]] = deque()
+        """Retained messages that are being sent for new subscriptions."""
+        self._will: tuple[Will, Login] | None = None
+        broker = vhost.broker
+        self._will_timer = Timer(broker, self._publish_will)
+        self._expiry_timer = Timer(broker, self._on_expired)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.client_id!r} of {self.vhost.name!r}, {len(self.subscriptions)} subscriptions>"
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether somebody has deleted its queue.  It cannot be continued then."""
+        return self._queue is not None and self._queue.deleted
+
+    # Connections
+
+    def attach(self, client: MqttClient, sender: Sender, *, limit: int, expiry: int, now: float) -> None:
+        """The session has a connection.  ``limit``: messages of QoS 1 and 2 that may be on their way to it."""
+        self.client, self.sender = client, sender
+        self.expiry = expiry
+        # A will whose delay is not over is not published [MQTT-3.1.3-9].
+        self._will_timer.cancel()
+        self._will = None
+        self._expiry_timer.cancel()
+        self.outgoing.attach(client, sender, limit, now)
+
+    def set_will(self, will: Will, login: Login) -> None:
+        """Publish this when the connection is lost."""
+        self._will = (will, login)
+
+    def forget_will(self) -> None:
+        """The client has disconnected in good order [MQTT-3.14.4-3]."""
+        self._will = None
+
+    def detach(self, now: float) -> None:
+        """The connection is over."""
+        self.client = self.sender = None
+        self._retained.clear()
+        if not self.expiry:
+            self.end(now)
+            return
+        self.outgoing.detach()
+        if self._will is not None:
+            delay = self._will[0].properties.will_delay_interval or 0
+            if delay:
+                self._will_timer.set(now + delay)
+            else:
+                self._publish_will(now)
+        if self.expiry != FOR_EVER:
+            self._expiry_timer.set(now + self.expiry)
+
+    def _on_expired(self, now: float) -> None:
+        self.end(now)
+
+    def end(self, now: float) -> None:
+        """The session is over: publish its will, delete what it has in the broker."""
+        if self.ended:
+            return
+        self.ended = True
+        self._expiry_timer.cancel()
+        self._sessions.remove(self)
+        for subscribed in self.subscriptions.values():
+            if subscribed.live:
+                self._live.remove(self, subscribed)
+        self.subscriptions.clear()
+        # Unsubscribed first: what comes back to a shared queue is for the other members.
+        for consumer in list(self.outgoing.receiver.consumers.values()):
+            self.vhost.unsubscribe(consumer, now)
+        self.outgoing.end(now)
+        if self._queue is not None:
+            self.vhost.remove_queue(self._queue, now)
+        self._publish_will(now)
+
+    def _publish_will(self, now: float) -> None:
+        self._will_timer.cancel()
+        if self._will is None:
+            return
+        (will, login), self._will = self._will, None
+        self._sessions.publish_will(self, will, login, now)
+
+    # Subscriptions
+
+    def subscribe(self, wanted: Subscription, identifier: int, name: str, login: Login, now: float) -> int:
+        """Add or replace a subscription; return the reason code for SUBACK.
+
+        ``name``: the filter as the client has sent it.  Raises a ``BrokerError`` if ``login`` may not read the
+        queue of a shared subscription.
+        """
+        if wanted.share_name:
+            login.require(
+                "read", "queue", self._shared_name(wanted.share_name, wanted.topic_filter), self.vhost.name
+            )
+        before = self.subscriptions.get(name)
+        if before is None and len(self.subscriptions) >= self._most_subscriptions:
+            return ReasonCode.QUOTA_EXCEEDED
+        topic_filter = wanted.topic_filter
+        # The broker's own topics are published to the sink only.
+        live = not wanted.share_name and (topic_filter.startswith("$") or not (wanted.qos or self.durable))
+        qos = 0 if topic_filter.startswith("$") and live else wanted.qos
+        if before is not None and before.live == live:
+            # Changed in place: no message is lost or doubled meanwhile [MQTT-3.8.4-4].
+            before.qos, before.no_local = qos, wanted.no_local
+            before.retain_as_published, before.identifier = wanted.retain_as_published, identifier
+            subscribed = before
+            self._live.changed()
+            self.outgoing.changed()
+        else:
+            subscribed = Subscribed(
+                name=name,
+                topic_filter=topic_filter,
+                share_name=wanted.share_name,
+                qos=qos,
+                no_local=wanted.no_local,
+                retain_as_published=wanted.retain_as_published,
+                identifier=identifier,
+                live=live,
+            )
+            self._add(subscribed, now)
+            if before is not None:
+                self._remove(before, now)
+            self.subscriptions[name] = subscribed
+        self.keeps_own = any(each.no_local for each in self.subscriptions.values())
+        new = before is None
+        if not wanted.share_name and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new)):
+            found = self._sessions.retained(self.vhost).find(topic_filter, now)
+            self._retained.append((subscribed, found))
+        return qos
+
+    def unsubscribe(self, name: str, now: float) -> int:
+        """Remove a subscription; return the reason code for UNSUBACK."""
+        subscribed = self.subscriptions.pop(name, None)
+        if subscribed is None:
+            return ReasonCode.NO_SUBSCRIPTION_EXISTED
+        self._remove(subscribed, now)
+        self.keeps_own = any(each.no_local for each in self.subscriptions.values())
+        return ReasonCode.SUCCESS
+
+    def _add(self, subscribed: Subscribed, now: float) -> None:
+        if subscribed.live:
+            self._live.add(self, subscribed)
+            return
+        key = topic_to_key(subscribed.topic_filter)
+        if subscribed.share_name:
+            queue = self._shared_queue(subscribed, now)
+            self.vhost.bind(self.exchange, queue, key)
+            consumer = self._consume(queue, subscribed.name, now)
+            subscribed.consumer = consumer
+            self.outgoing.shared[subscribed.name] = subscribed
+        else:
+            self.vhost.bind(self.exchange, self._own_queue(now), key)
+            self.outgoing.add(subscribed)
+
+    def _remove(self, subscribed: Subscribed, now: float) -> None:
+        if subscribed.live:
+            self._live.remove(self, subscribed)
+        elif subscribed.consumer is not None:
+            self.vhost.unsubscribe(subscribed.consumer, now)
+            del self.outgoing.shared[subscribed.name]
+        else:
+            assert self._queue is not None, "it was made for this subscription"
+            self.vhost.unbind(self.exchange, self._queue, topic_to_key(subscribed.topic_filter))
+            self.outgoing.remove(subscribed)
+
+    def _own_queue(self, now: float) -> Queue:
+        if self._queue is None:
+            name = _queue_name("session", self.client_id)
+            owner = None if self.durable else self
+            self._queue = self.vhost.queues.get(name) or self.vhost.make_queue(
+                name, now, durable=self.durable, auto_delete=False, owner=owner
+            )
+            self._consume(self._queue, "", now)
+        return self._queue
+
+    def _shared_queue(self, subscribed: Subscribed, now: float) -> Queue:
+        name = self._shared_name(subscribed.share_name, subscribed.topic_filter)
+        # It ends with its last member.  An operator may have declared one that does not.
+        return self.vhost.queues.get(name) or self.vhost.make_queue(
+            name, now, durable=self.durable, auto_delete=True
+        )
+
+    @staticmethod
+    def _shared_name(share_name: str, topic_filter: str) -> str:
+        return _queue_name("share", f"{share_name}.{topic_to_key(topic_filter)}")
+
+    def _consume(self, queue: Queue, tag: str, now: float) -> Consumer:
+        # The session's own queue is for nobody else.
+        consumer = Consumer(
+            tag, queue, self.outgoing.receiver, auto_ack=False, exclusive=not tag, prefetch=0, arguments={}
+        )
+        self.vhost.subscribe(consumer, now)
+        return consumer
+
+    # Retained messages
+
+    @property
+    def has_retained(self) -> bool:
+        """Whether retained messages wait to be sent."""
+        return bool(self._retained)
+
+    def send_retained(self, sender: Sender, now: float) -> None:
+        """Send the next of the retained messages that new subscriptions want."""
+        while self._retained:
+            subscribed, found = self._retained[0]
+            for retained in found:
+                # Others have their turn, or the socket has to take some first.
+                if retained is None or sender.is_behind():
+                    if retained is not None:
+                        self._send_retained(sender, subscribed, retained, now)
+                    return
+                self._send_retained(sender, subscribed, retained, now)
+            self._retained.popleft()
+
+    def _send_retained(self, sender: Sender, subscribed: Subscribed, retained: Retained, now: float) -> None:
+        envelope = retained.envelope
+        if subscribed.no_local and envelope.properties.get(PUBLISHER) == self.client_id:
+            return
+        if subscribed.live:
+            identifiers = (subscribed.identifier,) if subscribed.identifier else ()
+            sender.deliver_retained(retained, Delivery(0, True, identifiers), now)
+        elif self._queue is not None:
+            copy = retained_copy(envelope, None if retained.expires_at is None else retained.expires_at - now)
+            self._queue.publish(retained.batch.under(copy), now)
+
+    # For operators
+
+    def rows(self, peer: str) -> Iterator[dict[str, Any]]:
+        """Yield a row of ``kernel consumers`` for each queue that the session reads."""
+        for consumer in self.outgoing.receiver.consumers.values():
+            yield {
+                "vhost": self.vhost.name,
+                "queue_name": consumer.queue.name,
+                "consumer_tag": consumer.tag or self.client_id,
+                "connection": peer,
+                "channel": 1,
+                "ack_required": True,
+                "prefetch_count": self.outgoing.receiver.prefetch,
+                "messages_unacknowledged": consumer.outstanding,
+                "exclusive": consumer.exclusive,
+                "arguments": {},
+            }
+
+
+def _queue_name(sort: str, name: str) -> str:
+    """Return the name of a session's or a shared subscription's queue."""
+    queue_name = f"mqtt.{sort}.{name}"
+    if len(queue_name.encode()) <= _LONGEST_QUEUE_NAME:
+        return queue_name
+    return f"mqtt.{sort}.sha256.{sha256(name.encode()).hexdigest()}"

@@ -1,0 +1,114 @@
+"""Sessions: all sessions, retained messages and live subscriptions of a broker, whatever their listener."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernel.contracts.message import Buffer, Envelope, batch_of_one
+from plugins.engines.broker.public import BrokerEngine, BrokerError, Login, Publisher, VirtualHost
+from plugins.engines.mqtt.messages import envelope_of
+from plugins.engines.mqtt.options import MqttListenerOptions
+from plugins.engines.mqtt.retained import RetainedMessages
+from plugins.engines.mqtt.session import Session
+from plugins.engines.mqtt.subscriptions import LiveSubscriptions
+from plugins.protocols.mqtt.packets import Will
+
+_SHARED = "mqtt"
+
+
+def sessions_of(engine: BrokerEngine, options: MqttListenerOptions) -> Sessions:
+    """Return the sessions of a broker; all its MQTT listeners have the same."""
+    sessions: Sessions = engine.shared.setdefault(_SHARED, Sessions(engine, options))
+    return sessions
+
+
+class Sessions:
+    """What the MQTT clients of a broker have in common."""
+
+    def __init__(self, engine: BrokerEngine, options: MqttListenerOptions) -> None:
+        """``options``: of the first listener.  The limits on retained messages are those of all."""
+        self._engine = engine
+        self._options = options
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._retained: dict[str, RetainedMessages] = {}
+        self._live: dict[tuple[str, str], LiveSubscriptions] = {}
+        self.wills = 0
+        """Wills that were published."""
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, vhost: str, client_id: str) -> Session | None:
+        """Return the session of a client; None if it has none."""
+        return self._sessions.get((vhost, client_id))
+
+    def make(
+        self, vhost: VirtualHost, client_id: str, options: MqttListenerOptions, *, durable: bool
+    ) -> Session:
+        """Return a new session."""
+        session = Session(
+            self,
+            vhost,
+            self.live(vhost, options.exchange),
+            client_id,
+            durable=durable,
+            most_subscriptions=options.max_subscriptions,
+        )
+        self._sessions[vhost.name, client_id] = session
+        return session
+
+    def remove(self, session: Session) -> None:
+        """A session has ended."""
+        self._sessions.pop((session.vhost.name, session.client_id), None)
+
+    def live(self, vhost: VirtualHost, exchange: str) -> LiveSubscriptions:
+        """Return the subscriptions without a queue at one exchange."""
+        key = (vhost.name, exchange)
+        if key not in self._live:
+            self._live[key] = LiveSubscriptions(vhost, exchange)
+        return self._live[key]
+
+    def retained(self, vhost: VirtualHost) -> RetainedMessages:
+        """Return the retained messages of a virtual host."""
+        if vhost.name not in self._retained:
+            self._retained[vhost.name] = RetainedMessages(vhost, self._options.max_retained)
+        return self._retained[vhost.name]
+
+    def keep_retained(
+        self, vhost: VirtualHost, topic: str, body: Buffer, envelope: Envelope, now: float
+    ) -> None:
+        """Retain a message, unless the options say that none are retained."""
+        if self._options.retain:
+            self.retained(vhost).keep(topic, body, envelope, now)
+
+    def publish_will(self, session: Session, will: Will, login: Login, now: float) -> None:
+        """Publish the will of a client whose connection was lost."""
+        self.wills += 1
+        publisher = Publisher(session.vhost, login, self._engine.feed)
+        envelope = envelope_of(session.exchange, will.topic, will.properties, will.qos, retain=will.retain)
+        try:
+            publisher.publish(batch_of_one(will.payload, publisher.admit(envelope)), now)
+            if will.retain:
+                self.keep_retained(session.vhost, will.topic, will.payload, envelope, now)
+        except BrokerError as refusal:
+            # The client is gone and cannot be told.
+            self._engine.broker.report(
+                "refused", f"the will of MQTT client {session.client_id!r}: {refusal.text}"
+            )
+        self._engine.finish_soon()
+
+    def detached_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of ``kernel consumers`` of sessions without a connection."""
+        return [
+            row for session in self._sessions.values() if session.client is None for row in session.rows("")
+        ]
+
+    def statistics(self) -> dict[str, int]:
+        """Return the present counters.  Called by any thread."""
+        return {
+            "sessions": len(self._sessions),
+            "retained": sum(len(each) for each in list(self._retained.values())),
+            "retained_refused": sum(each.refused for each in list(self._retained.values())),
+            "dropped": sum(each.dropped for each in list(self._live.values())),
+            "wills": self.wills,
+        }

@@ -1,0 +1,197 @@
+"""Subscriptions: what clients have subscribed to, and those of QoS 0 that need no queue (a ``Sink``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.spelling import MQTT
+from kernel.contracts.word_trie import WordTrie
+from plugins.engines.broker.public import Binding, Consumer, VirtualHost
+from plugins.engines.mqtt.messages import PUBLISHER, RETAIN, RETAINED, properties_of, qos_of, unsayable
+from plugins.protocols.mqtt.properties import NO_PROPERTIES
+from plugins.protocols.mqtt.publishing import PublishPrefix, publish_run
+from plugins.protocols.mqtt.topics import key_to_topic
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.binding import Identity
+    from plugins.engines.mqtt.session import Session
+
+_MOST_PLANS = 4096
+"""Envelopes of which is remembered who gets them."""
+
+
+class Subscribed(msgspec.Struct, eq=False, kw_only=True):
+    """A subscription of a session."""
+
+    name: str
+    """The filter as the client has sent it, with ``$share/NAME/``."""
+    topic_filter: str
+    share_name: str
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    identifier: int
+    """The subscription identifier of MQTT 5; 0: none."""
+    live: bool
+    """Whether it is an entry of the sink, without a queue."""
+    consumer: Consumer | None = None
+    """Of a shared subscription: its consumer."""
+
+
+class Delivery(NamedTuple):
+    """How messages under one envelope go to a session."""
+
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...]
+
+
+def deliver_as(envelope: Envelope, matching: Iterable[Subscribed], client_id: str) -> Delivery | None:
+    """Return how a message goes to a session with these matching subscriptions; None: not at all.
+
+    The highest QoS of all subscriptions that match counts, and all identifiers are sent [MQTT-3.3.4-2,
+    MQTT-3.3.4-3].
+    """
+    others = envelope.properties
+    own = others.get(PUBLISHER) == client_id
+    qos, retain_as_published, identifiers, found = 0, False, [], False
+    for subscribed in matching:
+        # Not to the client that has published it [MQTT-3.8.3-3].
+        if own and subscribed.no_local:
+            continue
+        found = True
+        qos = max(qos, subscribed.qos)
+        retain_as_published = retain_as_published or subscribed.retain_as_published
+        if subscribed.identifier:
+            identifiers.append(subscribed.identifier)
+    if not found:
+        return None
+    retain = bool(others.get(RETAINED) or (retain_as_published and others.get(RETAIN)))
+    return Delivery(min(qos, qos_of(envelope)), retain, tuple(identifiers))
+
+
+class Group:
+    """Sessions that get the same packets of an envelope, and these packets."""
+
+    __slots__ = ("_made", "_prefixes", "delivery", "envelope", "sessions")
+
+    def __init__(self, envelope: Envelope, delivery: Delivery) -> None:
+        self.envelope = envelope
+        self.delivery = delivery
+        self.sessions: list[Session] = []
+        self._prefixes: dict[int, PublishPrefix] = {}
+        self._made: dict[int, bytes] = {}
+
+    def packets(self, version: int, batch: Batch) -> bytes:
+        """Return the PUBLISH packets of a batch; until ``forget``, that of the first call."""
+        made = self._made.get(version)
+        if made is None:
+            prefix = self._prefixes.get(version)
+            if prefix is None:
+                prefix = self._prefixes[version] = prefix_of(version, self.envelope, self.delivery)
+            made = self._made[version] = b"".join(publish_run(prefix, batch.bodies, (), batch.width))
+        return made
+
+    def forget(self) -> None:
+        """The batch has been sent."""
+        self._made.clear()
+
+
+def prefix_of(
+    version: int,
+    envelope: Envelope,
+    delivery: Delivery,
+    *,
+    dup: bool = False,
+    seconds_left: float | None = None,
+) -> PublishPrefix:
+    """Return what PUBLISH packets with these messages begin with."""
+    properties = (
+        properties_of(envelope, delivery.identifiers, seconds_left) if version == 5 else NO_PROPERTIES
+    )
+    topic = key_to_topic(envelope.key)
+    return PublishPrefix(version, topic, properties, qos=delivery.qos, retain=delivery.retain, dup=dup)
+
+
+class LiveSubscriptions:
+    """The QoS 0 subscriptions of one virtual host and exchange that have no queue.
+
+    It is one sink for all of them, bound with ``#`` while there is a subscription.  Who gets the messages
+    under an envelope is found out once for the envelope.  The packets are made once for all clients of a
+    version that get the same.
+    """
+
+    durable = False
+
+    def __init__(self, vhost: VirtualHost, exchange: str) -> None:
+        self.name = "mqtt.live"
+        self.incoming: dict[Identity, Binding] = {}
+        self._vhost = vhost
+        self.exchange = exchange
+        self._trie: WordTrie[tuple[Session, Subscribed]] = WordTrie()
+        self._count = 0
+        self._plans: dict[Envelope, list[Group]] = {}
+        self.dropped = 0
+        """Messages that slow subscribers have lost."""
+
+    def __repr__(self) -> str:
+        return f"<LiveSubscriptions of {self._vhost.name!r}, {self._count}>"
+
+    def add(self, session: Session, subscribed: Subscribed) -> None:
+        """Add a subscription.  Raises a ``BrokerError`` if there is no such exchange."""
+        if not self._count:
+            self._vhost.bind(self.exchange, self, "#")
+        self._count += 1
+        self._trie.add(MQTT.pattern(subscribed.topic_filter), (session, subscribed))
+        self._plans.clear()
+
+    def remove(self, session: Session, subscribed: Subscribed) -> None:
+        """Remove a subscription."""
+        if not self._trie.remove(MQTT.pattern(subscribed.topic_filter), (session, subscribed)):
+            return
+        self._count -= 1
+        self._plans.clear()
+        if not self._count:
+            self._vhost.remove_sink(self)
+
+    def changed(self) -> None:
+        """A subscription has other options now."""
+        self._plans.clear()
+
+    def publish(self, batch: Batch, now: float) -> bool:
+        """Send a batch to all clients that have subscribed to it; return whether there are any."""
+        groups = self._plans.get(batch.envelope)
+        if groups is None:
+            groups = self._plan(batch.envelope)
+        for group in groups:
+            for session in group.sessions:
+                sender = session.sender
+                if sender is not None and not sender.deliver_live(batch, group):
+                    self.dropped += len(batch.bodies)
+            group.forget()
+        return bool(groups)
+
+    def _plan(self, envelope: Envelope) -> list[Group]:
+        # A key that is no topic has no subscribers here.  It is no fault: other protocols have it.
+        matching: dict[Session, list[Subscribed]] = {}
+        if not unsayable(envelope):
+            topic = key_to_topic(envelope.key)
+            hidden = topic.startswith(MQTT.hidden)
+            for session, subscribed in self._trie.find(topic.split("/"), hidden=hidden):
+                matching.setdefault(session, []).append(subscribed)
+        groups: dict[Delivery, Group] = {}
+        for session, found in matching.items():
+            delivery = deliver_as(envelope, found, session.client_id)
+            if delivery is not None:
+                if delivery not in groups:
+                    groups[delivery] = Group(envelope, delivery)
+                groups[delivery].sessions.append(session)
+        plan = list(groups.values())
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[envelope] = plan
+        return plan
