@@ -10,7 +10,8 @@ Only this module calls hooks.  There is a typed method for each.  A plugin may a
 own, which other plugins then register.  Plugins that announce groups are loaded first.
 
 The environment variable ``KERNEL_PLUGINS`` says what is loaded: ``backend,stream`` only those, ``-amqp`` all
-but that. Each kernel makes a registry of its own; there is no global state.
+but that. Each kernel makes a registry of its own.  Kernels of one process share only the knowledge of which
+plugins are installed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import metadata
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -130,7 +133,7 @@ class PluginRegistry:
         self.plugins: dict[str, Origin] = {}
         self.refused: list[Refused] = []
         self._tables: dict[str, dict[str, Installed]] = {name: getattr(self, name) for name in self.groups}
-        self._manager = pluggy.PluginManager("kernel")
+        self._manager = _PluginManager("kernel")
         self._manager.add_hookspecs(hookspecs)
 
     @classmethod
@@ -140,13 +143,13 @@ class PluginRegistry:
         environ: Mapping[str, str] = os.environ,
     ) -> PluginRegistry:
         """Load the kernel's own kinds and every installed plugin that ``KERNEL_PLUGINS`` does not exclude."""
+        found, our_version = (
+            _installed(_state_of_path())
+            if entry_points is None
+            else (_with_origins(entry_points), _our_version())
+        )
         registry = cls()
-        registry.add(builtin_kinds, Origin("builtin", OUR_DISTRIBUTION, _our_version()))
-        points = metadata.entry_points(group=GROUP) if entry_points is None else entry_points
-        found = _with_origins(points)
-        # Our own first, then by name: the result of a conflict does not depend on the order in which the
-        # distributions are found on disk.
-        found.sort(key=lambda pair: (pair[0].distribution != OUR_DISTRIBUTION, str(pair[0])))
+        registry.add(builtin_kinds, Origin("builtin", OUR_DISTRIBUTION, our_version))
         wanted = _Selection.parse(environ.get("KERNEL_PLUGINS", ""))
         imported = [
             (origin, module)
@@ -368,7 +371,11 @@ class PluginRegistry:
     def _call_alone(self, plugin: str, hook: str) -> list[Any]:
         """Call a register hook of one plugin only; return its kinds."""
         # pluggy calls a hook of all plugins at once, and one that raises ends the call. So each plugin is
-        # called by itself.
+        # called by itself.  Most plugins have few hooks, and one that has
+        # nothing for a hook need not be called.
+        implementations = getattr(self._manager.hook, hook).get_hookimpls()
+        if all(implementation.plugin_name != plugin for implementation in implementations):
+            return []
         others = [module for name, module in self._manager.list_name_plugin() if name != plugin]
         caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
         return [kind for answer in caller() for kind in _iterate(hook, answer)]
@@ -426,6 +433,21 @@ class PluginRegistry:
         return answers
 
 
+class _PluginManager(pluggy.PluginManager):
+    """Looks for hooks only where a hook may be.
+
+    pluggy asks for the marks of each attribute, with much care for descriptors.  Most attributes of a plugin
+    module are classes that it has imported.
+    """
+
+    _MARKED = (FunctionType, MethodType, classmethod, staticmethod)
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
+        if isinstance(plugin, ModuleType) and not issubclass(type(vars(plugin).get(name)), self._MARKED):
+            return None
+        return super().parse_hookimpl_opts(plugin, name)
+
+
 class _Selection(msgspec.Struct, frozen=True):
     """The content of ``KERNEL_PLUGINS``."""
 
@@ -447,8 +469,38 @@ class _Selection(msgspec.Struct, frozen=True):
         return sorted(self.only.difference(installed))
 
 
+@lru_cache(maxsize=1)
+def _installed(state: object) -> tuple[list[tuple[Origin, metadata.EntryPoint]], str]:
+    """Return the entry points of the installed plugins with their origins, and our version.
+
+    A look reads a file of each installed distribution.  With a hundred of them that takes 12 ms, half of the
+    time of loading all plugins.  So kernels of one process share what was found, for as long as no
+    distribution can have come or gone: ``state`` is ``_state_of_path()``.
+    """
+    return _with_origins(metadata.entry_points(group=GROUP)), _our_version()
+
+
+def _state_of_path() -> tuple[object, ...]:
+    """Return a value that changes when a distribution is installed or removed.
+
+    Both add or delete a folder in a folder of ``sys.path``.  Python's own finder relies on that, too.
+    """
+    return *((path, _modified(path)) for path in sys.path), *map(id, sys.meta_path)
+
+
+def _modified(path: str) -> object:
+    try:
+        found = os.stat(path or os.curdir)
+    except OSError:
+        return None
+    # With the number of the folder, since an empty path is the current folder, which may be another one.
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
 def _with_origins(points: Iterable[metadata.EntryPoint]) -> list[tuple[Origin, metadata.EntryPoint]]:
-    """Return each entry point with its plugin's origin.
+    """Return each entry point with its plugin's origin, ours first, then by name.
+
+    So the result of a conflict does not depend on the order in which the distributions are found on disk.
 
     The metadata of a distribution are parsed once.  That takes 0.25 ms, and the properties ``name`` and
     ``version`` do it at each access.  For the 17 entry points of this distribution it was more than half of
@@ -467,6 +519,7 @@ def _with_origins(points: Iterable[metadata.EntryPoint]) -> list[tuple[Origin, m
             information = point.dist.metadata
             name, version = distributions[id(point.dist)] = information["Name"], information["Version"]
         found.append((Origin(point.name, name, version), point))
+    found.sort(key=lambda pair: (pair[0].distribution != OUR_DISTRIBUTION, str(pair[0])))
     return found
 
 

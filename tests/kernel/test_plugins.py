@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -157,6 +158,32 @@ def test_the_environment_says_what_is_loaded(site: Path) -> None:
     assert "stream" in without.engines
     (refused,) = PluginRegistry.load(environ={"KERNEL_PLUGINS": "nothing"}).refused
     assert refused.reason == "no such plugin is installed"
+
+
+def test_what_is_installed_or_removed_between_two_kernels_is_seen(site: Path) -> None:
+    assert "good" not in PluginRegistry.load(environ={}).engines
+    distribution(site, "stranger", {"good": GOOD})
+    assert "good" in PluginRegistry.load(environ={}).engines
+    shutil.rmtree(site / "stranger-1.2.dist-info")
+    assert "good" not in PluginRegistry.load(environ={}).engines
+
+
+def test_the_current_folder_is_looked_into_after_a_change_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    distribution(tmp_path / "here", "stranger", {"lacks": BAD["lacks"][0]})
+    monkeypatch.syspath_prepend("")
+    monkeypatch.chdir(tmp_path)
+    assert "lacks" not in {refused.origin.plugin for refused in PluginRegistry.load(environ={}).refused}
+    monkeypatch.chdir("here")
+    assert "lacks" in {refused.origin.plugin for refused in PluginRegistry.load(environ={}).refused}
+
+
+def test_a_second_kernel_does_not_look_through_all_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = PluginRegistry.load(environ={})
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: [])
+    assert PluginRegistry.load(environ={}).plugins == first.plugins
 
 
 def test_an_unknown_kind_comes_with_the_nearest_or_with_the_reason(site: Path) -> None:
