@@ -223,6 +223,7 @@ EXAMPLES = [
     _example(
         "publish with U+FEFF", 4, "both", publish("\ufeffa\ufeff", b""), "30 09  0007 efbbbf 'a' efbbbf"
     ),
+    _example("publish with U+FEFF in 5", 5, "both", publish("\ufeffa", b""), "30 07  0004 efbbbf 'a'  00"),
     _example(
         "publish of a client with all properties",
         5,

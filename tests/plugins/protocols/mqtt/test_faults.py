@@ -262,6 +262,12 @@ FAULTS = {
     "topic filter of UNSUBSCRIBE that is not UTF-8": _fault(
         MALFORMED, "s4", "a2 05 0001 0001 80", "UNSUBSCRIBE: a topic filter is not UTF-8"
     ),
+    "topic filter of 5 that is not UTF-8": _fault(
+        MALFORMED, "s5", "82 07 0001 00 0001 80 00", "SUBSCRIBE: a topic filter is not UTF-8"
+    ),
+    "topic filter of UNSUBSCRIBE in 5 that is not UTF-8": _fault(
+        MALFORMED, "s5", "a2 06 0001 00 0001 80", "UNSUBSCRIBE: a topic filter is not UTF-8"
+    ),
     "+ in a level": _fault(MALFORMED, "s4", "82 07 0001 0002 'a+' 00", "'a+' has a wildcard beside other"),
     "# in a level": _fault(MALFORMED, "s4", "82 09 0001 0004 'a/b#' 00", "'a/b#' has a wildcard beside"),
     "# that is not last": _fault(MALFORMED, "s4", "82 08 0001 0003 '#/a' 00", "'#/a' has a wildcard beside"),
@@ -390,6 +396,56 @@ def test_each_packet_is_allowed_from_one_side_or_both() -> None:
             with_body = kind in theirs - {PacketType.CONNECT, PacketType.CONNACK}
             text = str(_fault_of(opened(side, 5), [data]))
             assert ("does not send it" in text or "a second" in text) != with_body
+
+
+@pytest.mark.parametrize("kind", FLAGS, ids=lambda kind: kind.name)
+def test_flags_of_every_packet(kind: PacketType) -> None:
+    """Table 2-2: the flags of all packets but PUBLISH are fixed."""
+    side: Side = "server" if kind in FROM_CLIENT else "client"
+    make = fresh if kind in (PacketType.CONNECT, PacketType.CONNACK) else opened
+    for flags in set(range(16)) - {2 if kind.name in ("PUBREL", "SUBSCRIBE", "UNSUBSCRIBE") else 0}:
+        with pytest.raises(PacketFault, match=f"{kind.name}: the flags are {flags:#x}") as caught:
+            make(side, 5).receive_data(bytes((kind << 4 | flags,)))
+        assert caught.value.reason_code == MALFORMED
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in PacketType if REASONS_OF[kind]], ids=lambda kind: kind.name
+)
+def test_reason_codes_of_every_packet(kind: PacketType) -> None:
+    """A packet has the reason codes of its row in table 2-6 and no others."""
+    before, behind = {
+        PacketType.CONNACK: (b"\0", b"\0"),
+        PacketType.SUBACK: (b"\0\1\0", b""),
+        PacketType.UNSUBACK: (b"\0\1\0", b""),
+        PacketType.DISCONNECT: (b"", b""),
+        PacketType.AUTH: (b"", b"\4\x15\0\1m"),
+    }.get(kind, (b"\0\1", b""))
+    side: Side = "client" if kind in FROM_SERVER else "server"
+    for code in range(256):
+        parser = (fresh if kind is PacketType.CONNACK else opened)(side, 5)
+        body = before + bytes((code,)) + behind
+        fault = _fault_of(parser, [bytes((kind << 4 | FLAGS[kind], len(body))) + body])
+        assert (fault is None) == (code in REASONS_OF[kind])
+        if fault is not None:
+            assert fault.reason_code == ERROR
+            assert f"{kind.name}: reason code {code:#04x} is not allowed" in str(fault)
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_all_aliases_up_to_the_maximum(side: Side) -> None:
+    parser = opened(side, 5, topic_alias_maximum=300)
+    for alias in (1, 2, 255, 256, 300):
+        (packet,) = parser.receive_data(b"\x30\x07\0\1a\3\x23" + alias.to_bytes(2, "big"))
+        assert plain([packet])[0][1] == "a"
+    with pytest.raises(PacketFault, match="topic alias 301; the maximum is 300"):
+        parser.receive_data(b"\x30\x07\0\1a\3\x23\1\x2d")
+
+
+def test_an_alias_without_a_maximum() -> None:
+    with pytest.raises(PacketFault, match="topic alias 1; the maximum is 0") as caught:
+        opened("server", 5).receive_data(b"\x30\x07\0\1a\3\x23\0\1")
+    assert caught.value.reason_code == ReasonCode.TOPIC_ALIAS_INVALID
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)

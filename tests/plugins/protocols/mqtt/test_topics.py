@@ -8,6 +8,7 @@ from hypothesis import strategies as some
 
 from kernel.contracts.spelling import DOTTED, MQTT
 from kernel.contracts.word_trie import WordTrie
+from plugins.protocols.mqtt.encoder import encode
 from plugins.protocols.mqtt.topics import (
     filter_fault,
     is_hidden,
@@ -17,6 +18,7 @@ from plugins.protocols.mqtt.topics import (
     split_share,
     topic_to_key,
 )
+from tests.plugins.protocols.mqtt.conversation import opened, plain, publish
 from tests.seeds import examples
 
 KEYS = [
@@ -62,6 +64,16 @@ def test_a_key_matches_a_pattern_exactly_when_the_topic_matches_the_filter(text:
     ours: WordTrie[int] = WordTrie()
     ours.add(DOTTED.pattern(topic_to_key(text)), 1)
     assert ours.find(topic_to_key(topic).split(".")) == theirs.find(topic.split("/"))
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_topics_are_not_normalized(version: int) -> None:
+    """[MQTT-4.7.3-4], with the examples of 4.7.3; the two forms of an accented letter are two topics."""
+    parser = opened("server", version)
+    for topic in ("ACCOUNTS", "Accounts", "/finance", "finance", "a//b", "a/b/", "\u00e9", "e\u0301", " a "):
+        octets = encode(publish(topic, b""), version)
+        assert plain(parser.receive_data(octets))[0][1] == topic
+        assert key_to_topic(topic_to_key(topic)) == topic
 
 
 def test_topics_that_begin_with_a_dollar_are_hidden_from_wildcards() -> None:
