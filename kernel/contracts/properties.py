@@ -43,7 +43,10 @@ PROPERTIES: Mapping[str, Property] = MappingProxyType(
         "content_type": Property(("str",), "the MIME type of the body"),
         "content_encoding": Property(("str",), "how the body is packed: gzip"),
         "headers": Property(("mapping",), "what applications add, by name"),
-        "user_properties": Property(("pairs",), "what applications add, where order and repetition count"),
+        "user_properties": Property(
+            ("pairs",),
+            "the same, where order and repetition count; a protocol that has headers only carries the last of a name",
+        ),
         "correlation_id": Property(("str", "bytes"), "which request this answers"),
         "message_id": Property(("str",), "what the application calls the message"),
         "timestamp": Property(("datetime", "Timestamp"), "when the message was made, to the second"),

@@ -6,6 +6,7 @@ is in properties with names that begin with ``mqtt_``: other protocols drop them
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from math import ceil
 from typing import Any
@@ -143,15 +144,24 @@ def properties_of(
 
 
 def _user_properties(others: Any) -> tuple[tuple[str, str], ...]:
-    """Return the user properties, or what other protocols call headers, as pairs of text."""
-    pairs = others.get("user_properties")
-    if pairs is not None:
-        return tuple([(name, value) for name, value in pairs if _fits(name) and _fits(value)])
-    headers = others.get("headers")
-    if not headers:
+    """Return the user properties, and what other protocols call headers, as pairs of text."""
+    pairs, headers = others.get("user_properties"), others.get("headers")
+    if not pairs and not headers:
         return ()
-    texts = [(name, _text_of(value)) for name, value in headers.items()]
-    return tuple([(name, text) for name, text in texts if text is not None and _fits(name) and _fits(text)])
+    # Routes and applications may have put anything there.
+    found = list(pairs) if isinstance(pairs, list | tuple) else []
+    if isinstance(headers, Mapping):
+        found += headers.items()
+    texts = [
+        (pair[0], _text_of(pair[1])) for pair in found if isinstance(pair, list | tuple) and len(pair) == 2
+    ]
+    return tuple(
+        [
+            (name, text)
+            for name, text in texts
+            if isinstance(name, str) and text is not None and _fits(name) and _fits(text)
+        ]
+    )
 
 
 def _text_of(value: Any) -> str | None:

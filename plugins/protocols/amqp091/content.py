@@ -314,4 +314,19 @@ def raw_properties(envelope: Envelope) -> bytes:
         values["reply_to"] = envelope.reply_to
     if envelope.expiration is not None:
         values["expiration"] = str(envelope.expiration)
+    if values.get("user_properties"):
+        values["headers"] = _headers_with(values["user_properties"], values.get("headers"))
     return encode_properties(values)
+
+
+def _headers_with(pairs: Any, headers: Any) -> Any:
+    """Return headers and user properties as headers.
+
+    AMQP has one value for a name: a header, or the last of the user properties.
+    """
+    try:
+        return {**dict(pairs), **(headers or {})}
+    except (TypeError, ValueError):
+        raise LocalProtocolError(
+            f"property headers cannot be {headers!r:.80} with the user properties {pairs!r:.80}"
+        ) from None
