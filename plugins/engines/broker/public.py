@@ -9,7 +9,8 @@ thread alone, except for ``BrokerClient``, which belongs to a thread of the appl
   and ``listener_address`` are its options; ``Bucket`` limits a rate.
 * The broker: ``BrokerEngine`` has ``users`` (``Users``, ``Login``), the turn, and ``broker`` (``Broker``)
   with a ``VirtualHost`` for each name space.  This has each ``Exchange``, ``Queue`` and ``Binding``.  A
-  ``Sink`` is bound as a queue is, and keeps no messages.  ``Store`` says what is safe on disk.
+  ``Sink`` is bound as a queue is, and keeps no messages.  ``Store`` says what is safe on disk.  A
+  ``StoredSet`` keeps each ``KeptMessage`` on disk under a number that the front end chooses.
 * Publishing: a ``Publisher`` with ``Confirms``, which return each ``Outcome``.  ``ConfirmScheduler`` is for
   a session with several publishers (``Publishing``).  ``Feed`` leads to the routes of the topology.
 * Consuming: a ``Receiver`` numbers each ``Delivery`` of a ``Span`` of messages to a ``Consumer``.  It has
@@ -61,6 +62,7 @@ from plugins.engines.broker.sink import Sink
 from plugins.engines.broker.span import Span
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.store import Store
+from plugins.engines.broker.stored_set import KeptMessage, StoredSet
 from plugins.engines.broker.timer import Timed, Timer
 from plugins.engines.broker.unacked import Unacked, UnackedRange
 from plugins.engines.broker.virtual_host import VirtualHost
@@ -102,6 +104,7 @@ __all__ = [
     "ExchangeTypes",
     "Feed",
     "FrontEnd",
+    "KeptMessage",
     "ListenerOptions",
     "Login",
     "NotAllowed",
@@ -118,6 +121,7 @@ __all__ = [
     "Sink",
     "Span",
     "Store",
+    "StoredSet",
     "StreamClient",
     "StreamFrontEnd",
     "Timed",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from plugins.engines.broker.paged import Paged
     from plugins.engines.broker.queue import Queue
     from plugins.engines.broker.span import Span
+    from plugins.engines.broker.stored_set import KeptMessage, StoredSet
 
 UNLIMITED = 1 << 62
 
@@ -127,6 +128,33 @@ class Store(Interface):
         """Stored messages were acknowledged, dropped or dead-lettered."""
         ...
 
+    def keep_set(self, stored_set: StoredSet) -> None:
+        """A stored set was created."""
+        ...
+
+    def drop_set(self, stored_set: StoredSet) -> None:
+        """A stored set was deleted with its messages."""
+        ...
+
+    def keep_in_set(self, stored_set: StoredSet, span: Span) -> None:
+        """Messages were put into a set.
+
+        If queues have kept messages of the same batch in this turn, all of it becomes one record.
+        """
+        ...
+
+    def drop_from_set(self, stored_set: StoredSet, first: int, stop: int) -> None:
+        """Numbers of a set, some of which may have no message, are not needed any more."""
+        ...
+
+    def numbers_of_set(self, stored_set: StoredSet) -> list[tuple[int, int]]:
+        """Return the numbers of the messages of a set, as ranges."""
+        ...
+
+    def read_set(self, page: Paged) -> list[KeptMessage]:
+        """Return those messages of a page of a set that were not dropped."""
+        ...
+
     def most_resident(self, policy: QueuePolicy) -> int:
         """Return how many octets of ready bodies a queue with this policy may have in memory."""
         ...
@@ -194,6 +222,26 @@ class EmptyStore:
 
     def drop_messages(self, queue: Queue, item: Item) -> None:
         """Store nothing."""
+
+    def keep_set(self, stored_set: StoredSet) -> None:
+        """Store nothing."""
+
+    def drop_set(self, stored_set: StoredSet) -> None:
+        """Store nothing."""
+
+    def keep_in_set(self, stored_set: StoredSet, span: Span) -> None:
+        """Store nothing."""
+
+    def drop_from_set(self, stored_set: StoredSet, first: int, stop: int) -> None:
+        """Store nothing."""
+
+    def numbers_of_set(self, stored_set: StoredSet) -> list[tuple[int, int]]:
+        """Nothing was stored."""
+        return []
+
+    def read_set(self, page: Paged) -> list[KeptMessage]:
+        """Nothing was stored."""
+        return []
 
     def most_resident(self, policy: QueuePolicy) -> int:
         """There is no limit, because there is no disk."""

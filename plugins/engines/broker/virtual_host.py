@@ -44,6 +44,7 @@ from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.routes import Route, Routes, check_publishable
 from plugins.engines.broker.sink import Sink
 from plugins.engines.broker.span import Span
+from plugins.engines.broker.stored_set import StoredSet
 
 if TYPE_CHECKING:
     from plugins.engines.broker.broker import Broker
@@ -63,6 +64,7 @@ class VirtualHost:
         self.store = broker.store
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = make_system_exchanges(self.queues)
+        self.stored_sets: dict[str, StoredSet] = {}
         self.touched: list[Queue] = []
         """Queues to process in this turn."""
         self.routes = Routes(name, self.exchanges, self.queues, self.store.check_envelope)
@@ -447,6 +449,26 @@ class VirtualHost:
         for queue in list(self._owned.get(owner, ())):
             self.remove_queue(queue, now)
         self._owned.pop(owner, None)
+
+    # Stored sets
+
+    def stored_set(self, name: str) -> StoredSet:
+        """Return the stored set of this name; create it, durably, if it does not exist.
+
+        ``stored_sets`` has those that exist.  A name begins with that of the front end: "mqtt.retained".
+        """
+        found = self.stored_sets.get(name)
+        if found is None:
+            found = self.stored_sets[name] = StoredSet(name, self)
+            self.store.keep_set(found)
+        return found
+
+    def delete_stored_set(self, name: str) -> None:
+        """Delete a stored set with its messages.  It is no error if it does not exist."""
+        found = self.stored_sets.pop(name, None)
+        if found is not None:
+            found.forget_unread()
+            self.store.drop_set(found)
 
     # Consumers
 

@@ -1,4 +1,4 @@
-"""Definition records: exchanges, queues and bindings, and which of them were dropped.
+"""Definition records: exchanges, queues, bindings and stored sets, and which of them were dropped.
 
 Each definition has a number, which is never used again and by which other records refer to it.  Its record is
 a MessagePack array (``values.py``): the sort of definition, and its fields in order.
@@ -14,9 +14,9 @@ from plugins.engines.broker.storage.envelopes import Format1
 from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.values import decode_value, encode_value
 
-FORMAT = 2
-"""The version of the store's format.  In format 1, which can still be read, envelopes and arguments were in
-AMQP's encodings."""
+FORMAT = 3
+"""The version of the store's format.  Format 2 is read as format 3 is; it has no stored sets.  In format 1,
+which can be read, too, envelopes and arguments were in AMQP's encodings."""
 _SETTLED = Struct(">QQQ")
 
 
@@ -56,13 +56,24 @@ class BindingDefinition(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-Definition = ExchangeDefinition | QueueDefinition | BindingDefinition
+class SetDefinition(NamedTuple):
+    """A stored set.  Its numbers are what positions are of a queue."""
+
+    number: int
+    vhost: str
+    name: str
+    next_number: int
+    """No number below this is ever given to a new message."""
+
+
+Definition = ExchangeDefinition | QueueDefinition | BindingDefinition | SetDefinition
 
 # These names are part of the store's format.
 _SORTS: dict[str, type] = {
     "exchange": ExchangeDefinition,
     "queue": QueueDefinition,
     "binding": BindingDefinition,
+    "set": SetDefinition,
 }
 _NAMES = {made: name for name, made in _SORTS.items()}
 _FORMAT_1: dict[int, type] = {

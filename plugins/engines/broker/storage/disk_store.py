@@ -21,6 +21,7 @@ from plugins.engines.broker.storage.definition_records import (
     Definition,
     ExchangeDefinition,
     QueueDefinition,
+    SetDefinition,
     encode_definition,
     encode_number,
     encode_ranges,
@@ -31,7 +32,7 @@ from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.inventory import Inventory
 from plugins.engines.broker.storage.log import Log
 from plugins.engines.broker.storage.page import Page
-from plugins.engines.broker.storage.paging import page_out, read_page, will_read
+from plugins.engines.broker.storage.paging import page_out, read_kept, read_page, will_read
 from plugins.engines.broker.storage.sharing import share_memory
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.engines.broker.storage.stored_queue import StoredQueue
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from plugins.engines.broker.arguments import QueuePolicy
     from plugins.engines.broker.binding import Binding
     from plugins.engines.broker.queue import Queue
+    from plugins.engines.broker.stored_set import KeptMessage, StoredSet
 
 Report = Callable[[str, str], None]
 
@@ -70,11 +72,12 @@ class DiskStore:
         self._on_done = on_done
         self._writer = writer
         self._definitions: dict[int, Definition] = {}
-        # By exchange, queue, or identity of a binding: the number of its definition.  Numbers are never used
-        # again, because a DROP record counts for all records of its number, wherever they are.
+        # By exchange, queue, set, or identity of a binding: the number of its definition.  Numbers are never
+        # used again, because a DROP record counts for all records of its number, wherever they are.
         self._numbers: dict[object, int] = {}
         self.queues: dict[int, Queue] = {}
         """Durable queues by number."""
+        self._sets: dict[int, StoredSet] = {}
         self._next_number = 1
         # A dictionary and not a list: the same session may wait for several groups, and is called once.
         self._waiting: dict[Callable[[], None], None] = {}
@@ -162,6 +165,19 @@ class DiskStore:
     def drop_binding(self, binding: Binding) -> None:
         self._drop(binding.identity)
 
+    def keep_set(self, stored_set: StoredSet) -> None:
+        number = self._number_of(stored_set)
+        # As for a queue: recovery may have opened it.
+        stored_set.stored = self.log.stored.get(number) or self.log.open_queue(number)
+        self._sets[number] = stored_set
+        self._define(_definition_of_set(stored_set, number))
+
+    def drop_set(self, stored_set: StoredSet) -> None:
+        del self._sets[stored_set.stored.number]
+        self.log.close_queue(stored_set.stored)
+        stored_set.stored = None
+        self._drop(stored_set)
+
     @contextmanager
     def restoring(self, number: int) -> Iterator[None]:
         """While this lasts, definitions get this number.
@@ -214,6 +230,8 @@ class DiskStore:
                 # only this says which positions were used.  A position that was used twice would be settled
                 # from the beginning.
                 definition = self._definition_of(self.queues[number], number)
+            elif number in self._sets:
+                definition = _definition_of_set(self._sets[number], number)
             yield Kind.DEFINITION, encode_definition(definition)
 
     # Messages
@@ -241,6 +259,25 @@ class DiskStore:
             stored = queue.stored if item.location.durable else queue.overflow
             if stored is not None:
                 self._log_of(stored).settle(stored, item.base + item.start, item.base + item.stop)
+
+    def keep_in_set(self, stored_set: StoredSet, span: Span) -> None:
+        if stored_set.stored is not None:
+            self.log.keep_whole(stored_set.stored, span)
+
+    def drop_from_set(self, stored_set: StoredSet, first: int, stop: int) -> None:
+        stored = stored_set.stored
+        if stored is not None:
+            # What is live, and not all from ``first`` to ``stop``: a number that has no message yet must not
+            # be settled.
+            for low, high in stored.live.within(first, stop):
+                self.log.settle(stored, low, high)
+
+    def numbers_of_set(self, stored_set: StoredSet) -> list[tuple[int, int]]:
+        return stored_set.stored.live.ranges() if stored_set.stored is not None else []
+
+    def read_set(self, page: Paged) -> list[KeptMessage]:
+        assert isinstance(page, Page), "what a set has on disk was restored by this store"
+        return read_kept(self.log, page)
 
     def most_resident(self, policy: QueuePolicy) -> int:
         return self.options.lazy_bytes if policy.lazy else self.options.queue_bytes
@@ -372,6 +409,10 @@ class DiskStore:
 
 def _nothing() -> None:
     """After ``close`` nobody is called."""
+
+
+def _definition_of_set(stored_set: StoredSet, number: int) -> SetDefinition:
+    return SetDefinition(number, stored_set.vhost.name, stored_set.name, stored_set.next_number)
 
 
 def delivered_ranges(stored: StoredQueue, items: Iterable[Span | Paged]) -> Iterator[tuple[int, int, int]]:

@@ -126,8 +126,8 @@ class Envelopes:
     def check(self, envelope: Envelope) -> None:
         """Raise ``CannotStore`` for an envelope that ``encode`` would raise it for."""
         # A codec may not fail, so only envelopes without one are tried.  The result is remembered for
-        # ``encode``.
-        if type(envelope.properties) not in self._codecs.by_type:
+        # ``encode``, and for a second check: a message for queues and for a stored set is checked twice.
+        if type(envelope.properties) not in self._codecs.by_type and envelope not in self._encoded:
             _remember(self._encoded, envelope, self._encode(envelope))
 
     def encode(self, envelope: Envelope) -> bytes:

@@ -3,10 +3,12 @@
 **What is on disk.**  A log is a sequence of segments.  A segment is a file that is appended to and never
 changed.  It is a sequence of records (``framing.py``), each with a checksum and with a marker that is random
 for each directory.  A record stores messages (``message_records.py``), says which messages are settled, or
-defines or drops an exchange, a queue or a binding (``definition_records.py``).  Each segment begins with all
-definitions of that moment, so that it needs no segment before it.  Its first record also says which segment
-was before it and how long that one was, so that recovery notices a file that is missing or cut; of the oldest
-and the last one ``inventory.py`` says it.  There is no index: a queue in memory knows its spans, and the extents of segments from which its pages are read.
+defines or drops an exchange, a queue, a binding or a stored set (``definition_records.py``).  Each segment
+begins with all definitions of that moment, so that it needs no segment before it.  Its first record also says
+which segment was before it and how long that one was, so that recovery notices a file that is missing or cut;
+of the oldest and the last one ``inventory.py`` says it.  There is no index: a queue in memory knows its
+spans, and the extents of segments from which its pages are read.  To the log a stored set is one more queue, whose
+positions are the numbers of the set.
 
 **Why the order of records does not matter.**  A queue numbers its messages, and gives each number (a
 position) to one message only.  A position that is settled stays settled.  The live messages are those that
@@ -203,6 +205,11 @@ class Log:
         # The messages are live before they are written.  A message that is settled before that is not written
         # at all (``Pending.joined``).
         stored.live.add(base + start, base + stop)
+
+    def keep_whole(self, stored: StoredQueue, span: Span) -> None:
+        """Store messages of a set, in one record with all that queues have of the batch in the next group."""
+        self._pending.shared.add(id(span.batch))
+        self.keep(stored, span)
 
     def settle(self, stored: StoredQueue, first: int, stop: int) -> None:
         """Write that messages are settled: acknowledged or dropped, and so not needed any more."""
@@ -472,7 +479,7 @@ class Log:
         for first, stop in lost.ranges():
             stored.live.remove(first, stop)
         self.counters.lost_messages += len(lost)
-        self._report("lost", f"{len(lost)} messages of queue number {stored.number}: {why}")
+        self._report("lost", f"{len(lost)} messages of queue or set number {stored.number}: {why}")
 
     def bytes_on_disk(self) -> int:
         """Return the size of all segments."""

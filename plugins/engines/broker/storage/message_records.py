@@ -94,35 +94,43 @@ def decode_head(payload: memoryview) -> Head:
     return Head(entries, count, len(payload) - bodies_at, priority, codec)
 
 
-class Messages(NamedTuple):
-    """A message record, read whole."""
+def entries_of(queue: int, payload: memoryview) -> list[Entry]:
+    """Read the entries of one queue alone: for a page, which meets records of many."""
+    stop = _HEAD.size + int.from_bytes(payload[:2]) * _ENTRY.size
+    return [
+        Entry._make(fields) for fields in _ENTRY.iter_unpack(payload[_HEAD.size : stop]) if fields[0] == queue
+    ]
 
-    entries: list[Entry]
+
+class Messages(NamedTuple):
+    """A message record without its entries."""
+
     bodies: list[bytes]
     envelope: bytes
     priority: int
 
 
 def decode_messages(payload: memoryview) -> Messages:
-    """Read a whole message record; the bodies are copies."""
+    """Read all of a message record but its entries; the bodies are copies."""
     entry_count, count, envelope_size, size, priority = _HEAD.unpack_from(payload)
-    at = _HEAD.size
-    end = at + entry_count * _ENTRY.size
-    entries = [Entry(*fields) for fields in _ENTRY.iter_unpack(payload[at:end])]
-    at, end = end, end + envelope_size
+    at = _HEAD.size + entry_count * _ENTRY.size
+    end = at + envelope_size
     envelope = bytes(payload[at:end])
     if size != _SIZES_DIFFER:
         joined = payload[end:]
+        # A message by itself is the usual case of a set, and of clients that publish one by one.
+        if count == 1:
+            return Messages([bytes(joined)], envelope, priority)
         # ``iter_unpack`` cuts all bodies in C.  They are copies, so that a queue does not keep the whole
         # window of the reader in memory.
         bodies = [body for (body,) in iter_unpack(f"{size}s", joined)] if size else [b""] * count
-        return Messages(entries, bodies, envelope, priority)
+        return Messages(bodies, envelope, priority)
     sizes = unpack_from(f">{count}I", payload, end)
     # One copy and then slices of it: slicing octets is cheaper than slicing a view and copying each part.
     octets = bytes(payload[end + 4 * count :])
     stops = list(accumulate(sizes))
     bodies = [octets[stop - length : stop] for stop, length in zip(stops, sizes, strict=True)]
-    return Messages(entries, bodies, envelope, priority)
+    return Messages(bodies, envelope, priority)
 
 
 def single_part(batch: Batch) -> Batch:

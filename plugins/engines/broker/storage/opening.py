@@ -13,6 +13,7 @@ from plugins.engines.broker.storage.definition_records import (
     Definition,
     ExchangeDefinition,
     QueueDefinition,
+    SetDefinition,
 )
 from plugins.engines.broker.storage.directory import lock_directory
 from plugins.engines.broker.storage.disk_store import DiskStore, Report, delivered_ranges
@@ -129,7 +130,9 @@ def restore(store: DiskStore, broker: Broker, now: float) -> None:
     # ever read them.
     for number in set(store.log.stored) - set(found.definitions) | set(store.log.stored) & found.dropped:
         if number not in found.dropped:
-            store.report("lost", f"the definition of queue number {number}, and therefore its messages")
+            store.report(
+                "lost", f"the definition of queue or set number {number}, and therefore its messages"
+            )
         store.log.close_queue(store.log.stored[number])
 
 
@@ -161,6 +164,10 @@ def _define(vhost: VirtualHost, definition: Definition, recovery: Recovery, now:
         name = definition.destination
         to = vhost.find_exchange(name) if definition.to_exchange else vhost.find_queue(name, None)
         vhost.bind(definition.source, to, definition.key, definition.arguments)
+    elif isinstance(definition, SetDefinition):
+        stored_set = vhost.stored_set(definition.name)
+        pages, next_number = recovery.backlog_of(stored_set.stored)
+        stored_set.restore([page for _, page in pages], max(next_number, definition.next_number))
 
 
 def _define_queue(vhost: VirtualHost, definition: QueueDefinition, recovery: Recovery, now: float) -> None:

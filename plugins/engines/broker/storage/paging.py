@@ -22,8 +22,14 @@ from plugins.engines.broker.span import Span
 from plugins.engines.broker.storage.framing import Damage, RecordReader
 from plugins.engines.broker.storage.intervals import Intervals
 from plugins.engines.broker.storage.location import Extent, Location
-from plugins.engines.broker.storage.message_records import MESSAGE_KINDS, decode_head, decode_messages
+from plugins.engines.broker.storage.message_records import (
+    MESSAGE_KINDS,
+    Messages,
+    decode_messages,
+    entries_of,
+)
 from plugins.engines.broker.storage.page import Page
+from plugins.engines.broker.stored_set import KeptMessage
 
 if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue
@@ -39,12 +45,35 @@ def read_page(log: Log, page: Page) -> list[Span]:
 
     Messages that cannot be read are missing in the result, and reported.
     """
+    return _spans(log, page, _joined(_read(log, page)))
+
+
+def read_kept(log: Log, page: Page) -> list[KeptMessage]:
+    """Return those messages of a page of a set that were not dropped since the page was made."""
+    # Of a queue's page all messages are live: the page is read or forgotten as a whole.
+    page.ranges = [one for first, stop in page.ranges for one in page.stored.live.within(first, stop)]
+    if not page.ranges:
+        page.detach()
+        return []
+    decode, ahead = log.envelopes.decode, log.clock_ahead
+    return [
+        KeptMessage(number, decode(octets), body, expires - ahead if expires else None)
+        for first, bodies, octets, expires, _ in _read(log, page)
+        for number, body in enumerate(bodies, first)
+    ]
+
+
+def _read(log: Log, page: Page) -> list[Found]:
+    """Return the messages of a page in the order of positions; report those that cannot be read."""
     stored = page.stored
     # What is found is removed from it, so what is left at the end cannot be read.
     wanted = Intervals(page.ranges)
     found: list[Found] = []
     why = "not where they were written"
     for extent in page.extents:
+        # Nothing in a deleted segment was live.
+        if extent.segment.gone:
+            continue
         try:
             # An extent that cannot be read costs its own messages, not those of the others.
             found += _found_in(log, extent, stored, wanted)
@@ -58,7 +87,7 @@ def read_page(log: Log, page: Page) -> list[Span]:
         log.has_lost(stored, wanted, why)
     # After a compaction, or with priorities, the order on disk is not that of the queue.
     found.sort(key=lambda one: one[0])
-    return _spans(log, page, _joined(found))
+    return found
 
 
 def weigh(log: Log, page: Page) -> int:
@@ -95,17 +124,16 @@ def _found_in(log: Log, extent: Extent, stored: StoredQueue, wanted: Intervals) 
             continue
         if record.kind not in MESSAGE_KINDS:
             continue
-        entries = [entry for entry in decode_head(record.payload).entries if entry.queue == number]
-        # From the head alone: most records of other queues are skipped without copying a body.
-        if not any(wanted.overlaps(entry.first, entry.last) for entry in entries):
-            continue
-        messages = decode_messages(record.payload)
-        envelope = log.envelopes.current(record.kind, messages.envelope)
-        at = Extent(segment, record.start, record.stop)
-        for entry in entries:
+        messages: Messages | None = None
+        for entry in entries_of(number, record.payload):
             # Removed at once: a message that is there twice is taken once.
             for first, stop in wanted.within(entry.first, entry.last):
                 wanted.remove(first, stop)
+                # Only now: most records of other queues are skipped without copying a body.
+                if messages is None:
+                    messages = decode_messages(record.payload)
+                    envelope = log.envelopes.current(record.kind, messages.envelope)
+                    at = Extent(segment, record.start, record.stop)
                 bodies = messages.bodies[first - entry.base : stop - entry.base]
                 found.append((first, bodies, envelope, entry.expires, at))
     return found

@@ -27,6 +27,8 @@ class Pending(msgspec.Struct):
     notes: list[tuple[Kind, bytes]] = []
     batches: list[tuple[Batch, list[StoredEntry], Location]] = []
     last_batch: Batch | None = None
+    shared: set[int] = set()
+    """Identities (``id``) of the batches that stored sets keep: each becomes one record."""
     settling: dict[StoredQueue, None] = {}
     demanded: bool = False
     """Whether somebody waits until it is synced."""
@@ -40,21 +42,44 @@ class Pending(msgspec.Struct):
         Consecutive batches of one queue and envelope are joined.
         """
         last: JoinedBatch | None = None
+        others = self._gather() if self.shared else {}
         for batch, stored_entries, location in self.batches:
             # Messages that were acknowledged meanwhile need not be written.
             entries = [
                 entry for stored, entry in stored_entries if stored.live.overlaps(entry.first, entry.last)
             ]
+            more = others.get(id(batch)) if others else None
             # ``take`` joins only a batch that follows the last one in its queue, so the order of messages
             # stays.
-            if not entries or (last is not None and last.take(batch, entries, location)):
+            if not entries or (last is not None and not more and last.take(batch, entries, location)):
                 continue
             # The batch before is as large as it gets; the present one begins another record.
             if last is not None:
                 yield last
             last = JoinedBatch(batch, entries, location)
+            if more:
+                last.locations += more
         if last is not None:
             yield last
+
+    def _gather(self) -> dict[int, list[Location]]:
+        """Move all entries of each shared batch to its first part.
+
+        Return the locations of its other parts, which become those of the first.
+        """
+        # A batch has several parts if a queue had to make room before it could accept it, and gave up other
+        # messages then.
+        first: dict[int, list[StoredEntry]] = {}
+        others: dict[int, list[Location]] = {}
+        for batch, entries, location in self.batches:
+            if id(batch) not in self.shared:
+                continue
+            gathered = first.setdefault(id(batch), entries)
+            if gathered is not entries:
+                gathered += entries
+                entries.clear()
+                others.setdefault(id(batch), []).append(location)
+        return others
 
 
 class JoinedBatch:

@@ -26,6 +26,7 @@ from plugins.engines.broker.storage.definition_records import (
     Begins,
     Definition,
     QueueDefinition,
+    SetDefinition,
     decode_definition,
     decode_definition_1,
     decode_number,
@@ -256,10 +257,12 @@ class Recovery:
 
     def _take_definition(self, definition: Definition) -> None:
         # Definitions are repeated in each segment.  The last one counts; of a queue it has the latest
-        # ``next_position``.
+        # ``next_position``, of a set the latest ``next_number``.
         self.found.definitions[definition.number] = definition
         if isinstance(definition, QueueDefinition):
             self._highest[definition.number] = definition.arguments.get("x-max-priority", 0)
+        elif isinstance(definition, SetDefinition):
+            self._highest[definition.number] = 0
 
     def _take_messages(self, segment: Segment, record: Record) -> None:
         head = decode_head(record.payload)

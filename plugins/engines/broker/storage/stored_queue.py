@@ -1,4 +1,4 @@
-"""Stored queue: what a log knows of one queue."""
+"""Stored queue: what a log knows of one queue, or of one stored set."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from plugins.engines.broker.storage.intervals import Intervals
 
 
 class StoredQueue:
-    """The messages of one queue that are in a log.
+    """The messages of one queue, or of one set, that are in a log.
 
-    The broker's queue refers to it and does not look into it.
+    The broker's queue or set refers to it and does not look into it.
     """
 
     __slots__ = ("durable", "live", "number", "settled")
