@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -42,10 +42,11 @@ class Broker(msgspec.Struct, frozen=True):
 
 
 class KernelProcess:
-    """A `kernel run` with an AMQP server."""
+    """A `kernel run` with an AMQP server, and with other listeners if the topology has them."""
 
-    def __init__(self, folder: Path, options: str = "", *, port: int = 0) -> None:
-        """``options`` are lines of TOML for the engine."""
+    def __init__(self, folder: Path, options: str = "", *, port: int = 0, topology: str = TOPOLOGY) -> None:
+        """``options`` are lines of TOML for the engine; the first listener of ``topology`` is for AMQP."""
+        self._topology = topology
         self._file = folder / "broker.toml"
         self._log = folder / "broker.log"
         self._options = options
@@ -53,7 +54,7 @@ class KernelProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
-    def __enter__(self) -> KernelProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,7 +71,7 @@ class KernelProcess:
 
     def start(self) -> None:
         """Start it, on the same port as before if it has run before, and wait until it listens."""
-        self._file.write_text(TOPOLOGY.format(port=self._port, options=self._options))
+        self._write()
         command = [sys.executable, "-m", "kernel", "run", str(self._file), "--json", "--no-control"]
         reading, writing = os.pipe()
         with self._log.open("w") as log:
@@ -81,13 +82,16 @@ class KernelProcess:
         with os.fdopen(reading) as ready:
             assert ready.read() == "ready\n", self._log.read_text()
         (running,) = self.said("running")
-        self._port = int(running["detail"].rpartition(":")[2])
+        self._port = int(running["detail"].partition(", ")[0].rpartition(":")[2])
+
+    def _write(self) -> None:
+        self._file.write_text(self._topology.format(port=self._port, options=self._options))
 
     def reload(self, options: str) -> None:
         """Change the lines of TOML for the engine, and have them applied."""
         before = len(self.said("reloaded"))
         self._options = options
-        self._file.write_text(TOPOLOGY.format(port=self._port, options=options))
+        self._write()
         os.kill(self.pid, signal.SIGHUP)
         until(lambda: len(self.said("reloaded")) > before)
 

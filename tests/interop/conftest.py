@@ -11,6 +11,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.interop.brokers import Broker, KernelProcess
+from tests.interop.mqtt_brokers import Mosquitto, MqttBroker, MqttKernel, RabbitMqWithMqtt
 
 Connect = Callable[..., pika.BlockingConnection]
 
@@ -60,3 +61,34 @@ def connect(broker: Broker) -> Iterator[Connect]:
 def channel(connect: Connect) -> BlockingChannel:
     """A channel of a pika connection."""
     return connect().channel()
+
+
+@pytest.fixture(scope="session")
+def mqtt_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttKernel]:
+    """One broker of ours with listeners for MQTT, for all tests."""
+    with MqttKernel(tmp_path_factory.mktemp("mqtt")) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    """One mosquitto for all tests."""
+    process = Mosquitto(tmp_path_factory.mktemp("mosquitto"))
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_with_mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqWithMqtt]:
+    """One RabbitMQ with its plugin for MQTT, for all tests."""
+    process = RabbitMqWithMqtt(tmp_path_factory.mktemp("rabbitmq-mqtt"))
+    yield process
+    process.stop()
+
+
+@pytest.fixture(params=["kernel", pytest.param("mosquitto", marks=pytest.mark.peer("mosquitto"))])
+def mqtt_broker(request: pytest.FixtureRequest) -> MqttBroker:
+    """Our broker, then mosquitto."""
+    fixture = "mqtt_kernel" if request.param == "kernel" else "mosquitto"
+    found: MqttBroker = request.getfixturevalue(fixture).mqtt
+    return found

@@ -22,7 +22,8 @@ TIMEOUT = 240.0
 class RabbitMq:
     """One node."""
 
-    def __init__(self, folder: Path, plugins: Iterable[str] = ()) -> None:
+    def __init__(self, folder: Path, plugins: Iterable[str] = (), settings: Iterable[str] = ()) -> None:
+        """``settings``: lines of its configuration file."""
         self._folder = folder
         self.port, distribution, self._epmd_port = (free_port() for _ in range(3))
         self._environment = {
@@ -41,6 +42,7 @@ class RabbitMq:
             "ERL_EPMD_ADDRESS": "127.0.0.1",
         }
         (folder / "plugins").write_text(f"[{','.join(plugins)}].")
+        (folder / "rabbitmq.conf").write_text("".join(f"{line}\n" for line in settings))
         # One for all starts: who looks for leaks in between finds nothing new.
         reading, self._said = os.pipe()
         self._says = os.fdopen(reading)

@@ -1,0 +1,152 @@
+"""MQTT brokers for clients of others: ours, mosquitto, and RabbitMQ with its plugin."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+import trustme
+
+from tests.interop.brokers import KernelProcess
+from tests.interop.until import until
+from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+from tests.ports import free_port
+
+WEB_PATH = "/mqtt"
+TIMEOUT = 60.0
+
+# The first listener is for AMQP.  Its port is given by the system, the others by the test.
+_LISTENERS = """
+[engines.broker]
+kind = "broker"
+{{options}}
+
+[[engines.broker.listeners]]
+protocol = "amqp"
+address = "127.0.0.1:{{port}}"
+
+[[engines.broker.listeners]]
+protocol = "mqtt"
+address = "127.0.0.1:{mqtt}"
+{mqtt_options}
+
+[[engines.broker.listeners]]
+protocol = "mqtt"
+address = "ws://127.0.0.1:{web}{path}"
+
+[[engines.broker.listeners]]
+protocol = "mqtt"
+address = "unix://{unix}"
+
+[[engines.broker.listeners]]
+protocol = "mqtt"
+address = "tls://127.0.0.1:{tls}"
+tls = {{{{ certificate = "{certificate}" }}}}
+"""
+
+_MOSQUITTO = """
+listener {mqtt} 127.0.0.1
+listener {web} 127.0.0.1
+protocol websockets
+allow_anonymous false
+password_file {folder}/passwords
+persistence false
+sys_interval 1
+"""
+
+
+class MqttBroker(msgspec.Struct, frozen=True):
+    """Where an MQTT broker listens, for guest/guest.  0 and empty: it does not."""
+
+    kind: str
+    port: int
+    web_port: int = 0
+    amqp_port: int = 0
+    tls_port: int = 0
+    unix: str = ""
+    authority: str = ""
+    """A file with the certificate of the authority that has signed the broker's."""
+    host: str = "127.0.0.1"
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://guest:guest@{self.host}:{self.port}"
+
+
+class MqttKernel(KernelProcess):
+    """A `kernel run` with listeners for AMQP and for MQTT over TCP, WebSocket, a Unix socket and TLS."""
+
+    def __init__(self, folder: Path, options: str = "", mqtt_options: str = "") -> None:
+        """``options``: lines of TOML for the broker.  ``mqtt_options``: for its MQTT listener over TCP."""
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(folder / "authority.pem")
+        server = authority.issue_cert("127.0.0.1")
+        server.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+        ports = {name: free_port() for name in ("mqtt", "web", "tls")}
+        self._unix = str(folder / "mqtt.sock")
+        topology = _LISTENERS.format(
+            **ports,
+            path=WEB_PATH,
+            unix=self._unix,
+            certificate=folder / "server.pem",
+            mqtt_options=mqtt_options,
+        )
+        self._ports = ports
+        self._authority = str(folder / "authority.pem")
+        super().__init__(folder, options, topology=topology)
+
+    @property
+    def mqtt(self) -> MqttBroker:
+        ports = self._ports
+        return MqttBroker(
+            "kernel",
+            ports["mqtt"],
+            ports["web"],
+            self.broker.port,
+            ports["tls"],
+            self._unix,
+            self._authority,
+        )
+
+
+class Mosquitto:
+    """A mosquitto with its files in a folder of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = {name: free_port() for name in ("mqtt", "web")}
+        passwords = folder / "passwords"
+        passwords.touch(mode=0o600)
+        subprocess.run(["mosquitto_passwd", "-b", str(passwords), "guest", "guest"], check=True)
+        configuration = folder / "mosquitto.conf"
+        # It changes to the user ``mosquitto`` otherwise, who cannot read the folder.
+        configuration.write_text(f"user root\n{_MOSQUITTO.format(**ports, folder=folder)}")
+        self.mqtt = MqttBroker("mosquitto", ports["mqtt"], ports["web"])
+        self._log = folder / "mosquitto.log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(["mosquitto", "-c", str(configuration)], stdout=log, stderr=log)
+        until(self._has_started)
+
+    def _has_started(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()
+        return "running" in self._log.read_text()
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait(TIMEOUT)
+
+
+class RabbitMqWithMqtt:
+    """A RabbitMQ with the plugin ``rabbitmq_mqtt``."""
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        settings = [f"mqtt.listeners.tcp.default = {port}", "mqtt.allow_anonymous = false"]
+        self._node = RabbitMq(folder, ["rabbitmq_mqtt"], settings)
+        self._node.start()
+        self.mqtt = MqttBroker("rabbitmq", port, amqp_port=self._node.port)
+
+    def stop(self) -> None:
+        """End it."""
+        self._node.close()
