@@ -1,13 +1,17 @@
-"""Registered files: small files that are replaced as a whole, and whose absence is noticed.
+"""Registered files: small files that are replaced as a whole, and whose loss or exchange is noticed.
 
-A file that somebody has deleted looks like one that was never written.  Where the difference matters, an
-empty file stands beside it, with the suffix ``.known`` in place of its own.  It is created after the file and
-deleted before it, so that a crash between the two leaves a file that is not registered, which does no harm.
+A file that somebody has deleted looks like one that was never written, and that of another folder like the
+right one.  Where the difference matters, a second file stands beside it, with the suffix ``.known`` in place
+of its own: it says that there is a file, and has a random token that the file has, too.
+
+It is created after the file and deleted before it, so that a crash between the two leaves a file that is not
+registered, which does no harm.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from kernel.contracts.message import Buffer
@@ -16,16 +20,19 @@ from kernel.hosting.appending import Disk, replace_file
 KNOWN = ".known"
 
 
-def replace_registered(path: Path, data: Buffer, *, mode: int = 0o640, disk: Disk | None = None) -> None:
-    """Replace a file as ``replace_file`` does, and register it."""
-    disk = disk or Disk()
-    replace_file(path, data, mode=mode, disk=disk)
+def replace_registered(
+    path: Path, encode: Callable[[str], Buffer], *, mode: int = 0o640, disk: Disk | None = None
+) -> None:
+    """Replace a file as ``replace_file`` does, and register it.
+
+    ``encode`` gets the token, which has to be part of what it returns.
+    """
     known = path.with_suffix(KNOWN)
-    if not known.exists():
-        # Another process may register it at the same time.
-        with suppress(FileExistsError):
-            disk.close(disk.create(known, mode))
-        disk.sync_directory(path.parent)
+    before = _token(known)
+    token = before or uuid.uuid4().hex
+    replace_file(path, encode(token), mode=mode, disk=disk)
+    if not before:
+        replace_file(known, token.encode(), mode=mode, disk=disk)
 
 
 def is_missing(path: Path) -> bool:
@@ -40,6 +47,15 @@ def missing_in(directory: Path, suffix: str) -> list[Path]:
     return [path for path in paths if is_missing(path)]
 
 
+def is_foreign(path: Path, token: str) -> bool:
+    """Return whether a file with this token is not the one that was registered.
+
+    Without a token an older version has written it: that cannot be told.
+    """
+    registered = _token(path.with_suffix(KNOWN))
+    return bool(token) and registered is not None and registered != token
+
+
 def forget_registered(path: Path, *, disk: Disk | None = None) -> None:
     """Delete a file, and that it was registered.  It is no error if there is none."""
     known = path.with_suffix(KNOWN)
@@ -48,3 +64,11 @@ def forget_registered(path: Path, *, disk: Disk | None = None) -> None:
         # Not every file system keeps the order of two deletions.
         (disk or Disk()).sync_directory(path.parent)
     path.unlink(missing_ok=True)
+
+
+def _token(known: Path) -> str | None:
+    try:
+        # Whatever somebody has made of it is at least another token.
+        return known.read_text("latin-1")
+    except FileNotFoundError:
+        return None

@@ -195,7 +195,7 @@ class BrokerEngine:
         from plugins.engines.broker.host.importing import Importer
         from plugins.engines.broker.host.users_file import UsersFile
 
-        file = UsersFile(kept.directory, kept.store.log.marker)
+        file = UsersFile(kept.directory)
         if file.is_missing():
             detail = f"{USERS_FILE}: it is missing; import the users and their permissions again"
             self.host.report(EngineEvent(engine=self.name, what="not restored", detail=detail))
@@ -275,7 +275,7 @@ class BrokerEngine:
             from plugins.engines.broker.host.users_file import UsersFile
 
             try:
-                UsersFile(self.kept.directory, self.kept.store.log.marker).add(imported.made)
+                UsersFile(self.kept.directory).add(imported.made)
             except (OSError, KernelError) as error:
                 complaints.append(f"users and virtual hosts will not outlive this broker: {error}")
         return {"counts": imported.counts, "complaints": complaints, "ignored": imported.ignored}

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from kernel.contracts.errors import KernelError
-from kernel.hosting.registered import is_missing, replace_registered
+from kernel.hosting.registered import is_foreign, is_missing, replace_registered
 from plugins.engines.broker.host.definition_forms import (
     Definitions,
     PermissionDefinition,
@@ -22,25 +22,18 @@ from plugins.engines.broker.host.definition_forms import (
     VhostDefinition,
     read_definitions,
 )
-from plugins.engines.broker.host.durability import USERS_FILE
+from plugins.engines.broker.host.durability import USERS_FILE, USERS_KNOWN
 
+_TOKEN = "registered"
+"""The key of the token (``kernel/hosting/registered.py``).  Definitions of RabbitMQ have none."""
 _Named = TypeVar("_Named", VhostDefinition, UserDefinition, PermissionDefinition)
-
-
-class _Written(Definitions, frozen=True):
-    """What the file has."""
-
-    directory: str = ""
-    """The marker of its data directory."""
 
 
 class UsersFile:
     """The file of one data directory."""
 
-    def __init__(self, directory: Path, marker: bytes) -> None:
-        """``marker``: of the directory's store.  It is in the file, so that that of another one is noticed."""
+    def __init__(self, directory: Path) -> None:
         self._path = directory / USERS_FILE
-        self._directory = marker.hex()
 
     def is_missing(self) -> bool:
         """Return whether the file has been there and is not there now."""
@@ -53,20 +46,17 @@ class UsersFile:
         """
         try:
             octets = self._path.read_bytes()
-            # First, since it has a message of its own for what is no JSON.
             definitions = read_definitions(octets)
-            directory = msgspec.json.decode(octets, type=_Written).directory
         except FileNotFoundError:
             return Definitions()
         except (OSError, KernelError) as error:
             raise KernelError(
                 f"{self._path}: {error}; mend it, or move it away and import the users again"
             ) from None
-        # An older version does not write it.
-        if directory not in ("", self._directory):
+        if is_foreign(self._path, msgspec.json.decode(octets).get(_TOKEN, "")):
             raise KernelError(
-                f"{self._path}: it belongs to another data_dir; bring the right one back, or move it away and import "
-                "the users again"
+                f"{self._path}: it is not the file that {USERS_KNOWN} names, but that of another data_dir; bring the "
+                "right one back, or move both away and import the users again"
             )
         return definitions
 
@@ -79,25 +69,20 @@ class UsersFile:
         before = self.read()
         # Only these three.  Exchanges, queues and bindings are in the store's log, which has them with what
         # has happened to them since.
-        merged = _Written(
-            directory=self._directory,
+        merged = Definitions(
             users=_merged(before.users, imported.users, lambda user: user.name),
             vhosts=_merged(before.vhosts, imported.vhosts, lambda vhost: vhost.name),
             permissions=_merged(before.permissions, imported.permissions, lambda one: (one.user, one.vhost)),
         )
-        text = msgspec.json.format(msgspec.json.encode(merged))
-        if (merged.users or merged.vhosts or merged.permissions) and not self._has(text):
-            self._write(text)
+        if merged != before:
+            self._write(merged)
 
-    def _write(self, text: bytes) -> None:
+    def _write(self, merged: Definitions) -> None:
+        def encode(token: str) -> bytes:
+            return msgspec.json.format(msgspec.json.encode(msgspec.to_builtins(merged) | {_TOKEN: token}))
+
         # The file has password hashes, so only its owner may read it.
-        replace_registered(self._path, text, mode=0o600)
-
-    def _has(self, text: bytes) -> bool:
-        try:
-            return self._path.read_bytes() == text
-        except FileNotFoundError:
-            return False
+        replace_registered(self._path, encode, mode=0o600)
 
 
 def _merged(old: Iterable[_Named], new: Iterable[_Named], key: Callable[[_Named], object]) -> list[_Named]:

@@ -18,7 +18,6 @@ from plugins.engines.broker.host.durability import USERS_FILE
 from plugins.engines.broker.host.users_file import UsersFile
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.test_importing import TEST12_HASH
-from tests.plugins.engines.broker.storage.durable import MARKER
 
 Serve = Callable[..., Server]
 EVE: dict[str, Any] = {
@@ -100,11 +99,11 @@ def test_a_disk_that_fails_is_told(serve: Serve, tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
     (tmp_path / USERS_FILE).write_text('{"users": [{"name"')
     with pytest.raises(KernelError, match=r"users\.json: .*; mend it, or move it away"):
-        UsersFile(tmp_path, MARKER).read()
+        UsersFile(tmp_path).read()
 
 
 def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = UsersFile(tmp_path, MARKER)
+    kept = UsersFile(tmp_path)
     kept.add(Definitions(users=[UserDefinition("eve")]))
     before = (tmp_path / USERS_FILE).read_bytes()
 
@@ -117,7 +116,7 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: 
     assert (tmp_path / USERS_FILE).read_bytes() == before
     monkeypatch.undo()
     kept.add(Definitions(vhosts=[VhostDefinition("v")]))
-    assert UsersFile(tmp_path, MARKER).read() == Definitions(
+    assert UsersFile(tmp_path).read() == Definitions(
         users=[UserDefinition("eve")], vhosts=[VhostDefinition("v")]
     )
 

@@ -93,7 +93,7 @@ def fill(folder: Path, name: str, killed: Path) -> None:
     publish("plain", 3, 110)
     assert broker.kept.store.log.compactor.compacted, "some segments were compacted"
     assert paged.backlog.paged
-    UsersFile(folder, broker.kept.store.log.marker).add(
+    UsersFile(folder).add(
         Definitions(
             users=[UserDefinition(f"{name}-user")],
             vhosts=[VhostDefinition("/")],

@@ -167,7 +167,7 @@ def check_everything(opened: Opened, *, closed: bool) -> None:
     delivered = [redelivered for _, redelivered in opened.messages("plain")]
     assert delivered == ([True] * 4 + [False] * 10 if closed else [True] * 14)
     check_messages(opened)
-    users = UsersFile(opened.kept.directory, opened.kept.store.log.marker).read()
+    users = UsersFile(opened.kept.directory).read()
     assert [user.name for user in users.users] == ["ann"]
     assert [(one.user, one.vhost, one.configure) for one in users.permissions] == [("ann", "/other", "")]
 
