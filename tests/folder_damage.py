@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,12 +35,14 @@ def files_of(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def damaged(folder: Path, others: Path, copies: Path) -> Iterator[Damage]:
+def damaged(folder: Path, others: Path, copies: Path, *, within: Sequence[str] = ("",)) -> Iterator[Damage]:
     """Yield copies of a folder with one damage each.  ``others``: a folder of another owner.
 
-    A damage that changes nothing (a file that is empty already) is left out.
+    ``within``: only of files in these folders of the folder.  A damage that changes nothing (a file that is
+    empty already) is left out.
     """
-    ours = {name: (folder / name).read_bytes() for name in files_of(folder)}
+    names = [name for name in files_of(folder) if name.startswith(tuple(within))]
+    ours = {name: (folder / name).read_bytes() for name in names}
     theirs = {name: (others / name).read_bytes() for name in files_of(others)}
     copy = copies / "copy"
     for name in ours:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernel.contracts.message import Envelope
-from plugins.protocols.journal_format.consumers import positions
+from plugins.engines.journal.positions import positions
 from plugins.protocols.journal_format.reader import JournalReader
 from tests.plugins.apis.spark.journals import Journal
 

@@ -21,8 +21,13 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from plugins.apis.spark.messages import PREPARED, prepare
+from plugins.protocols.journal_format.errors import JournalError
 
 _FOLDER = "staged"
+_FILE = b"file"
+"""The key of the file's name in the metadata of its schema."""
+_END = b"\xff\xff\xff\xff\0\0\0\0"
+"""The end of a stream of Arrow's IPC format."""
 _NAME = re.compile(r"(\d{20})-(\d+)-.*\.arrows")
 
 
@@ -33,7 +38,7 @@ def stage(folder: Path, producer: str, epoch: int, partition: int, batches: Iter
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     try:
-        with path.open("wb") as file, ipc.new_stream(file, PREPARED) as stream:
+        with path.open("wb") as file, ipc.new_stream(file, PREPARED.with_metadata({_FILE: name})) as stream:
             for batch in batches:
                 # ``prepare`` needs at least one row.
                 if batch.num_rows:
@@ -53,10 +58,27 @@ def stage(folder: Path, producer: str, epoch: int, partition: int, batches: Iter
 
 
 def staged(folder: Path, producer: str, name: str) -> Iterator[Any]:
-    """Yield the batches of a staged file."""
-    # Mapped, not read: the driver copies the rows only once, into the journal's buffers.
-    with pa.memory_map(str(_path(folder, producer, name))) as file:
-        yield from ipc.open_stream(file)
+    """Yield the batches of a staged file.
+
+    Raises ``JournalError``, before the first batch, if the file is missing, cut or another one's.
+    """
+    path = _path(folder, producer, name)
+    try:
+        # Mapped, not read: the driver copies the rows only once, into the journal's buffers.
+        with pa.memory_map(str(path)) as file:
+            # A stream without its end is one that was cut, and a reader would take the cut for the end.
+            end = file.size() - len(_END)
+            if end < 0 or file.read_at(len(_END), end) != _END:
+                raise pa.ArrowInvalid("it is cut")
+            stream = ipc.open_stream(file)
+            # An older version does not write the name.
+            if (stream.schema.metadata or {}).get(_FILE, name.encode()) != name.encode():
+                raise pa.ArrowInvalid("it is another file under this name")
+            yield from stream
+    except (OSError, pa.ArrowInvalid) as error:
+        raise JournalError(
+            f"{path}: rows that {producer!r} has staged and not yet written cannot be read: {error}"
+        ) from error
 
 
 def forget(folder: Path, producer: str, names: Iterable[str]) -> None:

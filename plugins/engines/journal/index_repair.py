@@ -14,7 +14,7 @@ from plugins.protocols.journal_format.commit import commit_crc
 from plugins.protocols.journal_format.decode import commit_at
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.index import Entry, Header, encode_entry, encode_header
-from plugins.protocols.journal_format.names import DATA, FILE_MODE, SegmentName, segment_names
+from plugins.protocols.journal_format.names import FILE_MODE, SegmentName, segment_names, without_index
 from plugins.protocols.journal_format.schema import STORED_BYTES
 from plugins.protocols.journal_format.segment import Segment
 
@@ -44,6 +44,10 @@ def repair(journal: Path, segment: Segment, disk: Disk) -> Repaired:
     The caller holds the writer's lock.  The index is written only if something changes.
     """
     lost: list[Damaged] = []
+    if segment.lost_its_data():
+        end = segment.end
+        lost.append(Damaged(str(segment.data_path), segment.name.base, end, "the file is missing"))
+        return Repaired([], 0, end, 0, 0, 0, lost)
     # These are the entries that are whole, and those that could be rebuilt from the data up to the last whole
     # one.
     entries = segment.entries(lost.append)
@@ -52,6 +56,13 @@ def repair(journal: Path, segment: Segment, disk: Disk) -> Repaired:
     replaced = len(set(entries) - set(raw))
     stop = entries[-1].stop if entries else segment.header.data_start
     end = entries[-1].end if entries else segment.name.base
+    if entries and not is_whole(segment, entries[-1]):
+        # The data decide if they are commits up to their end: then this is the index of another journal.
+        other = list(whole_commits(segment, segment.name.base, segment.header.data_start))
+        if other and other[-1].stop == segment.data_path.stat().st_size:
+            write_index(journal, segment.header, other, disk)
+            replaced = len(set(other) - set(raw))
+            return Repaired(other, other[-1].stop, other[-1].end, 0, replaced, 0, [])
     # Behind the last entry: a writer was killed between the data and the entry, or the index has lost its
     # end.  These rows were not confirmed unless they were synchronised, but they are whole, and keeping them
     # is always right.
@@ -103,21 +114,13 @@ def create_missing_indexes(journal: Path, disk: Disk, *, compacted: bool) -> Non
     some of the rows.
     """
     bases = {name.base for name in segment_names(journal)}
-    for path in journal.glob(f"*{DATA}"):
-        name = segment_of(path)
-        if name is None or (name.generation and (not compacted or name.base in bases)):
+    for name in without_index(journal):
+        if name.generation and (not compacted or name.base in bases):
             continue
-        if not name.index_path(journal).exists():
-            header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), 0)
-            # Not durable, and need not be: without it the next recovery does the same again.
-            name.index_path(journal).write_bytes(encode_header(header))
-            repair(journal, Segment(journal, name), disk)
-
-
-def segment_of(path: Path) -> SegmentName | None:
-    """Return the segment that a data file belongs to; None for a file with another kind of name."""
-    base, _, generation = path.stem.partition("-")
-    return SegmentName(int(base), int(generation)) if base.isdigit() and generation.isdigit() else None
+        header = Header(name.base, name.generation, len(STORED_BYTES), crc32(STORED_BYTES), 0)
+        # Not durable, and need not be: without it the next recovery does the same again.
+        name.index_path(journal).write_bytes(encode_header(header))
+        repair(journal, Segment(journal, name), disk)
 
 
 def write_index(journal: Path, header: Header, entries: list[Entry], disk: Disk) -> None:

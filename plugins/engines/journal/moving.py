@@ -70,16 +70,22 @@ def finish_move(journal: Path) -> None:
 
     The caller holds the lock for compaction.  Repeating it is harmless.
     """
+    path = journal / _MOVED
     try:
-        record = json.loads((journal / _MOVED).read_text())
+        record = json.loads(path.read_text())
+        directory, stop = Path(record["directory"]), int(record["stop"])
     except FileNotFoundError:
         return
-    directory = Path(record["directory"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise JournalError(
+            f"{path}: not the record of a move: {error}. Without it rows may be both in the journal and in files: "
+            "compare the two, then delete it"
+        ) from error
     staging = _staging(journal, directory)
     # The rows must not be deleted: the files with them cannot be found.
     if not staging.is_dir():
         raise JournalError(
-            f"{staging} is missing, with rows that are to be deleted from {journal}: see {journal / _MOVED}"
+            f"{staging} is missing, with rows that are to be deleted from {journal}: see {path}"
         )
     for path in sorted(staging.rglob("*.parquet")):
         target = directory / path.relative_to(staging)
@@ -94,7 +100,7 @@ def finish_move(journal: Path) -> None:
             sync_directory(target)
     # Whole segments up to ``stop``.  The last segment is the writer's, and never deleted.
     sealed = JournalReader(journal).summaries()[:-1]
-    delete(journal, [segment for segment in sealed if segment.end <= record["stop"]])
+    delete(journal, [segment for segment in sealed if segment.end <= stop])
     # The deletions before that of the record: otherwise the rows could come back and be in both.
     sync_directory(journal)
     (journal / _MOVED).unlink()

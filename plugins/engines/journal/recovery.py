@@ -26,14 +26,13 @@ from plugins.engines.journal.index_repair import (
     create_missing_indexes,
     is_whole,
     repair,
-    segment_of,
 )
 from plugins.engines.journal.lock import JournalBusy, compaction_lock
+from plugins.engines.journal.positions import furthest
 from plugins.engines.journal.segment_writer import SegmentWriter
-from plugins.protocols.journal_format.consumers import furthest
 from plugins.protocols.journal_format.errors import JournalError
 from plugins.protocols.journal_format.index import SIZE
-from plugins.protocols.journal_format.names import DATA, SegmentName, segment_names
+from plugins.protocols.journal_format.names import SegmentName, segment_names, without_index
 from plugins.protocols.journal_format.reader import EVERYTHING
 from plugins.protocols.journal_format.segment import Segment
 
@@ -81,11 +80,11 @@ def _last_segment(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, R
     try:
         with compaction_lock(journal):
             remove_superseded(journal)
+            create_missing_indexes(journal, disk, compacted=True)
     except JournalBusy:
-        # The running compaction removes superseded segments itself.
-        pass
-    # Not for compacted segments: without the lock, such a data file may be one that is being written.
-    create_missing_indexes(journal, disk, compacted=False)
+        # The running compaction removes superseded segments itself.  Not for compacted segments: without the
+        # lock, such a data file may be one that is being written.
+        create_missing_indexes(journal, disk, compacted=False)
     names = segment_names(journal)
     if not names:
         return SegmentWriter.begin(disk, journal, SegmentName(0, 0), now), Recovered()
@@ -93,7 +92,7 @@ def _last_segment(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, R
     repaired = repair(journal, segment, disk)
     recovered = Recovered(repaired.adopted, repaired.replaced, max(repaired.behind, 0))
     # Not even the schema is there, so the segment has no row.  It is begun again under the same name.
-    if not repaired.entries and repaired.behind < 0:
+    if not repaired.entries and repaired.behind < 0 and not repaired.lost:
         segment.name.index_path(journal).unlink()
         return SegmentWriter.begin(disk, journal, segment.name, now), recovered
     if (
@@ -131,22 +130,34 @@ def remove_superseded(journal: Path) -> None:
     """
     end = -1
     for name in segment_names(journal):
+        segment = Segment(journal, name)
         # Its rows are in a compacted segment that was finished, but the process was killed before it deleted
         # the old ones.
-        if name.base < end:
+        if name.base < end and segment.end <= end:
             name.index_path(journal).unlink()
             name.data_path(journal).unlink(missing_ok=True)
-        else:
-            end = Segment(journal, name).end
-    for path in journal.glob(f"*{DATA}"):
-        compacted = segment_of(path)
+        elif name.base >= end and _may_supersede(segment):
+            end = segment.end
+    bases = {name.base for name in segment_names(journal)}
+    for name in without_index(journal):
         # A compaction that was killed before its index was written: all its rows are still in the old
-        # segments.
-        if compacted is not None and compacted.generation and not compacted.index_path(journal).exists():
-            path.unlink()
+        # segments.  Without the first of these the index was lost, and this file has the only copy.
+        if name.generation and name.base in bases:
+            name.data_path(journal).unlink()
     # The beginning of a file that was to replace another (``replace_file``).
     for path in journal.glob(".*.new"):
         path.unlink()
+
+
+def _may_supersede(segment: Segment) -> bool:
+    """Return whether other segments may be deleted because this one has their rows.
+
+    Its index alone does not prove that: it may be that of another journal.
+    """
+    if not segment.name.generation or not segment.header_is_whole or segment.lost_its_data():
+        return False
+    last = segment.last()
+    return last is not None and is_whole(segment, last)
 
 
 def _after_damage(disk: Disk, journal: Path, segment: Segment, repaired: Repaired, now: int) -> SegmentWriter:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from plugins.engines.journal.moments import Moment, offset_of
+from plugins.engines.journal.positions import positions
 from plugins.engines.journal.selection import Selection
 from plugins.engines.journal.stored_batches import StoredBatches, TimedBatch
-from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.reader import JournalReader
 

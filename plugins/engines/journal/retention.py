@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernel.hosting.disk import sync_directory
 from plugins.engines.journal.options import KeepOptions
-from plugins.protocols.journal_format.consumers import positions
+from plugins.engines.journal.positions import positions
 from plugins.protocols.journal_format.names import SegmentName, segment_names
 from plugins.protocols.journal_format.reader import JournalReader, SegmentInfo
 

@@ -38,6 +38,21 @@ class SegmentName(NamedTuple):
         return journal / f"{self}{INDEX}"
 
 
+def without_index(journal: Path) -> list[SegmentName]:
+    """Return the segments whose data file is there and whose index is not, in the order of their offsets.
+
+    A writer that begins a segment and a deletion leave that state for a moment, and a compaction as long as
+    it runs.
+    """
+    try:
+        names = {path.name for path in journal.iterdir()}
+    except FileNotFoundError:
+        return []
+    data = (_NAME.fullmatch(name.removesuffix(DATA) + INDEX) for name in names if name.endswith(DATA))
+    found = sorted(SegmentName(int(match[1]), int(match[2])) for match in data if match)
+    return [name for name in found if f"{name}{INDEX}" not in names]
+
+
 def segment_names(journal: Path) -> list[SegmentName]:
     """Return the segments that have an index, in the order of their offsets.
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from plugins.protocols.journal_format.decode import flat, rows_schema
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.index import Entry
-from plugins.protocols.journal_format.names import SegmentName, segment_names
+from plugins.protocols.journal_format.names import SegmentName, segment_names, without_index
 from plugins.protocols.journal_format.segment import OnDamage, Segment, raise_damage
 
 EVERYTHING = 1 << 62
@@ -152,7 +152,7 @@ class JournalReader:
                     return
             if segment is None:
                 behind = min(later[0], stop)
-                (on_damage or raise_damage)(Damaged(str(self.path), offset, behind, "in no segment"))
+                (on_damage or raise_damage)(self.gap(offset, behind))
                 offset = behind
                 continue
             try:
@@ -168,6 +168,23 @@ class JournalReader:
                 report(Damaged(str(segment.data_path), offset, min(segment.end, stop), "the file is missing"))
             # Damaged rows at the end of the segment were reported and are passed.
             offset = max(segment.end, offset)
+
+    def gap(self, offset: int, stop: int) -> Damaged:
+        """Return what is known of offsets that are in no segment although later ones are."""
+        lost = [name for name in without_index(self.path) if name.base <= offset]
+        before = [name for name in segment_names(self.path) if name.base <= offset]
+        # The last one that begins there or before should have them.
+        if lost and (not before or lost[-1].base > before[-1].base):
+            index = lost[-1].index_path(self.path)
+            return Damaged(
+                str(index), offset, stop, "the file is missing; kernel journal repair makes it again"
+            )
+        if not before:
+            return Damaged(str(self.path), offset, stop, "in no segment")
+        index = before[-1].index_path(self.path)
+        return Damaged(
+            str(index), offset, stop, "in no segment; if this index was cut, kernel journal repair mends it"
+        )
 
     def offset_at(self, ts: int) -> int:
         """Return the first offset of the first batch that has a row at or after ``ts``.

@@ -48,6 +48,8 @@ class Segment:
         self._count = -1
         self._first = self._last = b""
         self.header_is_whole = True
+        self._is_foreign = False
+        """Whether this is the index of another segment, which somebody has put here: nothing of it counts."""
         self.header = self._read_ends()
 
     def __repr__(self) -> str:
@@ -67,6 +69,11 @@ class Segment:
         """Read the header, the first and the last entry: enough for the bounds of the segment."""
         with self._index.open("rb") as file:
             header = self._read_header(file.read(SIZE))
+            if self._is_foreign:
+                # Damaged entries, as many as there are.
+                self._first = self._last = b""
+                self._count = max(file.seek(0, SEEK_END) // SIZE - 1, 0)
+                return header
             # The file may grow between the reads.  ``_count`` is taken once, and everything is read up to it.
             self._first = file.read(SIZE)
             size = file.seek(0, SEEK_END)
@@ -81,6 +88,11 @@ class Segment:
         """The offset after the last committed row."""
         last = self.last()
         return self.name.base if last is None else last.end
+
+    @property
+    def index_path(self) -> Path:
+        """The file with the entries."""
+        return self._index
 
     @property
     def data_path(self) -> Path:
@@ -110,6 +122,8 @@ class Segment:
 
     def raw_entries(self) -> list[Entry | None]:
         """Return the entries as they are in the index; None in place of a damaged one."""
+        if self._is_foreign:
+            return [None] * self._count
         with self._index.open("rb") as file:
             file.seek(SIZE)
             return list(decode_entries(file.read(self._count * SIZE)))
@@ -136,6 +150,8 @@ class Segment:
 
         Return None if the result is no unbroken chain that covers these rows: the index has damaged entries.
         """
+        if self._is_foreign:
+            return None
         with self._index.open("rb", buffering=0) as file:
             # Only the entries on the way of the bisection are read: a following reader asks for a few rows at
             # the end of a long index.
@@ -211,10 +227,13 @@ class Segment:
         for entry in group:
             commit = view[entry.position - start : min(entry.stop - start, size)]
             if len(commit) < entry.length:
-                report(self._damaged(entry, f"the file ends {entry.length - len(commit)} bytes too early"))
+                missing = entry.length - len(commit)
+                report(
+                    self._damaged(entry, f"the file ends {missing} bytes before what {self._index.name} says")
+                )
             # Before anything is decoded: Arrow does not validate the buffers that it reads.
             elif commit_crc(commit, entry.check_at) != entry.crc:
-                report(self._damaged(entry, "the CRC does not agree"))
+                report(self._damaged(entry, f"the CRC does not agree with {self._index.name}"))
             else:
                 whole.append(entry)
         # The usual case: all of them are one stream.
@@ -235,17 +254,18 @@ class Segment:
 
     def _read_header(self, raw: bytes) -> Header:
         header = decode_header(raw)
-        if header is None:
+        # A later format may have another meaning for anything.
+        if header is not None and header.version > VERSION:
+            raise UnknownVersion(
+                f"{self._index}: format {header.version}; this version reads up to format {VERSION}"
+            )
+        self._is_foreign = header is not None and (header.base, header.generation) != self.name
+        if header is None or self._is_foreign:
             # The file name and the schema of this version have everything that a reader needs from the
             # header.
             self.header_is_whole = False
             start = len(STORED_BYTES)
             return Header(self.name.base, self.name.generation, start, crc32(STORED_BYTES), 0)
-        # A later format may have another meaning for anything.
-        if header.version > VERSION:
-            raise UnknownVersion(
-                f"{self._index}: format {header.version}; this version reads up to format {VERSION}"
-            )
         return header
 
     def _rebuilt(self, entries: list[Entry | None], on_damage: OnDamage | None) -> Iterator[Entry]:

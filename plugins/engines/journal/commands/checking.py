@@ -13,7 +13,7 @@ from plugins.engines.journal.index_repair import repair as repair_index
 from plugins.engines.journal.lock import writer_lock
 from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.index import Entry
-from plugins.protocols.journal_format.names import segment_names
+from plugins.protocols.journal_format.names import segment_names, without_index
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.segment import Segment
 
@@ -35,13 +35,11 @@ def verify(journal: Path) -> int:
     with progress("verifying", segments[-1].end - end) as step:
         for segment in segments:
             if segment.name.base != end:
-                click.echo(
-                    f"kernel: {journal}: offsets {end} to {segment.name.base - 1} are in no segment", err=True
-                )
+                click.echo(f"kernel: {reader.gap(end, segment.name.base)}", err=True)
                 damage_report.count += 1
             end = segment.end
             try:
-                damaged_entries += _damaged_entries(segment)
+                damaged_entries += _report_entries(segment)
                 for _, record_batch in segment.stored(segment.name.base, end, ["offset"], damage_report):
                     rows += record_batch.num_rows
                     step(record_batch.num_rows)
@@ -55,12 +53,12 @@ def verify(journal: Path) -> int:
     # No damage: a writer was killed between the data and the index, or is just at work.
     behind = sum(entry.rows for entry in _behind(segments[-1]))
     if behind:
-        click.echo(f"{behind} rows after the end of {segments[-1].data_path} are whole, but not in the index: "
-                   "the next writer, or repair, adds them")  # fmt: skip
-    if damaged_entries:
+        click.echo(f"{behind} rows after the end of {segments[-1].data_path} are whole, but not in "
+                   f"{segments[-1].index_path.name}: the next writer, or repair, adds them")  # fmt: skip
+    for name in without_index(journal):
         click.echo(
-            f"{damaged_entries} entries or headers of indexes are damaged or missing; their rows can be read from the"
-            " data; repair writes the entries again"
+            f"{name.index_path(journal)}: it is missing, unless a compaction or a deletion is at work; the next writer,"
+            " or repair, makes it again"
         )
     click.echo(f"{rows:,} rows in {len(segments)} segments are whole; {damage_report.rows:,} are damaged")
     return 1 if damage_report.count or damaged_entries else 0
@@ -91,8 +89,18 @@ def repair(journal: Path) -> int:
     return 1 if lost else 0
 
 
+def _report_entries(segment: Segment) -> int:
+    """Report how many entries are damaged or missing, and whether the header is; return their number."""
+    damaged = _damaged_entries(segment)
+    if damaged:
+        click.echo(
+            f"{segment.index_path}: {damaged} entries or headers are damaged or missing; their rows can be read from"
+            " the data; repair writes them again"
+        )
+    return damaged
+
+
 def _damaged_entries(segment: Segment) -> int:
-    """Return how many entries are damaged or missing, and whether the header is."""
     raw = segment.raw_entries()
     damaged = raw.count(None)
     # Entries that could be rebuilt and that the index does not have.

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from plugins.engines.journal.commands.common import journal_argument, when
-from plugins.protocols.journal_format.consumers import positions
+from plugins.engines.journal.positions import positions
 from plugins.protocols.journal_format.reader import JournalReader
 
 

@@ -39,8 +39,8 @@ from plugins.apis.spark.planning import ranges
 from plugins.apis.spark.rows import BATCH_ROWS
 from plugins.apis.spark.source import KernelDataSource
 from plugins.apis.spark.stream_reader import StreamReader
+from plugins.engines.journal.positions import positions
 from plugins.engines.journal.writer import JournalWriter
-from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import JournalReader

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
 from kernel.contracts.message import Envelope, batch_of
+from kernel.hosting.registered import KNOWN
 from plugins.apis.spark.bus_writer import TOKEN, batches_of, send_epoch
 from plugins.apis.spark.errors import NotTaken, RowError, SparkOptionError
 from plugins.apis.spark.messages import check_columns, prepare
@@ -266,7 +267,12 @@ def test_a_batch_write_is_remembered_only_by_its_token(
             with pytest.raises(Killed):
                 writer.commit(told)
         writer.abort(told)
-    left = [path.stem for name in ("producers", "staged") for path in tmp_path.glob(f"{name}/*")]
+    left = [
+        path.stem
+        for name in ("producers", "staged")
+        for path in tmp_path.glob(f"{name}/*")
+        if path.suffix != KNOWN
+    ]
     assert left == (["mine"] * (1 if ends == "abort" else 2) if token else [])
 
 

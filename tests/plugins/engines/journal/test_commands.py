@@ -22,9 +22,8 @@ from kernel.testing.fixtures import KernelFactory
 from plugins.engines.journal import export, moving
 from plugins.engines.journal.commands import packing
 from plugins.engines.journal.commands.group import COMMANDS
-from plugins.engines.journal.positions import write_position
+from plugins.engines.journal.positions import positions, write_position
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
-from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import SegmentName
@@ -193,7 +192,7 @@ def test_verify_counts_entries_that_were_cut_out_of_an_index_and_repair_writes_t
     index.write_bytes(good[:SIZE] + good[2 * SIZE :])
     status, out, _ = typed("verify", journal)
     assert status == 1
-    assert b"1 entries or headers of indexes are damaged or missing" in out
+    assert b"0000.index: 1 entries or headers are damaged or missing" in out
     assert typed("repair", journal)[0] == 0
     assert index.read_bytes() == good
 

@@ -17,12 +17,11 @@ from plugins.apis.native.channel import Channel
 from plugins.engines.journal import replay as replay_module
 from plugins.engines.journal import replay_reader
 from plugins.engines.journal.options import KeepOptions
-from plugins.engines.journal.positions import write_position
+from plugins.engines.journal.positions import positions, write_position
 from plugins.engines.journal.replay_reader import CHUNK_ROWS, ReplayReader
 from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.selection import EVERYTHING
 from plugins.engines.journal.writer import JournalWriter
-from plugins.protocols.journal_format.consumers import positions
 from plugins.protocols.journal_format.names import SegmentName
 from tests.events import Events
 from tests.plugins.engines.journal.conftest import append, bodies_in, numbered

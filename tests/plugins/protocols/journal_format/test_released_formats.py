@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernel.contracts.message import Envelope
-from plugins.protocols.journal_format.consumers import positions
+from plugins.engines.journal.positions import positions
 from plugins.protocols.journal_format.envelopes import fields_of
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from plugins.protocols.journal_format.schema import NEVER_NULL
