@@ -23,6 +23,9 @@ Nobody else is coming: publishers that wait for each confirmation send nothing b
 that was taken before is confirmed, and as many messages have come as the last commit had, all publishers that
 are known are waiting, and the commit is submitted at once.  Messages that come while others are not confirmed
 yet show that somebody does not wait, or is new; they linger.  So does what nobody waits for.
+
+The end: a kernel that closes asks each engine whether something is pending, and so does a call that removes
+the engine.  They wait for the answer, so from the first question on nothing lingers.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ class JournalEngine:
         self._unconfirmed: deque[tuple[int, int | None]] = deque()
         """Taken and not durable: the value of ``_taken`` after a take, and the port's position there."""
         self._progress = Progress(0, 0, "")
-        self._lingering = self._due_soon = False
+        self._lingering = self._due_soon = self._ending = False
         self._all_wait = False
         """Whether what is collected came when everything before it was confirmed, and is waited for."""
         self._last_rows = 1
@@ -130,7 +133,11 @@ class JournalEngine:
             self._port = None
 
     def pending(self) -> bool:
-        """Return whether messages are not durable yet."""
+        """Return whether messages are not durable yet; from now on none lingers."""
+        if not self._ending and self._host is not None:
+            self._ending = True
+            # Any thread calls this.
+            self._host.post(self._on_due)
         if self._progress.full:
             # A kernel that stops must not wait for a full disk.
             return False
@@ -227,7 +234,7 @@ class JournalEngine:
         self._unconfirmed.append((self._taken, taken.position))
         if self._rows >= self._options.batch_rows or self._bytes >= self._options.batch_bytes:
             self._submit()
-        elif not self._options.linger or (self._all_wait and self._rows >= self._last_rows):
+        elif not self._options.linger or self._ending or (self._all_wait and self._rows >= self._last_rows):
             self._submit_soon()
         elif not self._lingering:
             self._linger()

@@ -150,8 +150,8 @@ def test_messages_that_nobody_waits_for_share_a_commit(start: Callable[..., Kern
             _wait_until(lambda: figures(kernel)["messages_in"] == number + 1)  # noqa: B023
         app.send_many(numbered(5, 3000))
         _wait_until(lambda: figures(kernel)["messages_in"] == 3000)
-    kernel.close()
-    assert kernel.join(TIMEOUT)
+    kernel.close(linger=3600)
+    assert kernel.join(TIMEOUT), "it has waited for more"
     assert [batch.num_rows for batch in JournalReader(tmp_path / "j").record_batches()] == [3000]
 
 
