@@ -112,6 +112,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{name}: {count} {tests} it; get it with: {PEERS[name].install}")
 
 
+@pytest.fixture
+def short_login_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our broker refuses a login sooner than it would; that it waits is for test_failed_logins.py."""
+    monkeypatch.setattr("plugins.engines.broker.host.stream_client.LOGIN_DELAY", 0.01)
+
+
 @pytest.fixture(scope="session")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMq]:
     """A RabbitMQ that all tests share; one that stops it starts it again."""

@@ -50,6 +50,7 @@ def test_a_mechanism_that_the_server_does_not_offer_is_named(kernel_factory: Ker
     assert "PLAIN AMQPLAIN" in detail
 
 
+@pytest.mark.usefixtures("short_login_delay")
 @pytest.mark.parametrize("options", [{"password": "wrong"}, {"vhost": "nowhere"}])
 def test_a_login_that_is_refused_is_seen_in_the_state(
     kernel_factory: KernelFactory, options: dict[str, str]

@@ -167,6 +167,7 @@ def test_a_refusal_says_what_was_refused_and_what_to_do(
     assert not client.events.all("disconnected")
 
 
+@pytest.mark.usefixtures("short_login_delay")
 @pytest.mark.parametrize("options", [{"password": "wrong"}, {"vhost": "nowhere"}])
 def test_a_login_that_fails_says_so_and_is_tried_again(
     kernel_factory: KernelFactory, broker: Kernel, options: dict[str, str]

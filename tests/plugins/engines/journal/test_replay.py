@@ -114,8 +114,9 @@ def test_a_consumer_goes_on_where_everything_was_confirmed(
 
 @pytest.mark.parametrize("confirm", [False, True])
 def test_rows_that_are_not_wanted_hold_no_consumer_back(
-    kernel_factory: KernelFactory, journal: Path, confirm: bool
+    kernel_factory: KernelFactory, journal: Path, confirm: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(replay_module, "_WRITE_POSITION", 0.01)
     with JournalWriter(journal) as writer:
         append(writer, b"wanted", envelope=Envelope(key="k"))
         append(writer, *numbered(0, 10))
@@ -140,6 +141,7 @@ def test_a_position_that_takes_its_time_is_written_before_the_last_one(
         write_position(path, consumer, position)
 
     monkeypatch.setattr(replay_module, "write_position", slowly)
+    monkeypatch.setattr(replay_module, "_WRITE_POSITION", 0.01)
     kernel = play(consumer="reader")
     with kernel.open("app") as app:
         for count in (900, 100):
