@@ -88,13 +88,15 @@ class ReplayEngine:
             while not self._is_done():
                 await self._wait_for_change()
         finally:
-            # The last position, also when the engine is cancelled: what was confirmed must not be replayed
-            # again.
-            await self._write_position()
-            if watch is not None:
-                watch.close()
-            # The timer would call into an engine that has ended.
-            host.set_timer(None, self._pump, self)
+            try:
+                # The last position, also when the engine is cancelled: what was confirmed must not be
+                # replayed again.  It cannot be written where the journal was deleted.
+                await self._write_position()
+            finally:
+                if watch is not None:
+                    watch.close()
+                # The timer would call into an engine that has ended.
+                host.set_timer(None, self._pump, self)
 
     def pending(self) -> bool:
         """Return False: everything that waits here is also in the journal."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -127,6 +128,17 @@ def test_rows_that_are_not_wanted_hold_no_consumer_back(
     with JournalWriter(journal) as writer:
         append(writer, *numbered(0, 10))
     until(lambda: positions(journal) == {"reader": 1021})
+
+
+def test_a_journal_that_is_deleted_while_it_is_followed_leaves_no_watch_behind(
+    play: Callable[..., Kernel], journal: Path
+) -> None:
+    kernel = play(consumer="reader", follow=True)
+    assert len(receive(kernel, 1000)) == 1000
+    shutil.rmtree(journal)
+    kernel.close()
+    assert kernel.join(TIMEOUT)
+    # ``kernel_factory`` looks for descriptors.
 
 
 def test_a_position_that_takes_its_time_is_written_before_the_last_one(
