@@ -16,6 +16,8 @@ PEERS := amqp-tools busybox-static chromium cpio gcc iproute2 libc6-dev librabbi
 # Processes that share the tests: most of the time tests wait.
 WORKERS ?= 3
 PARALLEL := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# Of the quick ones none shares a server, and handing out each by itself would take longer than many a test.
+STEALING := --numprocesses $(WORKERS) --dist worksteal
 # Tests start some hundred processes of Python: let them find compiled what the first has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 NODE_PEERS := tests/interop/node
@@ -48,7 +50,7 @@ test: setup ## every test whose peers are there (KERNEL_REQUIRE_PEERS=1: a missi
 	$(BIN)/python -m pytest $(PARALLEL)
 
 quick: setup ## the tests that need no peer and no patience, with a tenth of the random courses: a minute
-	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.1} $(BIN)/python -m pytest $(PARALLEL) -m "not slow and not peer"
+	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.1} $(BIN)/python -m pytest $(STEALING) -m "not slow and not peer"
 
 check: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
