@@ -9,6 +9,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any
 
+from msgspec.structs import astuple
+
 from kernel.contracts.errors import LocalProtocolError
 from plugins.protocols.mqtt.errors import PacketFault, malformed, protocol_error
 from plugins.protocols.mqtt.packet_types import PacketType
@@ -18,6 +20,15 @@ LARGEST_VARIABLE = 268_435_455
 """The largest Variable Byte Integer (1.5.5), and so the largest remaining length."""
 LARGEST_TEXT = 65_535
 """Bytes of the longest text and the longest binary data (1.5.4 and 1.5.6)."""
+
+_ROWS = {
+    packet: {row.identifier: row for row in TABLE if packet in row.packets} for packet in (WILL, *PacketType)
+}
+"""The properties that a packet may have, by identifier."""
+_LABELS = {row.identifier: f"property {row.name}" for row in TABLE}
+"""What errors call the properties."""
+_SEVERAL = frozenset({"user_properties", "subscription_identifiers"})
+"""The fields of ``Properties`` that are tuples."""
 
 _two = Struct(">H")
 _four = Struct(">I")
@@ -49,38 +60,51 @@ class Fields:
         position = self._position
         following = position + count
         if following > self._end:
-            raise malformed(f"{self.packet}: {field} is cut off by the end of the packet")
+            raise self._cut_off(field)
         self._position = following
         return self._data[position:following]
 
+    def _cut_off(self, field: str) -> PacketFault:
+        return malformed(f"{self.packet}: {field} is cut off by the end of the packet")
+
     def byte(self, field: str) -> int:
-        return self.take(1, field)[0]
+        position = self._position
+        if position >= self._end:
+            raise self._cut_off(field)
+        self._position = position + 1
+        return self._data[position]
 
     def two_bytes(self, field: str) -> int:
-        value: int = _two.unpack(self.take(2, field))[0]
-        return value
+        return int.from_bytes(self.take(2, field), "big")
 
     def four_bytes(self, field: str) -> int:
-        value: int = _four.unpack(self.take(4, field))[0]
-        return value
+        return int.from_bytes(self.take(4, field), "big")
 
     def variable(self, field: str) -> int:
-        # [MQTT-1.5.5-1] forbids more bytes than necessary.
-        value, shift = 0, 0
-        while True:
+        value = self.byte(field)
+        if value < 0x80:
+            return value
+        value &= 0x7F
+        for shift in (7, 14, 21):
             byte = self.byte(field)
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                break
-            shift += 7
-            if shift > 21:
-                raise malformed(f"{self.packet}: {field} has more than four bytes")
-        if shift and not byte:
-            raise malformed(f"{self.packet}: {field} has more bytes than its value needs")
-        return value
+                if not byte:
+                    # [MQTT-1.5.5-1]
+                    raise malformed(f"{self.packet}: {field} has more bytes than its value needs")
+                return value
+        raise malformed(f"{self.packet}: {field} has more than four bytes")
 
     def binary(self, field: str) -> bytes:
-        return self.take(self.two_bytes(field), field)
+        # Its length is read here and not by ``two_bytes``: most fields of a packet are of this type.
+        start = self._position + 2
+        if start <= self._end:
+            data = self._data
+            stop = start + (data[start - 2] << 8 | data[start - 1])
+            if stop <= self._end:
+                self._position = stop
+                return data[start:stop]
+        raise self._cut_off(field)
 
     def text(self, field: str) -> str:
         return decode_text(self.binary(field), self.packet, field)
@@ -102,39 +126,39 @@ class Fields:
             raise malformed(f"{self.packet}: the properties are cut off by the end of the packet")
         # The rest of the packet is out of reach until all properties are read.
         whole, self._end = self._end, end
+        rows = _ROWS[packet]
         found: dict[str, Any] = {}
         while self._position < end:
             identifier = self.variable("a property identifier")
-            row = BY_IDENTIFIER.get(identifier)
-            if row is None or packet not in row.packets:
-                what = f"{identifier:#04x}" if row is None else row.name
+            row = rows.get(identifier)
+            if row is None:
+                known = BY_IDENTIFIER.get(identifier)
+                what = f"{identifier:#04x}" if known is None else known.name
                 raise malformed(f"{self.packet}: property {what} is not allowed in it")
+            field = row.field
             value = self._property(row)
-            # User properties may be there thousands of times, so they are collected in a list.
-            if row.field in ("user_properties", "subscription_identifiers"):
-                values = found.setdefault(row.field, [])
-                if values and packet not in row.repeats:
-                    raise protocol_error(f"{self.packet}: property {row.name} is there more than once")
-                values.append(value)
-            elif row.field in found:
-                raise protocol_error(f"{self.packet}: property {row.name} is there more than once")
+            if field not in found:
+                # What may be there thousands of times is collected in a list.
+                found[field] = [value] if field in _SEVERAL else value
+            elif packet in row.repeats:
+                found[field].append(value)
             else:
-                found[row.field] = value
+                raise protocol_error(f"{self.packet}: property {row.name} is there more than once")
         self._end = whole
-        for field in ("user_properties", "subscription_identifiers"):
+        for field in _SEVERAL:
             if field in found:
                 found[field] = tuple(found[field])
         return Properties(**found)
 
     def _property(self, row: Property) -> Any:
-        name = f"property {row.name}"
+        name = _LABELS[row.identifier]
         match row.type:
             case "text":
                 return self.text(name)
+            case "pair":
+                return self.text(name), self.text(name)
             case "binary":
                 return self.binary(name)
-            case "pair":
-                return self.text(f"the name of {name}"), self.text(f"the value of {name}")
             case "byte":
                 value = self.byte(name)
             case "two bytes":
@@ -149,7 +173,7 @@ class Fields:
 
 
 def decode_text(octets: bytes, packet: str, field: str) -> str:
-    """Decode a UTF-8 Encoded String [MQTT-1.5.4-1, MQTT-1.5.4-2].
+    """Decode a UTF-8 Encoded String [MQTT-1.5.4-1, MQTT-1.5.4-2, MQTT-1.5.7-1].
 
     Python's decoder refuses surrogates, and leaves U+FEFF where it is [MQTT-1.5.4-3].
     """
@@ -208,14 +232,14 @@ def encode_properties(properties: Properties, packet: PacketType | int) -> bytes
     if properties is NO_PROPERTIES:
         return b"\0"
     pieces: list[bytes] = []
-    for row in TABLE:
-        value = getattr(properties, row.field)
+    # The fields are in the order of the table (a test holds them to it).
+    for row, value in zip(TABLE, astuple(properties), strict=True):
         if value is None or value == ():
             continue
         if packet not in row.packets:
             where = "a will" if packet == WILL else PacketType(packet).name
             raise LocalProtocolError(f"property {row.name} is not allowed in {where}")
-        if row.field not in ("user_properties", "subscription_identifiers"):
+        if row.field not in _SEVERAL:
             pieces.append(_encode_property(row, value))
             continue
         if len(value) > 1 and packet not in row.repeats:
@@ -227,7 +251,7 @@ def encode_properties(properties: Properties, packet: PacketType | int) -> bytes
 
 def _encode_property(row: Property, value: Any) -> bytes:
     identifier = bytes((row.identifier,))
-    name = f"property {row.name}"
+    name = _LABELS[row.identifier]
     match row.type:
         case "text":
             return identifier + text(value, name)

@@ -114,16 +114,21 @@ def publish_run(
     if len(payloads) < 2:
         return [] if not payloads else _one(prefix, payloads[0], ids[0] if ids else 0)
     numbers = _pack_ids(ids) if ids else b""
+    sizes: list[int] = []
+    if not width:
+        # In C, and a tenth of what it saves if the sizes turn out to be equal.
+        sizes = list(map(len, payloads))
+        width = sizes[0] if sizes.count(sizes[0]) == len(sizes) else 0
     if 0 < width < REFERENCE_FROM:
         header = prefix.header(width)
         # The empty first item puts a header before the first payload, too.
+        joined = header.join((b"", *payloads))
         if not ids:
-            return [header.join((b"", *payloads))]
-        stride = len(header) + width
-        result = bytearray(header.join((b"", *payloads)))
-        _write_ids(result, len(header) - len(prefix.after) - 2, stride, numbers)
+            return [joined]
+        result = bytearray(joined)
+        _write_ids(result, len(header) - len(prefix.after) - 2, len(header) + width, numbers)
         return [result]
-    sizes = list(map(len, payloads))
+    sizes = sizes or [width] * len(payloads)
     headers = list(map(prefix.header, sizes))
     if ids:
         headers = _with_ids(headers, numbers, len(prefix.after))

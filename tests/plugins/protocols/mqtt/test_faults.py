@@ -222,7 +222,7 @@ FAULTS = {
         MALFORMED, "s5 c5", "30 08 0001 'a' 04 03 0001 ff", "property Content Type is not UTF-8"
     ),
     "user property that is not UTF-8": _fault(
-        MALFORMED, "s5 c5", "30 0b 0001 'a' 07 26 0001 'a' 0001 ff", "the value of property User Property is"
+        MALFORMED, "s5 c5", "30 0b 0001 'a' 07 26 0001 'a' 0001 ff", "property User Property is not UTF-8"
     ),
     "subscription identifier 0": _fault(
         ERROR, "c5", "30 06 0001 'a' 02 0b 00", "property Subscription Identifier is 0"

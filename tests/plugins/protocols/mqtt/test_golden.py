@@ -92,6 +92,6 @@ def test_every_property_has_an_example_in_each_packet_that_may_have_it() -> None
 def test_the_tables_agree() -> None:
     assert {row.code for row in REASONS} == set(ReasonCode)
     assert [row.identifier for row in TABLE] == sorted({row.identifier for row in TABLE})
-    assert {row.field for row in TABLE} == set(Properties.__struct_fields__)
+    assert tuple(row.field for row in TABLE) == Properties.__struct_fields__
     assert REASONS_OF[PacketType.DISCONNECT][0] == "Normal disconnection"
     assert REASONS_OF[PacketType.SUBACK][0] == "Granted QoS 0"

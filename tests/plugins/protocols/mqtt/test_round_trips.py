@@ -155,6 +155,16 @@ def test_heads_are_remembered_up_to_a_limit() -> None:
         assert sum(map(len, parser._publishes._heads)) <= parser._publishes._head_bytes <= 256 * 1024
 
 
+def test_a_head_with_many_user_properties_is_not_remembered() -> None:
+    """Each takes many times its bytes in memory."""
+    parser = opened("server", 5)
+    octets = encode(publish("a", b"", Properties(user_properties=(("", ""),) * 2000)), 5)
+    for _ in range(3):
+        (packet,) = parser.receive_data(octets)
+        assert len(packet.head.properties.user_properties) == 2000
+    assert not parser._publishes._heads
+
+
 @pytest.mark.parametrize("kind", [4, 5, 6, 7])
 @pytest.mark.parametrize("reason", [0, 1])
 def test_a_run_of_acknowledgements_is_one_object(kind: int, reason: int) -> None:
