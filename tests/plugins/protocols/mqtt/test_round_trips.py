@@ -38,12 +38,13 @@ BOTH = [4, 5]
 SIDES: list[Side] = ["server", "client"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("side", SIDES)
 @given(data=some.data())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_packets_in_any_chunks(side: Side, version: int, data: some.DataObject) -> None:
-    packets = data.draw(some.lists(packets_to(side, version), min_size=1, max_size=6))
+    packets = data.draw(some.lists(packets_to(side, version), min_size=1, max_size=4))
     octets = b"".join([encode(packet, version) for packet in packets])
     cuts = data.draw(some.lists(some.integers(0, len(octets)), max_size=5).map(sorted))
     parser = opened(side, version)
@@ -54,15 +55,17 @@ def test_packets_in_any_chunks(side: Side, version: int, data: some.DataObject) 
     assert not parser.in_packet()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", BOTH)
 @given(data=some.data())
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_first_packets(version: int, data: some.DataObject) -> None:
     for side, strategy in (("server", connects(version)), ("client", connacks(version))):
         packet = data.draw(strategy)
         assert fresh(side, version).receive_data(encode(packet, version)) == [packet]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", BOTH)
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @given(data=some.data())
