@@ -7,6 +7,7 @@ sent.  Before that, the parser lets nothing but CONNECT pass.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,6 +97,8 @@ class MqttClient(StreamClient):
         self._explains = True
         """Whether the client wants reason strings."""
         self._closing_code = ReasonCode.ADMINISTRATIVE_ACTION
+        self._later: deque[tuple[int, Buffer]] = deque()
+        """PUBREL and PUBCOMP that wait for the disk, with the marks of the store."""
 
     def __repr__(self) -> str:
         session = self._begun.session if self._begun else None
@@ -193,6 +196,8 @@ class MqttClient(StreamClient):
         sender.begin_turn()
         if begun.incoming.is_waiting:
             begun.incoming.send_answers()
+        if self._later:
+            self._send_later()
         if session.outgoing.has_messages:
             session.outgoing.send(sender, now)
         if session.has_retained:
@@ -201,6 +206,21 @@ class MqttClient(StreamClient):
             # While the socket is full, ``on_written`` makes the client busy again.
             if session.has_retained and not self.writing:
                 self.is_busy()
+
+    def send_after(self, mark: int, data: Buffer) -> None:
+        """Send something when the store has reached ``mark``, behind what waits already [MQTT-4.6.0-4]."""
+        if self._later or mark > self.engine.broker.store.safe:
+            self._later.append((mark, data))
+            self.is_busy()
+        else:
+            self.send(data)
+
+    def _send_later(self) -> None:
+        later, store = self._later, self.engine.broker.store
+        while later and later[0][0] <= store.safe:
+            self.send(later.popleft()[1])
+        if later:
+            store.when_safe(self.is_busy)
 
     # CONNECT
 
@@ -291,6 +311,9 @@ class MqttClient(StreamClient):
         session.attach(self, sender, limit=limit, expiry=expiry, now=now)
         if packet.will is not None:
             session.set_will(packet.will, login)
+        if session.durable:
+            # The client relies on its session from now on.
+            self.write_after(self.engine.broker.store.demand())
 
     def _continued(self, vhost: VirtualHost, client_id: str, packet: Connect, now: float) -> Session | None:
         """Return the session to continue, if there is one and the client wants that."""
@@ -406,13 +429,13 @@ class MqttClient(StreamClient):
         elif packet.reason_code >= FAILED:
             outgoing.give_up(ids)
         else:
-            unknown = outgoing.received(ids)
+            unknown, mark = outgoing.received(ids)
             if unknown and self.version == 5:
                 ids = [number for number in ids if number not in unknown]
                 code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-                self.send(acknowledge(PacketType.PUBREL, unknown, code))
+                self.send_after(0, acknowledge(PacketType.PUBREL, unknown, code))
             if ids:
-                begun.sender.release(ids)
+                begun.sender.release(ids, mark)
 
     def _on_subscribe(self, packet: Subscribe, now: float) -> None:
         store = self.engine.broker.store

@@ -31,6 +31,11 @@ class MqttFrontEnd(StreamFrontEnd):
         """The sessions of the broker."""
         return sessions_of(self._broker_engine, self._mqtt_options)
 
+    def start(self) -> str:
+        """Listen; the sessions that the store has are there before."""
+        self.sessions.restore(self._broker_engine.host.now())
+        return super().start()
+
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return the consumers of sessions without a connection."""
         # One listener of several answers for all sessions.

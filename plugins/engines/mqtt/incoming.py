@@ -103,15 +103,15 @@ class Incoming:
                 payloads, ids = self._new_ones(packet)
                 if not payloads:
                     return
-        reason = self._publish(packet, topic, payloads, now)
+        reason = self._publish(packet, topic, payloads, ids, now)
         if reason is None or not qos:
             return
-        if qos == 2 and reason < FAILED:
-            session.received.update(dict.fromkeys(ids))
         kind: AcknowledgementType = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
         self._answer(kind, ids, reason, counts=reason < FAILED)
 
-    def _publish(self, packet: Publish, topic: str, payloads: list[Buffer], now: float) -> int | None:
+    def _publish(
+        self, packet: Publish, topic: str, payloads: list[Buffer], ids: Sequence[int], now: float
+    ) -> int | None:
         """Publish; return the reason code of the answer, None if the connection is closed instead."""
         client, session, qos = self._client, self._session, packet.qos
         if topic.startswith("$"):
@@ -125,6 +125,9 @@ class Incoming:
             batch = Batch(payloads, size, envelope, False, packet.width)
             publisher.reached = True
             publisher.publish(batch, now, mandatory=qos > 0 and client.version == 5)
+            if qos == 2:
+                # Directly behind it: the store then has both in one record.
+                session.received.add(ids, batch)
         except BrokerError as refusal:
             if not qos or client.version == 4:
                 # What cannot be refused by itself ends the connection [MQTT-3.3.5-2, of MQTT 3.1.1].
@@ -177,7 +180,7 @@ class Incoming:
     def _new_ones(self, packet: Publish) -> tuple[list[Buffer], Sequence[int]]:
         """Return what of a PUBLISH of QoS 2 is new; answer the rest again [MQTT-4.3.3-10]."""
         received = self._session.received
-        if received.keys().isdisjoint(packet.ids):
+        if received.has_none_of(packet.ids):
             return packet.payloads, packet.ids
         again = [number for number in packet.ids if number in received]
         self._unanswered -= len(again)
@@ -195,14 +198,12 @@ class Incoming:
         """PUBREL has come: forget the identifiers, and answer."""
         client, received = self._client, self._session.received
         unknown = [number for number in ids if number not in received]
-        for number in ids:
-            received.pop(number, None)
         if unknown and client.version == 5:
-            ids = [number for number in ids if number not in unknown]
+            ids = [number for number in ids if number in received]
             code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-            client.send(acknowledge(PacketType.PUBCOMP, unknown, code))
+            client.send_after(0, acknowledge(PacketType.PUBCOMP, unknown, code))
         if ids:
-            client.send(acknowledge(PacketType.PUBCOMP, ids))
+            client.send_after(received.discard(ids), acknowledge(PacketType.PUBCOMP, ids))
 
     # Answers
 
@@ -261,6 +262,5 @@ class Incoming:
                 client.disconnect(reason, "a full queue refuses messages, and MQTT 3.1.1 cannot say that")
                 return
             if kind == PacketType.PUBREC:
-                for number in ids:
-                    self._session.received.pop(number, None)
+                self._session.received.discard(ids)
         client.send(acknowledge(kind, ids, reason))

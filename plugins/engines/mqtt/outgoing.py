@@ -12,6 +12,10 @@ States of a message (MQTT 5.0, 4.3)
     PUBACK settles a message of QoS 1, PUBREC one of QoS 2.  From PUBREC on only the identifier is left, in
     ``_released``, until PUBCOMP.
 
+After a crash
+    ``Released`` has the positions for which PUBREC had come.  If the crash came before they were settled, the
+    queue still has these messages.  They are in ``_settled_before``, and are settled instead of being sent.
+
 Flow control
     ``Receiver.prefetch`` is the client's receive maximum, less the identifiers in ``_released``: these count,
     too (4.9), but the receiver has no messages for them any more.
@@ -21,13 +25,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernel.contracts.message import Envelope
 from kernel.contracts.spelling import MQTT
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.public import Consumer, Receiver, Span, UnackedRange, Window
 from plugins.engines.broker.public import Delivery as Handed
+from plugins.engines.mqtt.durable import Released
 from plugins.engines.mqtt.messages import unsayable
 from plugins.engines.mqtt.subscriptions import Delivery, Subscribed, deliver_as
 from plugins.protocols.mqtt.topics import key_to_topic
@@ -46,7 +51,7 @@ _MOST_PLANS = 1024
 class Outgoing:
     """What one session is sent from queues."""
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, released: Released) -> None:
         self.receiver = Receiver(Window(0), _nobody, _nobody_cares)
         self.receiver.detach()
         self._client_id = client_id
@@ -55,7 +60,12 @@ class Outgoing:
         self._waiting: deque[Handed] = deque()
         self._qos1: dict[int, int] = {}
         self._qos2: dict[int, int] = {}
-        self._released: dict[int, None] = {}
+        self._released: dict[int, int | None] = {}
+        """The position in the session's queue, by identifier; None: it was of a shared subscription."""
+        self._noted = released
+        for position in released.positions():
+            self._released[position % OWN_IDS + 1] = position
+        self._settled_before = set(released.positions())
         self._limit = 1
         self._next_shared = OWN_IDS
         self.shared: dict[str, Subscribed] = {}
@@ -159,66 +169,73 @@ class Outgoing:
         if self._waiting:
             deliveries = [*self._waiting, *deliveries]
             self._waiting.clear()
-        settled: list[int] = []
-        undeliverable: list[tuple[Handed, str]] = []
-        for index, (consumer, tag, span) in enumerate(deliveries):
-            envelope = span.batch.envelope
-            plan = self._plan(envelope, consumer)
-            count = span.stop - span.start
-            if plan is None:
-                settled += range(tag, tag + count)
-            elif isinstance(plan, str):
-                undeliverable.append(((consumer, tag, span), plan))
-            elif sender.is_too_large(span, plan):
-                self._send_what_fits(sender, (consumer, tag, span), plan, settled, undeliverable, now)
-            elif not plan.qos:
-                sender.deliver(span, plan, (), now)
-                settled += range(tag, tag + count)
-            else:
-                ids = self._ids_for(consumer, span)
-                if ids is None:
-                    self._waiting.extend(deliveries[index:])
-                    break
-                (self._qos1 if plan.qos == 1 else self._qos2).update(
-                    zip(ids, range(tag, tag + count), strict=True)
-                )
-                sender.deliver(span, plan, ids, now)
-        if settled:
-            self._settle(settled)
-        for (consumer, tag, span), why in undeliverable:
+        done = _Done([], [])
+        if self._settled_before:
+            deliveries = self._without_settled(deliveries, done.settled)
+        for index, handed in enumerate(deliveries):
+            if not self._send(sender, handed, done, now):
+                self._waiting.extend(deliveries[index:])
+                break
+        self._settle(done.settled)
+        for (consumer, tag, span), why in done.undeliverable:
             receiver.give_up(consumer.queue, tag, span, why, now, auto_ack=False)
 
-    def _send_what_fits(
-        self,
-        sender: Sender,
-        handed: Handed,
-        plan: Delivery,
-        settled: list[int],
-        undeliverable: list[tuple[Handed, str]],
-        now: float,
-    ) -> None:
-        """Send the messages of a span one by one, but those that the client has said to be too large.
+    def _send(self, sender: Sender, handed: Handed, done: _Done, now: float) -> bool:
+        """Send messages of one envelope; return False if their packet identifiers are still in use."""
+        consumer, tag, span = handed
+        plan = self._plan(span.batch.envelope, consumer)
+        if plan is None:
+            done.settled += range(tag, tag + len(span))
+        elif isinstance(plan, str):
+            done.undeliverable.append((handed, plan))
+        elif sender.is_too_large(span, plan):
+            return self._send_what_fits(sender, handed, done, now)
+        elif not plan.qos:
+            sender.deliver(span, plan, (), now)
+            done.settled += range(tag, tag + len(span))
+        else:
+            ids = self._ids_for(consumer, span)
+            if ids is None:
+                return False
+            sent = self._qos1 if plan.qos == 1 else self._qos2
+            sent.update(zip(ids, range(tag, tag + len(span)), strict=True))
+            sender.deliver(span, plan, ids, now)
+        return True
 
-        They count as delivered otherwise [MQTT-3.1.2-25]; here they are dead-lettered.
+    def _send_what_fits(self, sender: Sender, handed: Handed, done: _Done, now: float) -> bool:
+        """Send the messages of a span one by one, and dead-letter what is too large for the client.
+
+        MQTT lets the server act as if it had sent them [MQTT-3.1.2-25].
         """
-        consumer, tag, whole = handed
-        for index in range(whole.start, whole.stop):
-            span = Span(
-                whole.base, whole.batch, index, index + 1, whole.expires_at, whole.redelivered, whole.location
-            )
-            at = tag + index - whole.start
-            if sender.is_too_large(span, plan):
-                undeliverable.append(
-                    ((consumer, at, span), "it is larger than the client's maximum packet size")
-                )
-            elif not plan.qos:
-                sender.deliver(span, plan, (), now)
-                settled.append(at)
-            elif (ids := self._ids_for(consumer, span)) is None:
-                self._waiting.append((consumer, at, span))
-            else:
-                (self._qos1 if plan.qos == 1 else self._qos2)[ids[0]] = at
-                sender.deliver(span, plan, ids, now)
+        consumer, tag, span = handed
+        if len(span) == 1:
+            why = "it is larger than the client's maximum packet size"
+            done.undeliverable.append((handed, why))
+            return True
+        for at, index in enumerate(range(span.start, span.stop), tag):
+            if not self._send(sender, (consumer, at, _one_of(span, index)), done, now):
+                # The rest waits as one span, behind this message.
+                self._waiting.append((consumer, at, _part_of(span, index)))
+                break
+        return True
+
+    def _without_settled(self, deliveries: Sequence[Handed], settled: list[int]) -> list[Handed]:
+        """Return the deliveries without the messages that were settled before a crash."""
+        left: list[Handed] = []
+        for consumer, tag, span in deliveries:
+            positions = range(span.first, span.base + span.stop)
+            if consumer.tag in self.shared or self._settled_before.isdisjoint(positions):
+                left.append((consumer, tag, span))
+                continue
+            for at, (position, index) in enumerate(
+                zip(positions, range(span.start, span.stop), strict=True), tag
+            ):
+                if position in self._settled_before:
+                    self._settled_before.discard(position)
+                    settled.append(at)
+                else:
+                    left.append((consumer, at, _one_of(span, index)))
+        return left
 
     def _ids_for(self, consumer: Consumer, span: Span) -> Sequence[int] | None:
         """Return the packet identifiers of a span's messages; None: one of them is still in use."""
@@ -263,7 +280,7 @@ class Outgoing:
             delivery = plan._replace(qos=qos) if isinstance(plan, Delivery) else Delivery(qos, False, ())
             sender.deliver(handed.span, delivery, numbers, now, again=True)
         if self._released:
-            sender.release(list(self._released))
+            sender.release(list(self._released), self._noted.mark())
 
     # Acknowledgements
 
@@ -281,8 +298,12 @@ class Outgoing:
         if tags:
             self._settle(tags)
 
-    def received(self, ids: Sequence[int]) -> list[int]:
-        """PUBREC has come: the messages are settled; return the identifiers that are unknown."""
+    def received(self, ids: Sequence[int]) -> tuple[list[int], int]:
+        """PUBREC has come: settle the messages.
+
+        Return the identifiers that are unknown, and the mark that the store has to reach before PUBREL may be
+        sent for the others.
+        """
         tags: list[int] = []
         unknown: list[int] = []
         for number in ids:
@@ -292,15 +313,23 @@ class Outgoing:
                 self._released[number] = None
             elif number not in self._released:
                 unknown.append(number)
-        if tags:
+        positions: list[int] = []
+        taken = self._take(tags)
+        for one in taken:
+            if one.consumer is not None and one.consumer.tag not in self.shared:
+                for position in range(one.span.first, one.span.base + one.span.stop):
+                    self._released[position % OWN_IDS + 1] = position
+                    positions.append(position)
+        mark = self._noted.add(positions)
+        if taken:
             self._set_credit()
-            self._settle(tags)
-        return unknown
+            self.receiver.accept(taken)
+        return unknown, mark
 
     def completed(self, ids: Sequence[int]) -> None:
         """PUBCOMP has come."""
-        for number in ids:
-            self._released.pop(number, None)
+        positions = [self._released.pop(number, None) for number in ids]
+        self._noted.discard([position for position in positions if position is not None])
         self._set_credit()
         self.receiver.wake()
 
@@ -313,21 +342,45 @@ class Outgoing:
             receiver.active = left > 0
 
     def _settle(self, tags: list[int]) -> None:
-        """Acknowledge tags in the broker, in as few ranges as there are."""
-        receiver, count = self.receiver, len(tags)
-        first, last = min(tags), max(tags)
-        # All different, so that these are all tags from the first to the last.
-        if last - first + 1 == count:
-            receiver.acknowledge(first, last, multiple=False)
-            return
+        """Acknowledge tags in the broker."""
+        self.receiver.accept(self._take(tags))
+
+    def _take(self, tags: list[int]) -> list[UnackedRange]:
+        """Remove tags from what is unacknowledged, and return them in as few ranges as there are."""
+        if not tags:
+            return []
+        receiver, first, last = self.receiver, min(tags), max(tags)
+        # All are different, so that these are all tags from the first to the last.
+        if last - first + 1 == len(tags):
+            return receiver.take_unacked(first, last, multiple=False)[0]
         tags.sort()
+        taken: list[UnackedRange] = []
         first = last = tags[0]
         for tag in tags[1:]:
             if tag != last + 1:
-                receiver.acknowledge(first, last, multiple=False)
+                taken += receiver.take_unacked(first, last, multiple=False)[0]
                 first = tag
             last = tag
-        receiver.acknowledge(first, last, multiple=False)
+        return taken + receiver.take_unacked(first, last, multiple=False)[0]
+
+
+class _Done(NamedTuple):
+    """What becomes of deliveries in one turn."""
+
+    settled: list[int]
+    """Delivery tags of messages that are done with: they have QoS 0, or nobody wants them."""
+    undeliverable: list[tuple[Handed, str]]
+    """Messages that cannot be sent, and why."""
+
+
+def _one_of(span: Span, index: int) -> Span:
+    """Return one message of a span; ``index`` is that in the batch."""
+    return Span(span.base, span.batch, index, index + 1, span.expires_at, span.redelivered, span.location)
+
+
+def _part_of(span: Span, index: int) -> Span:
+    """Return the messages of a span from ``index`` in the batch on."""
+    return Span(span.base, span.batch, index, span.stop, span.expires_at, span.redelivered, span.location)
 
 
 _UNKNOWN = Delivery(-1, False, ())

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of_one
-from plugins.engines.broker.public import VirtualHost
+from plugins.engines.broker.public import Span, VirtualHost
+from plugins.protocols.mqtt.topics import key_to_topic
 
+_STORED_IN = "mqtt.retained"
 _LOOKED_AT = 2000
 """Topics that are compared with a filter in one step: about a millisecond."""
 
@@ -20,6 +22,8 @@ class Retained(msgspec.Struct, gc=False):
     topic: str
     batch: Batch
     expires_at: float | None
+    number: int
+    """Its number in the stored set."""
 
     @property
     def envelope(self) -> Envelope:
@@ -28,7 +32,11 @@ class Retained(msgspec.Struct, gc=False):
 
 
 class RetainedMessages:
-    """The retained messages of one virtual host."""
+    """The retained messages of one virtual host.
+
+    They are in memory, and in the stored set ``mqtt.retained``.  A new message is kept there before the one
+    that it replaces is dropped, so that a crash leaves one of them at least.
+    """
 
     def __init__(self, vhost: VirtualHost, most: int) -> None:
         self._vhost = vhost
@@ -37,13 +45,22 @@ class RetainedMessages:
         self.refused = 0
         """Messages that were not retained because there are too many topics."""
 
+    def restore(self, now: float) -> None:
+        """Read what the store has."""
+        stored = self._vhost.stored_sets.get(_STORED_IN)
+        for kept in () if stored is None else stored.messages():
+            topic = key_to_topic(kept.envelope.key)
+            self._replace(
+                Retained(topic, batch_of_one(kept.body, kept.envelope), kept.expires_at, kept.number)
+            )
+
     def __len__(self) -> int:
         return len(self._topics)
 
     def keep(self, topic: str, body: Buffer, envelope: Envelope, now: float) -> None:
         """Retain a message in place of the one that the topic has; an empty body removes that one."""
         if not body:
-            self._topics.pop(topic, None)
+            self._remove(topic)
             return
         if topic not in self._topics and len(self._topics) >= self._most:
             self.refused += 1
@@ -51,7 +68,27 @@ class RetainedMessages:
         expiration = envelope.expiration
         expires_at = None if expiration is None else now + expiration / 1000
         # A copy: the body may be a view of a whole read.
-        self._topics[topic] = Retained(topic, batch_of_one(bytes(body), envelope), expires_at)
+        batch = batch_of_one(bytes(body), envelope)
+        stored = self._vhost.stored_set(_STORED_IN)
+        number = stored.next_number
+        stored.keep(Span(number, batch, 0, 1, expires_at))
+        self._replace(Retained(topic, batch, expires_at, number))
+
+    def _replace(self, retained: Retained) -> None:
+        before = self._topics.get(retained.topic)
+        self._topics[retained.topic] = retained
+        if before is not None:
+            self._drop(before)
+
+    def _remove(self, topic: str) -> None:
+        before = self._topics.pop(topic, None)
+        if before is not None:
+            self._drop(before)
+            # Who has published the empty message is told that there is no other.
+            self._vhost.store.demand()
+
+    def _drop(self, retained: Retained) -> None:
+        self._vhost.stored_set(_STORED_IN).drop(retained.number, retained.number + 1)
 
     def find(self, topic_filter: str, now: float) -> Iterator[Retained | None]:
         """Yield the messages whose topics a filter matches, in steps.
@@ -79,7 +116,7 @@ class RetainedMessages:
         if retained is None:
             return None
         if retained.expires_at is not None and retained.expires_at <= now:
-            del self._topics[topic]
+            self._remove(topic)
             return None
         return retained
 

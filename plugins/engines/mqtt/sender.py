@@ -111,9 +111,9 @@ class Sender:
         prefix = prefix_of(self._version, batch.envelope, delivery)
         return max(map(len, batch.bodies)) > prefix.largest_payload(self._largest_packet)
 
-    def release(self, ids: Sequence[int]) -> None:
-        """Send PUBREL."""
-        self._client.send(acknowledge(PacketType.PUBREL, ids))
+    def release(self, ids: Sequence[int], mark: int) -> None:
+        """Send PUBREL when the store has reached ``mark``."""
+        self._client.send_after(mark, acknowledge(PacketType.PUBREL, ids))
 
     def _send(self, prefix: PublishPrefix, batch: Batch, ids: Sequence[int]) -> None:
         client = self._client

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.public import Consumer, Login, Queue, Timer, VirtualHost
+from plugins.engines.mqtt.durable import DescribedSubscription, Description, Received, Released
 from plugins.engines.mqtt.messages import PUBLISHER, retained_copy
 from plugins.engines.mqtt.outgoing import Outgoing
 from plugins.engines.mqtt.retained import Retained
@@ -50,9 +51,8 @@ class Session:
         self.client: MqttClient | None = None
         self.sender: Sender | None = None
         self.durable = durable
-        self.outgoing = Outgoing(client_id)
-        self.received: dict[int, None] = {}
-        """Packet identifiers of QoS 2 messages that the client has published and not released."""
+        self.outgoing = Outgoing(client_id, Released(vhost, client_id, durable=durable))
+        self.received = Received(vhost, client_id, durable=durable)
         self.expiry = 0
         """Seconds that it is kept without a connection."""
         self.subscriptions: dict[str, Subscribed] = {}
@@ -89,6 +89,7 @@ class Session:
         self._will_timer.cancel()
         self._will = None
         self._expiry_timer.cancel()
+        self._describe()
         self.outgoing.attach(client, sender, limit, now)
 
     def set_will(self, will: Will, login: Login) -> None:
@@ -107,6 +108,10 @@ class Session:
             self.end(now)
             return
         self.outgoing.detach()
+        self._describe(self.vhost.broker.clock(now))
+        if not self._sessions.running:
+            # Not the client is lost, the broker ends.
+            self._will = None
         if self._will is not None:
             delay = self._will[0].properties.will_delay_interval or 0
             if delay:
@@ -115,6 +120,61 @@ class Session:
                 self._publish_will(now)
         if self.expiry != FOR_EVER:
             self._expiry_timer.set(now + self.expiry)
+
+    def _describe(self, left_at: float = 0.0) -> None:
+        """Write to disk what the session is.  ``left_at``: when its connection was lost; 0: it has one."""
+        if self.durable:
+            subscriptions = [
+                DescribedSubscription(
+                    each.name,
+                    each.topic_filter,
+                    each.share_name,
+                    each.qos,
+                    each.no_local,
+                    each.retain_as_published,
+                    each.identifier,
+                )
+                for each in self.subscriptions.values()
+            ]
+            self._sessions.descriptions(self.vhost).keep(
+                Description(self.client_id, self.exchange, self.expiry, left_at, tuple(subscriptions))
+            )
+
+    def restore(self, description: Description, now: float) -> None:
+        """Be again what a description says, after a restart of the broker.  May raise a ``BrokerError``."""
+        clock = self.vhost.broker.clock(now)
+        for each in description.subscriptions:
+            wanted = Subscription(
+                each.topic_filter,
+                each.qos,
+                each.no_local,
+                each.retain_as_published,
+                share_name=each.share_name,
+            )
+            self._subscribe(wanted, each.identifier, each.name, now)
+        self._forget_other_bindings()
+        self.expiry = description.expiry
+        if self.expiry == FOR_EVER:
+            return
+        # Without a time, it had a connection until the broker ended.
+        left = self.expiry - (clock - description.left_at if description.left_at else 0.0)
+        if left > 0:
+            self._expiry_timer.set(now + left)
+        else:
+            self.end(now)
+
+    def _forget_other_bindings(self) -> None:
+        """Remove bindings of the queue without a subscription: a crash may leave one."""
+        if self._queue is None:
+            return
+        keys = {
+            topic_to_key(each.topic_filter)
+            for each in self.subscriptions.values()
+            if not each.live and not each.share_name
+        }
+        for binding in list(self._queue.incoming.values()):
+            if binding.key not in keys:
+                self.vhost.unbind(binding.source.name, self._queue, binding.key, binding.arguments)
 
     def _on_expired(self, now: float) -> None:
         self.end(now)
@@ -126,6 +186,8 @@ class Session:
         self.ended = True
         self._expiry_timer.cancel()
         self._sessions.remove(self)
+        if self.durable:
+            self._sessions.descriptions(self.vhost).drop(self.client_id)
         for subscribed in self.subscriptions.values():
             if subscribed.live:
                 self._live.remove(self, subscribed)
@@ -160,10 +222,20 @@ class Session:
         before = self.subscriptions.get(name)
         if before is None and len(self.subscriptions) >= self._most_subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
-        topic_filter = wanted.topic_filter
-        # The broker's own topics are published to the sink only.
-        live = not wanted.share_name and (topic_filter.startswith("$") or not (wanted.qos or self.durable))
-        qos = 0 if topic_filter.startswith("$") and live else wanted.qos
+        subscribed = self._subscribe(wanted, identifier, name, now)
+        self._describe()
+        handling = wanted.retain_handling
+        if not wanted.share_name and (handling == 0 or (handling == 1 and before is None)):
+            found = self._sessions.retained(self.vhost).find(subscribed.topic_filter, now)
+            self._retained.append((subscribed, found))
+        return subscribed.qos
+
+    def _subscribe(self, wanted: Subscription, identifier: int, name: str, now: float) -> Subscribed:
+        before, topic_filter = self.subscriptions.get(name), wanted.topic_filter
+        # The broker's own topics are published to the sink only, with QoS 0.
+        own_topics = not wanted.share_name and topic_filter.startswith("$")
+        live = own_topics or not (wanted.share_name or wanted.qos or self.durable)
+        qos = 0 if live else wanted.qos
         if before is not None and before.live == live:
             # Changed in place: no message is lost or doubled meanwhile [MQTT-3.8.4-4].
             before.qos, before.no_local = qos, wanted.no_local
@@ -187,11 +259,7 @@ class Session:
                 self._remove(before, now)
             self.subscriptions[name] = subscribed
         self.keeps_own = any(each.no_local for each in self.subscriptions.values())
-        new = before is None
-        if not wanted.share_name and (wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new)):
-            found = self._sessions.retained(self.vhost).find(topic_filter, now)
-            self._retained.append((subscribed, found))
-        return qos
+        return subscribed
 
     def unsubscribe(self, name: str, now: float) -> int:
         """Remove a subscription; return the reason code for UNSUBACK."""
@@ -199,6 +267,7 @@ class Session:
         if subscribed is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
         self._remove(subscribed, now)
+        self._describe()
         self.keeps_own = any(each.no_local for each in self.subscriptions.values())
         return ReasonCode.SUCCESS
 

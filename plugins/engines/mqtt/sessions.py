@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from kernel.contracts.message import Buffer, Envelope, batch_of_one
 from plugins.engines.broker.public import BrokerEngine, BrokerError, Login, Publisher, VirtualHost
+from plugins.engines.mqtt.durable import Description, Descriptions
 from plugins.engines.mqtt.messages import envelope_of
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.retained import RetainedMessages
@@ -32,11 +35,45 @@ class Sessions:
         self._sessions: dict[tuple[str, str], Session] = {}
         self._retained: dict[str, RetainedMessages] = {}
         self._live: dict[tuple[str, str], LiveSubscriptions] = {}
+        self._descriptions: dict[str, Descriptions] = {}
+        self._restored = False
         self.wills = 0
         """Wills that were published."""
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker runs.  It closes its connections when it stops."""
+        return self._engine.running
+
+    def restore(self, now: float) -> None:
+        """Make again the sessions that the store has, once, before any client is there."""
+        if self._restored:
+            return
+        self._restored = True
+        for vhost in self._engine.broker.vhosts.values():
+            self.retained(vhost).restore(now)
+            for description in self.descriptions(vhost).read():
+                self._restore(vhost, description, now)
+
+    def _restore(self, vhost: VirtualHost, description: Description, now: float) -> None:
+        client_id = description.client_id
+        options = msgspec.structs.replace(self._options, exchange=description.exchange)
+        session = self.make(vhost, client_id, options, durable=True)
+        try:
+            session.restore(description, now)
+        except BrokerError as refusal:
+            # For example, the exchange is gone.  The client begins anew.
+            self._engine.broker.report("not restored", f"the MQTT session of {client_id!r}: {refusal.text}")
+            session.end(now)
+
+    def descriptions(self, vhost: VirtualHost) -> Descriptions:
+        """Return what describes the sessions of a virtual host on disk."""
+        if vhost.name not in self._descriptions:
+            self._descriptions[vhost.name] = Descriptions(vhost)
+        return self._descriptions[vhost.name]
 
     def find(self, vhost: str, client_id: str) -> Session | None:
         """Return the session of a client; None if it has none."""

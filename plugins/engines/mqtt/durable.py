@@ -1,0 +1,212 @@
+"""Durable: what of the sessions is on disk, in stored sets of their virtual host (decisions 30 and 31).
+
+``mqtt.sessions``
+    A message for each session that outlives its connection: a ``Description``.  A change keeps a new
+    description and drops the one before it.
+``mqtt.received.CLIENT``
+    Packet identifiers of QoS 2 messages that the client has published and not released: the lowest 16 bits of
+    the numbers.  The message of a number is the published one, in one record with the queues that have it.
+``mqtt.released.CLIENT``
+    Messages of the session's queue for which the client has sent PUBREC and no PUBCOMP, by their positions.
+    Each message of the set has the positions of one PUBREC, eight bytes each.
+
+What a client is told waits for the disk: PUBREC for the identifiers that were received, PUBREL for the note of
+what is released, PUBCOMP for its removal.  Otherwise the client could forget an identifier that the broker
+remembers after a crash, use it for the next message, and lose that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import iter_unpack, pack
+
+import msgspec
+
+from kernel.contracts.message import Batch, batch_of_one
+from plugins.engines.broker.public import Span, VirtualHost
+
+_SESSIONS = "mqtt.sessions"
+
+
+class DescribedSubscription(msgspec.Struct, frozen=True):
+    """A subscription in a description."""
+
+    name: str
+    topic_filter: str
+    share_name: str
+    qos: int
+    no_local: bool
+    retain_as_published: bool
+    identifier: int
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What is on disk of a session.  Fields may be added, with a default."""
+
+    client_id: str
+    exchange: str
+    expiry: int
+    left_at: float
+    """The time of day at which its connection was lost; 0: it has one."""
+    subscriptions: tuple[DescribedSubscription, ...]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Description).decode
+
+
+class Descriptions:
+    """The descriptions of the sessions of one virtual host."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self._vhost = vhost
+        self._numbers: dict[str, int] = {}
+        """By client identifier."""
+
+    def read(self) -> Iterator[Description]:
+        """Yield what the store has, at the start of the broker."""
+        found = self._vhost.stored_sets.get(_SESSIONS)
+        if found is None:
+            return
+        latest: dict[str, Description] = {}
+        for kept in found.messages():
+            try:
+                description = _decode(kept.body)
+            except msgspec.MsgspecError as error:
+                self._vhost.broker.report("not restored", f"an MQTT session of {self._vhost.name!r}: {error}")
+                continue
+            # A crash may have left the one before it.
+            self._drop(description.client_id)
+            self._numbers[description.client_id] = kept.number
+            latest[description.client_id] = description
+        yield from latest.values()
+
+    def keep(self, description: Description) -> None:
+        """Write a description in place of the one before it."""
+        stored = self._vhost.stored_set(_SESSIONS)
+        number = stored.next_number
+        stored.keep(Span(number, batch_of_one(_encode(description)), 0, 1))
+        self._drop(description.client_id)
+        self._numbers[description.client_id] = number
+
+    def drop(self, client_id: str) -> None:
+        """The session has ended."""
+        self._drop(client_id)
+        for sort in (_RECEIVED, _RELEASED):
+            self._vhost.delete_stored_set(f"{sort}.{client_id}")
+
+    def _drop(self, client_id: str) -> None:
+        number = self._numbers.pop(client_id, None)
+        if number is not None:
+            self._vhost.stored_set(_SESSIONS).drop(number, number + 1)
+
+
+_RECEIVED = "mqtt.received"
+_RELEASED = "mqtt.released"
+_ID_BITS = 16
+
+
+class Received:
+    """The packet identifiers of QoS 2 messages that a client has published and not released."""
+
+    def __init__(self, vhost: VirtualHost, client_id: str, *, durable: bool) -> None:
+        self._vhost = vhost
+        self._name = f"{_RECEIVED}.{client_id}"
+        self._durable = durable
+        self._numbers: dict[int, int] = {}
+        """The numbers in the stored set, by identifier."""
+        stored = vhost.stored_sets.get(self._name) if durable else None
+        for first, stop in () if stored is None else stored.numbers():
+            for number in range(first, stop):
+                self._numbers[number & 0xFFFF] = number
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._numbers
+
+    def has_none_of(self, ids: Sequence[int]) -> bool:
+        """Whether all these identifiers are new."""
+        return self._numbers.keys().isdisjoint(ids)
+
+    def add(self, ids: Sequence[int], batch: Batch) -> None:
+        """The messages of a batch were published just now, with these identifiers."""
+        if not self._durable:
+            self._numbers.update(zip(ids, ids, strict=True))
+            return
+        stored = self._vhost.stored_set(self._name)
+        for start, stop in _consecutive(ids):
+            number = stored.number_for(ids[start], _ID_BITS)
+            stored.keep(Span(number - start, batch, start, stop))
+            for index in range(start, stop):
+                self._numbers[ids[index]] = number + index - start
+
+    def discard(self, ids: Sequence[int]) -> int:
+        """Forget identifiers; return the mark of the store after which they stay forgotten, 0: at once."""
+        numbers = [number for number in [self._numbers.pop(one, None) for one in ids] if number is not None]
+        if not self._durable or not numbers:
+            return 0
+        stored = self._vhost.stored_set(self._name)
+        for start, stop in _consecutive(numbers):
+            stored.drop(numbers[start], numbers[start] + stop - start)
+        return self._vhost.store.demand()
+
+
+class Released:
+    """The messages of a session's own queue for which PUBREC has come, and PUBCOMP has not."""
+
+    def __init__(self, vhost: VirtualHost, client_id: str, *, durable: bool) -> None:
+        self._vhost = vhost
+        self._name = f"{_RELEASED}.{client_id}"
+        self._durable = durable
+        self._number_of: dict[int, int] = {}
+        """The number in the stored set, by position."""
+        self._left: dict[int, int] = {}
+        """How many positions of each number are not completed."""
+        stored = vhost.stored_sets.get(self._name) if durable else None
+        for kept in () if stored is None else stored.messages():
+            positions = [position for (position,) in iter_unpack(">Q", kept.body)]
+            self._note(kept.number, positions)
+
+    def positions(self) -> list[int]:
+        """Return the positions of all messages that are released."""
+        return list(self._number_of)
+
+    def mark(self) -> int:
+        """Return the mark of the store after which all notes so far are safe, 0: nothing is noted."""
+        return self._vhost.store.demand() if self._number_of else 0
+
+    def add(self, positions: Sequence[int]) -> int:
+        """PUBREC has come; return the mark of the store after which PUBREL may be sent, 0: at once."""
+        if not self._durable or not positions:
+            return 0
+        stored = self._vhost.stored_set(self._name)
+        number = stored.next_number
+        stored.keep(Span(number, batch_of_one(pack(f">{len(positions)}Q", *positions)), 0, 1))
+        self._note(number, positions)
+        return self._vhost.store.demand()
+
+    def _note(self, number: int, positions: Sequence[int]) -> None:
+        self._left[number] = len(positions)
+        self._number_of.update(dict.fromkeys(positions, number))
+
+    def discard(self, positions: Sequence[int]) -> None:
+        """PUBCOMP has come.  If this is lost in a crash, PUBREL is sent again, which does no harm."""
+        for position in positions:
+            number = self._number_of.pop(position, None)
+            if number is None:
+                continue
+            self._left[number] -= 1
+            if not self._left[number]:
+                del self._left[number]
+                self._vhost.stored_set(self._name).drop(number, number + 1)
+
+
+def _consecutive(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of indices in which the numbers count up by one."""
+    start = 0
+    for index in range(1, len(numbers) + 1):
+        if index == len(numbers) or numbers[index] != numbers[index - 1] + 1:
+            yield start, index
+            start = index
