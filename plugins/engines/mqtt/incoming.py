@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FAILED = 0x80
 """Reason codes from this on are failures (MQTT 5.0, 2.4)."""
 _MOST_ENVELOPES = 1024
-"""Envelopes that are remembered for one head of packets: an alias may stand for any number of topics."""
+"""Envelopes that are remembered for one head of packets."""
 
 
 class _Answer(NamedTuple):
@@ -76,7 +76,6 @@ class Incoming:
         self._answers: deque[_Answer] = deque()
         self._unanswered = 0
         """Messages of QoS 1 and 2 that are not answered yet."""
-        self._aliases: dict[int, str] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -86,9 +85,8 @@ class Incoming:
     def publish(self, packet: Publish, now: float) -> None:
         """Publish messages."""
         session, client, qos = self._session, self._client, packet.qos
-        topic = self._topic_of(packet)
-        if topic is None:
-            return
+        # The parser has put topics in the place of aliases.
+        topic = packet.head.topic
         payloads, ids = packet.payloads, packet.ids
         if qos:
             self._unanswered += len(ids)
@@ -138,22 +136,6 @@ class Incoming:
         if packet.retain:
             client.sessions.keep_retained(session.vhost, topic, payloads[-1], envelope, now)
         return ReasonCode.SUCCESS if publisher.reached else ReasonCode.NO_MATCHING_SUBSCRIBERS
-
-    def _topic_of(self, packet: Publish) -> str | None:
-        """Return the topic, with the client's aliases; close the connection and return None for a wrong one."""
-        head = packet.head
-        alias = head.properties.topic_alias
-        if alias is None:
-            return head.topic
-        if head.topic:
-            self._aliases[alias] = head.topic
-            return head.topic
-        topic = self._aliases.get(alias)
-        if topic is None:
-            self._client.disconnect(
-                ReasonCode.PROTOCOL_ERROR, f"PUBLISH: topic alias {alias} stands for nothing"
-            )
-        return topic
 
     def _envelope_of(self, packet: Publish, topic: str) -> Envelope:
         """Return the envelope of a PUBLISH, the same object for the same topic, properties and flags."""

@@ -185,14 +185,14 @@ class Outgoing:
         consumer, tag, span = handed
         plan = self._plan(span.batch.envelope, consumer)
         if plan is None:
-            done.settled += range(tag, tag + len(span))
+            done.settled.extend(range(tag, tag + len(span)))
         elif isinstance(plan, str):
             done.undeliverable.append((handed, plan))
         elif sender.is_too_large(span, plan):
             return self._send_what_fits(sender, handed, done, now)
         elif not plan.qos:
             sender.deliver(span, plan, (), now)
-            done.settled += range(tag, tag + len(span))
+            done.settled.extend(range(tag, tag + len(span)))
         else:
             ids = self._ids_for(consumer, span)
             if ids is None:
