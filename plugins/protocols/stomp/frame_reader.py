@@ -41,7 +41,7 @@ class FrameReader:
         # The frame that is not complete.
         self._pending = bytearray()
         self._needed = 0
-        """How many octets it has; 0: its end has to be searched."""
+        """How many octets there have to be before it is looked at; 0: its end has to be searched."""
         self._body_at = 0
         """Where its body begins; 0: in its header block."""
         self._searched = 0
@@ -109,7 +109,7 @@ class FrameReader:
                 continue
             if octet == _CR:
                 if position + 1 == end:
-                    self._needed = self._body_at = self._searched = 0
+                    self._needed = 2
                     break
                 if data[position + 1] != _LF:
                     raise Fault("Malformed frame", "a carriage return is not followed by a line feed")
@@ -141,7 +141,8 @@ class FrameReader:
                     last.width = 0
             else:
                 flow = head.flow
-                frames = Frames(flow, head.transaction, [body], len(body), len(body), [])
+                size = len(body)
+                frames = Frames(flow, head.transaction, [body], size, size, head.acknowledged, [])
                 found.append(frames)
                 if flow.command in CONNECTING:
                     self._position = position

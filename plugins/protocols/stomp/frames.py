@@ -29,7 +29,7 @@ class Flow:
     def __init__(self, command: str, headers: Mapping[str, str]) -> None:
         self.command = command
         self.headers = headers
-        """Without ``content-length``, ``receipt`` and ``transaction``, which belong to a single frame."""
+        """Without what belongs to a single frame: see ``Frames`` and ``Head``."""
 
     def __repr__(self) -> str:
         return f"<Flow {self.command} {self.headers!r}>"
@@ -39,9 +39,11 @@ class Head(NamedTuple):
     """The header block of one frame."""
 
     flow: Flow
-    content_length: int | None
-    receipt: str | None
-    transaction: str | None
+    content_length: int | None = None
+    receipt: str | None = None
+    transaction: str | None = None
+    acknowledged: str | None = None
+    """What an ACK or NACK names."""
 
 
 class Frames(msgspec.Struct):
@@ -54,6 +56,8 @@ class Frames(msgspec.Struct):
     """Octets of all bodies."""
     width: int
     """Octets of each body, if all have the same; 0: they differ, or are empty."""
+    acknowledged: str | None
+    """What an ACK or NACK names: the header ``id`` in STOMP 1.2, ``message-id`` before."""
     receipts: list[tuple[int, str]]
     """For each frame with a header ``receipt``: which of the frames it is, from 1 on, and the value."""
 

@@ -1,8 +1,9 @@
 """HeaderBlocks: from the octets of a header block to the flow of its frame.
 
-Frames of one flow have the same header block, but for ``content-length``, ``receipt`` and ``transaction``.
+Frames of one flow have the same header block, but for ``content-length``, ``receipt`` and ``transaction``, and
+in ACK and NACK for the message that they name.
 Whole blocks are looked up first: a client that asks for no receipts sends few different ones.  A block that is
-like the last one is compared with it, around the values of the three headers (``find_like_last``).  Otherwise
+like the last one is compared with it, around the values of these headers (``find_like_last``).  Otherwise
 these are cut out, and the rest is looked up.  Only a rest that is new is decoded.
 
 Both tables are bounded by their number of entries and octets, since a peer chooses what is in them, and are
@@ -25,6 +26,9 @@ MOST_OCTETS = 1 << 19
 """Octets of the keys of each table."""
 
 _OF_ONE_FRAME = re.compile(rb"\n(content-length|receipt|transaction):([^\n]*)")
+# Every ACK names another message.
+_ACKNOWLEDGING = (b"ACK", b"NACK")
+_OF_ONE_ACK = re.compile(rb"\n(content-length|receipt|transaction|id|message-id):([^\n]*)")
 _LONGEST_NAME = len(b"content-length:")
 _LONGEST_NUMBER = 18
 """Digits of a content-length.  Longer numbers are no sizes, and Python's ``int`` is slow with them."""
@@ -51,8 +55,9 @@ class HeaderBlocks:
         head = self._heads.get(block)
         if head is not None:
             return head
-        own = list(_OF_ONE_FRAME.finditer(block))
-        rest = _OF_ONE_FRAME.sub(b"", block) if own else block
+        cut_out = _OF_ONE_ACK if block.startswith(_ACKNOWLEDGING) else _OF_ONE_FRAME
+        own = list(cut_out.finditer(block))
+        rest = cut_out.sub(b"", block) if own else block
         flow = self._flows.get(rest)
         if flow is None:
             flow = self._remember_flow(rest)
@@ -60,8 +65,8 @@ class HeaderBlocks:
             self._check_own(flow, own)
         head = self._head(flow, [each[1] for each in own], [each[2] for each in own])
         self._learn(flow, block, own)
-        # Receipts mostly come once.
-        if head.receipt is None:
+        # Receipts and acknowledgements mostly come once.
+        if head.receipt is None and head.acknowledged is None:
             self._head_octets += len(block)
             if len(self._heads) >= MOST_BLOCKS or self._head_octets > MOST_OCTETS:
                 self._heads.clear()
@@ -70,7 +75,7 @@ class HeaderBlocks:
         return head
 
     def find_like_last(self, data: bytes, position: int) -> tuple[Head, int] | None:
-        """Return the head of a block that differs from the last one in its three headers only, and its end.
+        """Return the head of a block that differs from the last one in the headers of one frame only, and its end.
 
         None: it differs more, or is not complete, or something is wrong with it.
         """
@@ -114,7 +119,7 @@ class HeaderBlocks:
     def _decode(self, block: bytes) -> Flow:
         # STOMP 1.2, Augmented BNF: an end of line is LF or CR LF.  Earlier versions have LF only, but their
         # clients send both (and RabbitMQ reads both).
-        lines = [line.removesuffix(b"\r") for line in block.split(b"\n")]
+        lines = [line.rstrip(b"\r") for line in block.split(b"\n")]
         # The blank line, and what ``split`` finds behind the last end of line.
         command, *entries = lines[:-2]
         self._check_sizes(lines, len(entries))
@@ -123,10 +128,12 @@ class HeaderBlocks:
         except UnicodeDecodeError:
             raise Fault("Malformed frame", f"the command {command[:80]!r} is not UTF-8") from None
         version = Version.V1_0 if name in UNESCAPED else self._version
+        # Of a frame that opens a conversation, the version is not known yet.
+        trims = self._version is Version.V1_0 and name not in UNESCAPED
         headers: dict[str, str] = {}
         for entry in entries:
             key, value = _entry(entry, version)
-            if self._version is Version.V1_0:
+            if trims:
                 # STOMP 1.2, Value Encoding: 1.0 pads in its examples, so servers and clients trim.
                 value = value.lstrip(" ")
             # STOMP 1.2, Repeated Header Entries: the first counts.
@@ -152,20 +159,26 @@ class HeaderBlocks:
 
     def _head(self, flow: Flow, names: list[bytes], octets: list[bytes]) -> Head:
         if not names:
-            return Head(flow, None, None, None)
+            return Head(flow)
         # The first of a name counts, so it is set last.
         values = dict(zip(reversed(names), reversed(octets), strict=True))
-        receipt = transaction = None
-        if b"receipt" in values:
-            receipt = self._value(flow, values[b"receipt"])
-        if b"transaction" in values:
-            transaction = self._value(flow, values[b"transaction"])
-        length = values.get(b"content-length")
-        return Head(flow, None if length is None else self._length(length, receipt), receipt, transaction)
+        length = values.pop(b"content-length", None)
+        texts = {name: self._value(flow, value) for name, value in values.items()}
+        receipt = texts.get(b"receipt")
+        # STOMP 1.2 names a message by its header ack, earlier versions by message-id.
+        acknowledged = texts.get(b"id" if self._version is Version.V1_2 else b"message-id")
+        return Head(
+            flow,
+            None if length is None else self._length(length, receipt),
+            receipt,
+            texts.get(b"transaction"),
+            acknowledged,
+        )
 
     def _value(self, flow: Flow, octets: bytes) -> str:
-        version = Version.V1_0 if flow.command in UNESCAPED else self._version
-        value = unescape(_text(octets.removesuffix(b"\r")), version)
+        value = _text(octets.rstrip(b"\r"))
+        if b"\\" in octets:
+            value = unescape(value, Version.V1_0 if flow.command in UNESCAPED else self._version)
         return value.lstrip(" ") if self._version is Version.V1_0 else value
 
     def _length(self, octets: bytes, receipt: str | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from plugins.protocols.stomp.errors import Fault
+from plugins.protocols.stomp.frames import HEART_BEAT
 
 _LONGEST_NUMBER = 10
 _SILENT_INTERVALS = 2
@@ -55,7 +56,7 @@ def interval(sender: int, receiver: int) -> float:
 class HeartBeats:
     """Decides when to send a heart-beat, and when a silent peer counts as lost.
 
-    Every half interval ``due`` checks whether anything was sent since the last check.  So the peer gets
+    Every third of an interval ``due`` checks whether anything was sent since the last check.  So the peer gets
     something in each interval, although timers are late.
     """
 
@@ -64,13 +65,14 @@ class HeartBeats:
         self._receives_every = 0.0
         self._next_check = 0.0
         self._last_received = 0.0
-        self._sent = False
+        self._sent = 0
+        """Octets that were sent before the last check, and the heart-beat that it asked for."""
 
     def start(self, ours: Offer, theirs: Offer, now: float) -> None:
         """Begin with what both sides have said in CONNECT and CONNECTED."""
         self._sends_every = interval(ours.can_send, theirs.wants)
         self._receives_every = interval(theirs.can_send, ours.wants)
-        self._next_check = now + self._sends_every / 2
+        self._next_check = now + self._sends_every / 3
         self._last_received = now
 
     def stop(self) -> None:
@@ -80,10 +82,6 @@ class HeartBeats:
     def received(self, now: float) -> None:
         """Octets came from the peer; any octet is a sign of life."""
         self._last_received = now
-
-    def sent(self) -> None:
-        """Octets were sent to the peer."""
-        self._sent = True
 
     def next_deadline(self) -> float | None:
         """Return when ``due`` or ``peer_is_silent`` may change its answer; None: never."""
@@ -99,11 +97,11 @@ class HeartBeats:
         silent = _SILENT_INTERVALS * self._receives_every
         return bool(silent) and now >= self._last_received + silent
 
-    def due(self, now: float) -> bool:
-        """Whether a heart-beat has to be sent now."""
+    def due(self, now: float, sent: int) -> bool:
+        """Whether a heart-beat has to be sent now; ``sent``: how many octets were sent so far."""
         if not self._sends_every or now < self._next_check:
             return False
-        self._next_check = now + self._sends_every / 2
-        silent = not self._sent
-        self._sent = False
+        self._next_check = now + self._sends_every / 3
+        silent = sent <= self._sent
+        self._sent = sent + len(HEART_BEAT) if silent else sent
         return silent

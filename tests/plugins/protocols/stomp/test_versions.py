@@ -65,13 +65,13 @@ def test_a_server_offers_what_the_client_wants(
 
 def test_something_is_sent_in_each_interval() -> None:
     beats = HeartBeats()
-    beats.start(Offer(1000, 0), Offer(0, 1000), 0.0)
-    assert beats.next_deadline() == 0.5
-    assert beats.due(0.5)
-    assert not beats.due(0.6)
-    beats.sent()  # the heart-beat itself, which the owner reports as all it sends
-    assert not beats.due(1.0)
-    assert beats.due(1.5)
+    beats.start(Offer(3000, 0), Offer(0, 3000), 0.0)
+    assert beats.next_deadline() == 1.0
+    assert beats.due(1.0, 0)
+    assert not beats.due(1.1, 1)
+    assert beats.due(2.0, 1)  # the one octet was the heart-beat
+    assert not beats.due(3.0, 50)
+    assert beats.due(4.0, 50)
 
 
 def test_a_silent_peer_is_lost_after_two_intervals() -> None:
@@ -90,5 +90,5 @@ def test_without_heart_beats_nothing_is_due() -> None:
     beats = HeartBeats()
     beats.start(Offer(0, 0), Offer(1000, 1000), 0.0)
     assert beats.next_deadline() is None
-    assert not beats.due(10.0)
+    assert not beats.due(10.0, 0)
     assert not beats.peer_is_silent(10.0)
