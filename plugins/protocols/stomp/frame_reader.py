@@ -100,7 +100,7 @@ class FrameReader:
     def _read(self, found: list[Frames]) -> None:  # noqa: C901 - an inner loop
         data, position, end = self._data, self._position, len(self._data)
         starts = data.startswith
-        block, head = self._block, self._head
+        block, block_head = self._block, self._head
         last: Frames | None = None
         while position < end:
             octet = data[position]
@@ -115,7 +115,8 @@ class FrameReader:
                     raise Fault("Malformed frame", "a carriage return is not followed by a line feed")
                 position += 2
                 continue
-            if head is not None and starts(block, position):
+            if block_head is not None and starts(block, position):
+                head = block_head
                 start = position + len(block)
             elif (like := self._blocks.find_like_last(data, position)) is not None:
                 head, start = like
@@ -124,7 +125,7 @@ class FrameReader:
                 if not start:
                     break
                 block = data[position:start]
-                head = self._blocks.find(block)
+                head = block_head = self._blocks.find(block)
                 self._block, self._head = block, head
             length = head.content_length
             # The usual case, without a call.
