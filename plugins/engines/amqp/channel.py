@@ -15,7 +15,6 @@ import msgspec
 from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.properties import changed
 from plugins.engines.broker.public import (
-    LONGEST_TIME,
     Consumer,
     NotFound,
     NotImplementedHere,
@@ -25,8 +24,8 @@ from plugins.engines.broker.public import (
     Receiver,
     Span,
     Transaction,
+    check_properties,
     invent_name,
-    type_name,
 )
 from plugins.protocols.amqp091.events import Acknowledged, Published, Rejected
 from plugins.protocols.amqp091.methods import basic
@@ -104,22 +103,12 @@ class Channel(Publisher):
         properties = envelope.properties
         if not properties:
             return envelope
-        # A consumer may rely on it: RabbitMQ's "validated user id".
-        user_id = properties.get("user_id")
-        if user_id is not None and user_id != self.login.name:
-            raise PreconditionFailed(
-                f"user_id property set to '{user_id}' but authenticated user was '{self.login.name}'"
-            )
+        check_properties(envelope, self.login.name)
         if (mode := properties.get("delivery_mode", 1)) not in (1, 2):
             raise PreconditionFailed(f"invalid message: {{delivery_mode_unknown,{mode}}}")
         # The property is text, of which the envelope has the number.  It has none if the text is no number.
         if envelope.expiration is None and "expiration" in properties:
             raise PreconditionFailed(_invalid_expiration(properties["expiration"]))
-        if envelope.expiration is not None and envelope.expiration > LONGEST_TIME:
-            # With Erlang's terms, as RabbitMQ's message has them.
-            text = f"invalid expiration '{envelope.expiration}': {{value_too_large,{envelope.expiration}}}"
-            raise PreconditionFailed(text)
-        _check_copies(properties.get("headers"))
         if envelope.reply_to == REPLY_TO:
             return self._with_reply_address(envelope)
         return envelope
@@ -274,16 +263,6 @@ def without_line_ends(name: str) -> str:
     RabbitMQ removes them where something is declared, bound or deleted, and nowhere else.
     """
     return name.replace("\r", "").replace("\n", "")
-
-
-def _check_copies(headers: Any) -> None:
-    """Refuse CC and BCC that are no arrays, with RabbitMQ's text."""
-    if not isinstance(headers, Mapping):
-        return
-    for name in ("CC", "BCC"):
-        if name in headers and not isinstance(headers[name], list):
-            found = type_name(headers[name])
-            raise PreconditionFailed(f'invalid message: {{unacceptable_type_in_header,"{name}",{found}}}')
 
 
 def _invalid_expiration(text: str) -> str:

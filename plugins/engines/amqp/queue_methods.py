@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from plugins.engines.amqp.channel import REPLY_TO, Channel, without_line_ends
-from plugins.engines.broker.public import invent_name
 from plugins.protocols.amqp091.methods import queue
 
 
@@ -25,7 +21,7 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
         # To ask for a queue is a use of it, and begins its x-expires anew (RabbitMQ).
         found.plan_expiry(now)
     else:
-        _require_declaration(channel, name, method.arguments)
+        channel.login.require_queue(name, method.arguments, vhost)
         found = vhost.declare_queue(
             name,
             channel.session,
@@ -47,24 +43,11 @@ def declare(channel: Channel, method: queue.Declare, now: float) -> None:
         )
 
 
-def _require_declaration(channel: Channel, name: str, arguments: Mapping[str, Any]) -> None:
-    """Check permissions on the queue, and on its dead-letter exchange, to which its messages may go."""
-    login, vhost = channel.login, channel.vhost
-    # Check permissions with a name like the one that the server will choose.
-    name = name or invent_name("amq.gen-", vhost.broker.random)
-    login.require("configure", "queue", name, vhost.name)
-    # For a new queue only, as in RabbitMQ: who declares it again need not have the rights of its creator.
-    target = arguments.get("x-dead-letter-exchange")
-    if isinstance(target, str) and name not in vhost.queues:
-        login.require("read", "queue", name, vhost.name)
-        login.require("write", "exchange", target, vhost.name)
-
-
 def bind(channel: Channel, method: queue.Bind, now: float) -> None:
     """Bind a queue to an exchange."""
     name, key = _name_and_key(channel, method.queue, method.routing_key)
     source = without_line_ends(method.exchange)
-    _require_both(channel, source, name)
+    channel.login.require_binding(name, source, channel.vhost.name)
     found = channel.vhost.find_queue(name, channel.session)
     channel.vhost.bind(source, found, key, method.arguments)
     if not method.nowait:
@@ -75,7 +58,7 @@ def unbind(channel: Channel, method: queue.Unbind, now: float) -> None:
     """Remove a binding of a queue."""
     name, key = _name_and_key(channel, method.queue, method.routing_key)
     source = without_line_ends(method.exchange)
-    _require_both(channel, source, name)
+    channel.login.require_binding(name, source, channel.vhost.name)
     # No error if it is gone: as for a binding that is not there.
     if name in channel.vhost.queues:
         found = channel.vhost.find_queue(name, channel.session)
@@ -112,9 +95,3 @@ def _name_and_key(channel: Channel, name: str, key: str) -> tuple[str, str]:
     if not name and not key:
         key = channel.queue_name("")
     return channel.queue_name(without_line_ends(name)), key
-
-
-def _require_both(channel: Channel, exchange: str, name: str) -> None:
-    # RabbitMQ's rule: a binding reads from the exchange and writes to the queue.
-    channel.login.require("write", "queue", name, channel.vhost.name)
-    channel.login.require("read", "exchange", exchange, channel.vhost.name)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from plugins.engines.broker.errors import AccessRefused, NotAllowed
 from plugins.engines.broker.host.options import User, VhostPermissions
 from plugins.engines.broker.host.passwords import Password
+from plugins.engines.broker.names import invent_name
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.virtual_host import VirtualHost
 
 Operation: TypeAlias = Literal["configure", "write", "read"]
 
@@ -123,6 +127,26 @@ class Login:
             raise AccessRefused(
                 f"access to {kind} '{name}' in vhost '{vhost}' refused for user '{self.name}'"
             )
+
+    def require_queue(self, name: str, arguments: Mapping[str, Any], vhost: VirtualHost) -> None:
+        """Refuse the declaration of a queue, also if its messages may go to an exchange that is not for this user.
+
+        ``name``: empty for one that the broker chooses.
+        """
+        # Permissions are checked with a name like the one that the broker will choose.
+        name = name or invent_name("amq.gen-", vhost.broker.random)
+        self.require("configure", "queue", name, vhost.name)
+        # For a new queue only, as in RabbitMQ: who declares it again need not have the rights of its creator.
+        target = arguments.get("x-dead-letter-exchange")
+        if isinstance(target, str) and name not in vhost.queues:
+            self.require("read", "queue", name, vhost.name)
+            self.require("write", "exchange", target, vhost.name)
+
+    def require_binding(self, queue: str, exchange: str, vhost: str) -> None:
+        """Refuse a binding between a queue and an exchange, or its end."""
+        # RabbitMQ's rule: a binding reads from the exchange and writes to the queue.
+        self.require("write", "queue", queue, vhost)
+        self.require("read", "exchange", exchange, vhost)
 
 
 class Users:

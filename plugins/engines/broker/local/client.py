@@ -183,7 +183,7 @@ class BrokerClient:
         """Bind a queue to an exchange.  If the binding exists, nothing changes."""
 
         def bind(session: LocalSession, now: float) -> None:
-            _require_both(session, queue, exchange)
+            session.login.require_binding(queue, exchange, session.vhost.name)
             found = session.vhost.find_queue(queue, session)
             session.vhost.bind(exchange, found, key, arguments or {})
 
@@ -195,7 +195,7 @@ class BrokerClient:
         """Remove a binding.  It is no error if it does not exist."""
 
         def unbind(session: LocalSession, now: float) -> None:
-            _require_both(session, queue, exchange)
+            session.login.require_binding(queue, exchange, session.vhost.name)
             found = session.vhost.find_queue(queue, session)
             session.vhost.unbind(exchange, found, key, arguments or {})
 
@@ -485,12 +485,6 @@ def _ranges(deliveries: Delivery | Iterable[Delivery]) -> list[tuple[int, int]]:
         else:
             ranges.append((tag, tag))
     return ranges
-
-
-def _require_both(session: LocalSession, queue: str, exchange: str) -> None:
-    # RabbitMQ's rule: a binding changes what the queue gets, and reads what the exchange has.
-    session.login.require("write", "queue", queue, session.vhost.name)
-    session.login.require("read", "exchange", exchange, session.vhost.name)
 
 
 def _nothing() -> None:
