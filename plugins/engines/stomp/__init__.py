@@ -1,0 +1,1 @@
+"""STOMP as a front end of the broker."""

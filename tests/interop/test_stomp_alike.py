@@ -1,0 +1,71 @@
+"""The same STOMP conversations with our broker and with RabbitMQ's plugin have the same answers, but for a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kernel import EnginePlan
+from kernel.testing.fixtures import KernelFactory, kernel_factory
+from tests.interop.stomp_conversations import CONVERSATIONS, Lines
+from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+from tests.plugins.engines.stomp.raw_client import RawStomp
+from tests.ports import free_port
+
+__all__ = ["kernel_factory"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer("rabbitmq")]
+
+DIFFERENCES = {
+    # RabbitMQ fails inside, where we say what is wrong.
+    "subscribe with an identifier of ours": ("Invalid id", "Processing error"),
+    "an ack mode that is none": ("Invalid header", "Processing error"),
+    # The spelling of other faults of this sort, in both.
+    "subscribe durably without id": ("Missing header", "Missing Header"),
+}
+"""The header ``message`` of ERROR frames, here and there."""
+
+
+@pytest.fixture(scope="module")
+def rabbitmq_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    port = free_port()
+    settings = (f"stomp.listeners.tcp.1 = 127.0.0.1:{port}",)
+    node = RabbitMq(tmp_path_factory.mktemp("stomp"), ("rabbitmq_stomp",), settings)
+    try:
+        node.start()
+        yield port
+    finally:
+        node.close()
+
+
+def _have(conversation: str, port: int, name: str) -> Lines:
+    clients: list[RawStomp] = []
+
+    def open_client(version: str | None = "1.2") -> RawStomp:
+        clients.append(RawStomp(port))
+        if version is not None:
+            assert clients[-1].connect(version).command == "CONNECTED"
+        return clients[-1]
+
+    try:
+        return CONVERSATIONS[conversation](open_client, name)
+    finally:
+        for client in clients:
+            client.socket.close()
+
+
+@pytest.mark.parametrize("number, conversation", list(enumerate(CONVERSATIONS)), ids=CONVERSATIONS)
+def test_a_conversation_is_the_same(
+    kernel_factory: KernelFactory, rabbitmq_port: int, number: int, conversation: str
+) -> None:
+    options = {"listeners": [{"protocol": "stomp", "address": "tcp://127.0.0.1:0"}]}
+    kernel = kernel_factory(EnginePlan(name="broker", kind="broker", options=options))
+    ours = _have(conversation, int(kernel.address_of("broker").rpartition(":")[2]), f"name{number}")
+    theirs = _have(conversation, rabbitmq_port, f"name{number}")
+    if conversation in DIFFERENCES:
+        here, there = DIFFERENCES[conversation]
+        assert there in theirs[0]
+        theirs = [theirs[0].replace(there, here)]
+    assert ours == theirs
+    kernel.close(linger=0)
