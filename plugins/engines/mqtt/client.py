@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from kernel.contracts.message import Buffer
 from plugins.engines.broker.public import (
     Accepted,
@@ -25,6 +27,7 @@ from plugins.engines.broker.public import (
 )
 from plugins.engines.mqtt.incoming import FAILED, Incoming
 from plugins.engines.mqtt.logging_in import PLAIN, Attempt, log_in, plain_credentials
+from plugins.engines.mqtt.messages import check_topic
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.sender import Sender
 from plugins.engines.mqtt.session import FOR_EVER, Session
@@ -48,7 +51,7 @@ from plugins.protocols.mqtt.packets import (
     Unsubscribe,
 )
 from plugins.protocols.mqtt.parser import Parser
-from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
+from plugins.protocols.mqtt.properties import Properties
 from plugins.protocols.mqtt.publishing import acknowledge
 from plugins.protocols.mqtt.reason_codes import ReasonCode, return_code
 from plugins.protocols.mqtt.topics import join_share
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
 
 _PINGRESP = encode(Pingresp(), 4)
 _LONGEST_REASON = 500
-"""Characters of a reason string: a client may take small packets only [MQTT-3.2.2-19]."""
+"""Characters of a reason string: what is longer is for the log."""
 
 
 class _Begun(NamedTuple):
@@ -96,6 +99,10 @@ class MqttClient(StreamClient):
         """The authentication method of MQTT 5; empty: none."""
         self._explains = True
         """Whether the client wants reason strings."""
+        self._largest_packet = 0
+        """Bytes of the largest packet that the client takes; 0: any number."""
+        self._asked_expiry = 0
+        """The session expiry interval of CONNECT, which the broker may have shortened."""
         self._closing_code = ReasonCode.ADMINISTRATIVE_ACTION
         self._later: deque[tuple[int, Buffer]] = deque()
         """PUBREL and PUBCOMP that wait for the disk, with the marks of the store."""
@@ -227,6 +234,7 @@ class MqttClient(StreamClient):
     def _on_connect(self, packet: Connect, now: float) -> None:
         self.version = packet.version
         self._explains = packet.properties.request_problem_information != 0
+        self._largest_packet = packet.properties.maximum_packet_size or 0
         if self._options.redirect:
             self._refuse(
                 ReasonCode.USE_ANOTHER_SERVER, "clients are served elsewhere", self._options.redirect
@@ -245,6 +253,10 @@ class MqttClient(StreamClient):
                 return
             self._method = method
             name, password = plain_credentials(packet.properties.authentication_data)
+        if packet.will is not None and packet.will.retain and not self._options.retain:
+            # [MQTT-3.2.2-13]
+            self._refuse(ReasonCode.RETAIN_NOT_SUPPORTED, "the will is retained, and nothing is here")
+            return
         attempt = log_in(self.engine, self._accepted, self._options, name, password)
         if attempt.login is None:
             self.refuse_login(attempt.name, attempt.how, self._refuse_credentials)
@@ -261,6 +273,7 @@ class MqttClient(StreamClient):
             vhost = self.engine.broker.vhost(attempt.vhost)
             vhost.find_exchange(options.exchange)
             if packet.will is not None:
+                check_topic(packet.will.topic)
                 login.require("write", "exchange", options.exchange, vhost.name)
             login.enter(vhost.name)
         except BrokerError as refusal:
@@ -272,6 +285,7 @@ class MqttClient(StreamClient):
             asked = properties.session_expiry_interval or 0
         else:
             asked = 0 if packet.clean_start else FOR_EVER
+        self._asked_expiry = asked
         expiry = min(asked, options.max_session_seconds)
         before = self._continued(vhost, client_id, packet, now)
         session = before or self.sessions.make(vhost, client_id, options, durable=expiry > 0)
@@ -284,7 +298,7 @@ class MqttClient(StreamClient):
         self.arm(self.next_deadline())
         sender = Sender(
             self,
-            largest_packet=properties.maximum_packet_size or 0,
+            largest_packet=self._largest_packet,
             aliases=min(properties.topic_alias_maximum or 0, options.topic_alias_maximum),
             most_unwritten=options.max_unwritten_bytes,
         )
@@ -350,19 +364,25 @@ class MqttClient(StreamClient):
     def _refuse(self, code: int, why: str, reference: str = "") -> None:
         """Refuse the connection with a CONNACK, if the version has one for the reason."""
         if self.version == 5 or return_code(code) is not None:
-            properties = Properties(
-                reason_string=why[:_LONGEST_REASON] if self._explains else None,
-                server_reference=reference or None,
-            )
-            self.send(encode(Connack(reason_code=code, properties=properties), self.version))
+            properties = Properties(server_reference=reference or None)
+            self.send(self._explained(Connack(reason_code=code, properties=properties), why))
         self.close(why)
+
+    def _explained(self, packet: Connack | Disconnect, why: str) -> bytes:
+        """Return a packet with a reason string, if the client wants one and takes a packet of that size."""
+        plain = encode(packet, self.version)
+        if self.version == 4 or not self._explains:
+            return plain
+        properties = msgspec.structs.replace(packet.properties, reason_string=why[:_LONGEST_REASON])
+        data = encode(msgspec.structs.replace(packet, properties=properties), self.version)
+        # [MQTT-3.2.2-19], [MQTT-3.14.2-3]
+        return plain if 0 < self._largest_packet < len(data) else data
 
     def _farewell(self, code: int, why: str) -> Sequence[Buffer]:
         """Return DISCONNECT.  A server of MQTT 3.1.1 has none."""
         if self._begun is None or self.version == 4:
             return ()
-        properties = Properties(reason_string=why[:_LONGEST_REASON]) if self._explains else NO_PROPERTIES
-        return (encode(Disconnect(code, properties), self.version),)
+        return (self._explained(Disconnect(code), why),)
 
     def disconnect(self, code: int, why: str) -> None:
         """Close the connection because of what the client has done, or not done."""
@@ -390,12 +410,13 @@ class MqttClient(StreamClient):
         session = self._started().session
         expiry = packet.properties.session_expiry_interval
         if expiry is not None:
-            if expiry and not session.expiry:
+            if expiry and not self._asked_expiry:
                 # 3.14.2.2.2
                 self.disconnect(ReasonCode.PROTOCOL_ERROR, "the session was to end with its connection")
                 return
             session.expiry = min(expiry, self._options.max_session_seconds)
-        if packet.reason_code != ReasonCode.DISCONNECT_WITH_WILL_MESSAGE:
+        # [MQTT-3.1.2-8]: whatever else the client has to complain of, its will is published.
+        if packet.reason_code == ReasonCode.SUCCESS:
             session.forget_will()
         self.close("the client has disconnected")
 

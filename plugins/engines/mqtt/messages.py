@@ -15,8 +15,9 @@ import msgspec
 
 from kernel.contracts.message import Envelope
 from kernel.contracts.properties import changed
+from plugins.engines.broker.public import AccessRefused
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
-from plugins.protocols.mqtt.topics import key_to_topic, topic_to_key
+from plugins.protocols.mqtt.topics import is_hidden, key_to_topic, topic_to_key
 
 QOS = "mqtt_qos"
 """The QoS of a persistent message that was published with QoS 1.  Without it, a persistent message has QoS
@@ -32,6 +33,12 @@ _FORMAT = "mqtt_payload_format"
 
 _LONGEST_TOPIC = 65_535
 """Octets of UTF-8 (MQTT 5.0, 1.5.4)."""
+
+
+def check_topic(topic: str) -> None:
+    """Refuse a topic that is for the broker alone to publish to (MQTT 5.0, 4.7.2)."""
+    if is_hidden(topic):
+        raise AccessRefused(f"topics that begin with '$' are the broker's own: {topic[:80]!r}")
 
 
 def envelope_of(

@@ -1,0 +1,76 @@
+"""The broker in the test's own thread: nothing happens but while a client or the test asks for it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import msgspec
+
+from kernel.hosting.wire import PlainWire
+from plugins.engines.broker.host.options import BrokerOptions
+from plugins.engines.broker.public import Accepted, BrokerEngine, Codecs, FrontEnd, StreamFrontEnd
+from plugins.engines.mqtt.front_end import MqttFrontEnd, make_front_end
+from plugins.engines.mqtt.options import MqttListenerOptions
+from plugins.engines.mqtt.session import Session
+from plugins.protocols.amqp091.stored import StoredProperties
+from tests.plugins.engines.amqp.still_host import StillHost
+from tests.plugins.engines.mqtt.raw_client import RawClient
+
+
+class StillServer:
+    """A broker with an MQTT listener."""
+
+    def __init__(self, listener: dict[str, Any], options: dict[str, Any]) -> None:
+        mqtt = MqttListenerOptions(**{"address": "127.0.0.1:0", **listener})
+        read = msgspec.convert(options, BrokerOptions)
+
+        def mqtt_front_end(engine: BrokerEngine) -> FrontEnd:
+            return make_front_end(engine, mqtt)
+
+        self.host = StillHost()
+        self.engine = BrokerEngine("broker", read, (mqtt_front_end,), codecs=Codecs([StoredProperties()]))
+        self.engine.start(self.host)
+        self._clients: list[RawClient] = []
+
+    def client(self, version: int = 5, **more: Any) -> RawClient:
+        """Return a connection without a CONNECT; ``more``: fields of ``Accepted``."""
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        # What the server does not send while it is asked, it never sends.
+        ours.settimeout(0.05)
+        fields = {"loopback": True, "certified": None, **more}
+        accepted = Accepted(PlainWire(theirs), f"client {len(self._clients)}", **fields)
+        front_end = self.engine.front_ends[0]
+        assert isinstance(front_end, StreamFrontEnd)
+        front_end.begin(accepted)
+        client = RawClient(ours, version, self.host.settle)
+        self._clients.append(client)
+        return client
+
+    def connect(self, version: int = 5, **connect: Any) -> RawClient:
+        """Return a client that was accepted."""
+        client = self.client(version)
+        assert client.connect(**connect).reason_code == 0
+        return client
+
+    def session(self, client_id: str) -> Session | None:
+        """Return the session of a client."""
+        front_end = self.engine.front_ends[0]
+        assert isinstance(front_end, MqttFrontEnd)
+        return front_end.sessions.find("/", client_id)
+
+    def row(self, queue: str) -> dict[str, Any]:
+        """Return the row of a queue as an operator sees it."""
+        (row,) = [row for row in self.engine.inspect("queues") if row["name"] == queue]
+        return row
+
+    def pass_time(self, seconds: float) -> None:
+        self.host.pass_time(seconds)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self.engine.stop()
+        self.host.settle()
+        self.host.release()
