@@ -75,7 +75,7 @@ class Incoming:
         self._confirms = self._publisher.confirms = Confirms()
         self._answers: deque[_Answer] = deque()
         self._unanswered = 0
-        """Messages of QoS 1 and 2 that are not answered yet."""
+        """Messages of QoS 1 that are not answered yet.  Those of QoS 2 are in ``Session.received``."""
 
     @property
     def is_waiting(self) -> bool:
@@ -89,18 +89,21 @@ class Incoming:
         topic = packet.head.topic
         payloads, ids = packet.payloads, packet.ids
         if qos:
-            self._unanswered += len(ids)
-            if self._unanswered + len(session.received) > self._options.receive_maximum:
+            if qos == 1:
+                self._unanswered += len(ids)
+                new = 0
+            else:
+                payloads, ids = self._new_ones(packet)
+                if not payloads:
+                    return
+                new = len(ids)
+            if self._unanswered + len(session.received) + new > self._options.receive_maximum:
                 # MQTT 5.0, 3.3.4
                 client.disconnect(
                     ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
                     f"more than {self._options.receive_maximum} messages are not acknowledged",
                 )
                 return
-            if qos == 2:
-                payloads, ids = self._new_ones(packet)
-                if not payloads:
-                    return
         reason = self._publish(packet, topic, payloads, ids, now)
         if reason is None or not qos:
             return
@@ -142,7 +145,8 @@ class Incoming:
         head, session = packet.head, self._session
         if head.attached is None:
             head.attached = {}
-        publisher = session.client_id if session.keeps_own else ""
+        # A retained message may meet such a subscription later.
+        publisher = session.client_id if session.keeps_own or packet.retain else ""
         key = (topic, packet.qos, packet.retain, publisher)
         envelope: Envelope | None = head.attached.get(key)
         if envelope is None:
@@ -162,19 +166,22 @@ class Incoming:
     def _new_ones(self, packet: Publish) -> tuple[list[Buffer], Sequence[int]]:
         """Return what of a PUBLISH of QoS 2 is new; answer the rest again [MQTT-4.3.3-10]."""
         received = self._session.received
-        if received.has_none_of(packet.ids):
+        if received.has_none_of(packet.ids) and len(set(packet.ids)) == len(packet.ids):
             return packet.payloads, packet.ids
-        again = [number for number in packet.ids if number in received]
-        self._unanswered -= len(again)
+        fresh: dict[int, Buffer] = {}
+        again: list[int] = []
+        for payload, number in zip(packet.payloads, packet.ids, strict=True):
+            if number in received or number in fresh:
+                again.append(number)
+            else:
+                fresh[number] = payload
         # A PUBREC that is not sent yet comes by itself.
         due = {
             number for answer in self._answers if answer.kind == PacketType.PUBREC for number in answer.ids
         }
-        if repeated := [number for number in again if number not in due]:
-            self._unanswered += len(repeated)
+        if repeated := [number for number in again if number not in due and number not in fresh]:
             self._answer(PacketType.PUBREC, repeated, ReasonCode.SUCCESS, counts=False)
-        fresh = [pair for pair in zip(packet.payloads, packet.ids, strict=True) if pair[1] not in received]
-        return [payload for payload, _ in fresh], [number for _, number in fresh]
+        return list(fresh.values()), list(fresh)
 
     def release(self, ids: Sequence[int]) -> None:
         """PUBREL has come: forget the identifiers, and answer."""
@@ -237,7 +244,8 @@ class Incoming:
     def _send(self, kind: AcknowledgementType, ids: Sequence[int], reason: int) -> None:
         if not ids:
             return
-        self._unanswered -= len(ids)
+        if kind == PacketType.PUBACK:
+            self._unanswered -= len(ids)
         client = self._client
         if reason >= FAILED:
             if client.version == 4:

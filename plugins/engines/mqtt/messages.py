@@ -28,7 +28,7 @@ RETAINED = "mqtt_retained"
 """Whether it is sent because it was retained when somebody subscribed."""
 PUBLISHER = "mqtt_publisher"
 """The client identifier of the publisher.  It is there only if that client has a subscription that does not
-want its own messages."""
+want its own messages, or may have one by the time that a retained message is sent."""
 _FORMAT = "mqtt_payload_format"
 
 _LONGEST_TOPIC = 65_535
@@ -138,7 +138,7 @@ def properties_of(
     if response is not None and ("+" in response or "#" in response or _not_text(response, "topic")):
         response = None
     return Properties(
-        payload_format_indicator=1 if others.get(_FORMAT) == 1 else None,
+        payload_format_indicator=others.get(_FORMAT),
         message_expiry_interval=None if interval is None else min(interval, 0xFFFF_FFFF),
         content_type=content_type if isinstance(content_type, str) and _fits(content_type) else None,
         response_topic=response,

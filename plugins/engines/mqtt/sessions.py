@@ -122,7 +122,14 @@ class Sessions:
         """Publish the will of a client whose connection was lost."""
         self.wills += 1
         publisher = Publisher(session.vhost, login, self._engine.feed)
-        envelope = envelope_of(session.exchange, will.topic, will.properties, will.qos, retain=will.retain)
+        envelope = envelope_of(
+            session.exchange,
+            will.topic,
+            will.properties,
+            will.qos,
+            retain=will.retain,
+            publisher=session.client_id if session.keeps_own or will.retain else "",
+        )
         try:
             publisher.publish(batch_of_one(will.payload, publisher.admit(envelope)), now)
             if will.retain:
