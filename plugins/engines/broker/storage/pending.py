@@ -85,34 +85,48 @@ class Pending(msgspec.Struct):
 class JoinedBatch:
     """Batches that become one record."""
 
-    __slots__ = ("_open", "batch", "entries", "locations")
+    __slots__ = ("_copied", "_entries", "_open", "_total", "batch", "locations")
 
     def __init__(self, batch: Batch, entries: list[Entry], location: Location) -> None:
         self.batch = single_part(batch)
-        self.entries = entries
         self.locations = [location]
-        entry = entries[0]
-        # Only a batch that one queue has whole can be joined with others.  With several entries the positions
-        # of the next batch would have to follow in each of the queues.
-        self._open = len(entries) == 1 and entry.start == 0 and entry.stop == len(batch.bodies)
+        # Those of the first batch.  What is joined follows in each of the queues, so that only the number of
+        # messages changes.
+        self._entries = entries
+        self._total = count = len(batch.bodies)
+        self._copied = False
+        self._open = True
+        # Only a batch that all its queues have whole can be joined with others.
+        for entry in entries:
+            if entry.start or entry.stop != count:
+                self._open = False
+                break
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries of all batches together."""
+        return (
+            [entry._replace(stop=self._total) for entry in self._entries] if self._copied else self._entries
+        )
 
     def take(self, batch: Batch, entries: list[Entry], location: Location) -> bool:
         """Join the next batch if it directly follows; return whether it was joined."""
         # By identity, as elsewhere in the kernel: the messages of one flow share an envelope.
-        if not self._open or batch.envelope is not self.batch.envelope or len(entries) != 1:
+        if not self._open or batch.envelope is not self.batch.envelope or len(entries) != len(self._entries):
             return False
-        mine, other = self.entries[0], entries[0]
-        follows = mine.queue == other.queue and mine.last == other.first and mine.expires == other.expires
-        count = len(batch.bodies)
-        if not follows or other.start or other.stop != count:
-            return False
+        total, count = self._total, len(batch.bodies)
         # Not larger: a damaged record costs all its messages, and a page is read by whole records.
-        if mine.stop + count > _MOST_JOINED or self.batch.size + batch.size > _MOST_JOINED_BYTES:
+        if total + count > _MOST_JOINED or self.batch.size + batch.size > _MOST_JOINED_BYTES:
             return False
+        # The queues are those of one route, so they come in the same order.
+        for (queue, base, _, _, expires), entry in zip(self._entries, entries, strict=True):
+            if entry != (queue, base + total, 0, count, expires):
+                return False
         # Spans in memory refer to the first batch and must not see it grow.
-        if len(self.locations) == 1:
+        if not self._copied:
+            self._copied = True
             self.batch = msgspec.structs.replace(self.batch, bodies=list(self.batch.bodies))
         self.batch.extend(single_part(batch))
-        self.entries = [mine._replace(stop=mine.stop + count)]
+        self._total = total + count
         self.locations.append(location)
         return True

@@ -338,8 +338,8 @@ def test_a_cut_anywhere_leaves_a_message_and_its_number_or_neither() -> None:
     assert seen == set(map(frozenset, expected))
 
 
-def test_parts_of_one_record_are_read_back_by_each_queue() -> None:
-    broker = DurableBroker(queue_bytes=0)
+def room_is_made(broker: DurableBroker) -> tuple[DurableBroker, StoredSet]:
+    """Return a broker where the next batch, at 10.0, is stored in two parts, and a set."""
     kept = broker.vhost.stored_set("received")
     broker.declare("dead")
     broker.vhost.bind("amq.fanout", broker.declare("first"))
@@ -353,6 +353,11 @@ def test_parts_of_one_record_are_read_back_by_each_queue() -> None:
     broker.vhost.bind("amq.fanout", expiring)
     expiring.publish(run(b"expires", persistent=True, expiration=1000), 0.0)
     broker.process()
+    return broker, kept
+
+
+def test_parts_of_one_record_are_read_back_by_each_queue() -> None:
+    broker, kept = room_is_made(DurableBroker(queue_bytes=0))
     publish(broker, kept, b"message 1")
     broker.process(10.0)
     broker.process(10.0)
@@ -360,6 +365,46 @@ def test_parts_of_one_record_are_read_back_by_each_queue() -> None:
         assert broker.queue(name).backlog.paged == len(b"message 1")
         assert broker.take_all(name, now=10.0) == [b"message 1"]
     assert broker.reports == []
+
+
+def test_single_messages_with_numbers_in_a_row_are_joined_to_one_record() -> None:
+    broker = DurableBroker()
+    kept = broker.vhost.stored_set("received")
+    for name in ("a", "b"):
+        broker.vhost.bind("amq.fanout", broker.declare(name))
+    envelope = run(exchange="amq.fanout", persistent=True).envelope
+    for number in (1, 2, 3, 7, 8):
+        batch = batch_of([b"%d" % number], envelope)
+        broker.vhost.publish(batch, 0.0)
+        kept.keep(Span(number, batch, 0, 1))
+    broker.process()
+    records = [
+        decode_messages(record.payload).bodies
+        for record in records_of(bytes(broker.disk.contents[SEGMENT]))
+        if record.kind == Kind.MESSAGES
+    ]
+    assert records == [[b"1", b"2", b"3"], [b"7", b"8"]]
+    after = broker.reopened()
+    assert found_in(after.vhost.stored_sets["received"]) == {
+        number: b"%d" % number for number in (1, 2, 3, 7, 8)
+    }
+    assert after.take_all("a") == after.take_all("b") == [b"1", b"2", b"3", b"7", b"8"]
+
+
+def test_a_batch_in_memory_does_not_grow_when_it_is_joined_with_the_next() -> None:
+    broker, kept = room_is_made(DurableBroker())
+    # The dead letter is taken at once, so that nothing is written between the first batch and the second.
+    broker.client.consume(broker.queue("dead"), auto_ack=True)
+    envelope = run(exchange="amq.fanout", persistent=True).envelope
+    batches = [batch_of([b"message %d" % number], envelope) for number in (1, 2, 3)]
+    for number, batch in enumerate(batches, 1):
+        broker.vhost.publish(batch, 10.0)
+        kept.keep(Span(number, batch, 0, 1))
+    broker.process(10.0)
+    assert broker.client.bodies() == [b"expires"]
+    assert [list(batch.bodies) for batch in batches] == [[b"message 1"], [b"message 2"], [b"message 3"]]
+    (everything,) = entries_by_body(bytes(broker.disk.contents[SEGMENT]))[b"message 3"]
+    assert len(everything) == 3
 
 
 # Compaction and damage
