@@ -17,7 +17,10 @@ QUICK = 0.1
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--only", multiple=True, metavar="NAME", help="Only these scenarios or rows; may be given again."
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Only these scenarios or rows, or with 'NAME_' all whose names begin so; may be given again.",
 )
 @click.option("--rounds", default=3, show_default=True, help="How often each side is measured.")
 @click.option(
@@ -58,15 +61,17 @@ def main(only: tuple[str, ...], rounds: int, quick: bool, strict: bool, dry: boo
 
 
 def _chosen(scenarios: list[Scenario], only: tuple[str, ...]) -> list[Scenario]:
-    known = {name for scenario in scenarios for name in (scenario.name, *(row.name for row in scenario.rows))}
-    for name in only:
-        if name not in known:
-            raise click.UsageError(f"there is no scenario or row {name!r}; --list shows what there is")
-    return [
-        scenario
-        for scenario in scenarios
-        if not only or scenario.name in only or any(row.name in only for row in scenario.rows)
-    ]
+    names = {scenario: (scenario.name, *(row.name for row in scenario.rows)) for scenario in scenarios}
+
+    def named(scenario: Scenario, wanted: str) -> bool:
+        return wanted in names[scenario] or (
+            wanted.endswith("_") and any(name.startswith(wanted) for name in names[scenario])
+        )
+
+    for wanted in only:
+        if not any(named(scenario, wanted) for scenario in scenarios):
+            raise click.UsageError(f"there is no scenario or row {wanted!r}; --list shows what there is")
+    return [scenario for scenario in scenarios if not only or any(named(scenario, wanted) for wanted in only)]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""MQTT brokers and clients."""

@@ -1,0 +1,68 @@
+"""paho-mqtt: the usual client library of Python."""
+
+from __future__ import annotations
+
+import threading
+import time
+from multiprocessing.connection import Connection
+
+import paho.mqtt.client as paho
+
+from benchmarks.mqtt.flood import BODY
+from benchmarks.scenario import Unavailable
+
+TOPIC = "paho"
+TIMEOUT = 20.0
+
+
+def subscribe(link: Connection, address: str, qos: int, count: int) -> None:
+    """Receive so many messages; send their rate from the first on."""
+    subscribed, done = threading.Event(), threading.Event()
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "subscriber")
+    times: list[float] = []
+    left = count
+
+    def on_message(client: paho.Client, userdata: object, message: paho.MQTTMessage) -> None:
+        nonlocal left
+        if left == count:
+            times.append(time.perf_counter())
+        left -= 1
+        if not left:
+            times.append(time.perf_counter())
+            done.set()
+
+    client.on_message = on_message
+    client.on_subscribe = lambda *_: subscribed.set()
+    _connect(client, address)
+    client.subscribe(TOPIC, qos)
+    if not subscribed.wait(TIMEOUT):
+        raise Unavailable("paho could not subscribe")
+    link.send("ready")
+    if not done.wait(TIMEOUT):
+        raise Unavailable(f"{left} of {count} messages have not come within {TIMEOUT:g} s")
+    link.send((count - 1) / (times[1] - times[0]))
+    link.recv()
+    client.disconnect()
+    client.loop_stop()
+
+
+def publish(link: Connection, address: str, qos: int, count: int) -> None:
+    """Publish, a message a call."""
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "publisher")
+    _connect(client, address)
+    link.recv()
+    for _ in range(count):
+        client.publish(TOPIC, BODY, qos)
+    link.recv()
+    client.disconnect()
+    client.loop_stop()
+
+
+def _connect(client: paho.Client, address: str) -> None:
+    host, _, port = address.rpartition("/")[2].partition(":")
+    connected = threading.Event()
+    client.on_connect = lambda *_: connected.set()
+    client.connect(host, int(port))
+    client.loop_start()
+    if not connected.wait(TIMEOUT):
+        raise Unavailable(f"paho has no connection to {address}")
