@@ -55,11 +55,15 @@ class Pending(msgspec.Struct):
                 continue
             # The batch before is as large as it gets; the present one begins another record.
             if last is not None:
+                if last.is_joined:
+                    last.finish()
                 yield last
             last = JoinedBatch(batch, entries, location)
             if more:
                 last.locations += more
         if last is not None:
+            if last.is_joined:
+                last.finish()
             yield last
 
     def _gather(self) -> dict[int, list[Location]]:
@@ -85,16 +89,15 @@ class Pending(msgspec.Struct):
 class JoinedBatch:
     """Batches that become one record."""
 
-    __slots__ = ("_copied", "_entries", "_open", "_total", "batch", "locations")
+    __slots__ = ("_open", "_total", "batch", "entries", "is_joined", "locations")
 
     def __init__(self, batch: Batch, entries: list[Entry], location: Location) -> None:
         self.batch = single_part(batch)
         self.locations = [location]
-        # Those of the first batch.  What is joined follows in each of the queues, so that only the number of
-        # messages changes.
-        self._entries = entries
+        self.entries = entries
+        """Those of the first batch, until ``finish``."""
         self._total = count = len(batch.bodies)
-        self._copied = False
+        self.is_joined = False
         self._open = True
         # Only a batch that all its queues have whole can be joined with others.
         for entry in entries:
@@ -102,31 +105,29 @@ class JoinedBatch:
                 self._open = False
                 break
 
-    @property
-    def entries(self) -> list[Entry]:
-        """The entries of all batches together."""
-        return (
-            [entry._replace(stop=self._total) for entry in self._entries] if self._copied else self._entries
-        )
-
     def take(self, batch: Batch, entries: list[Entry], location: Location) -> bool:
         """Join the next batch if it directly follows; return whether it was joined."""
         # By identity, as elsewhere in the kernel: the messages of one flow share an envelope.
-        if not self._open or batch.envelope is not self.batch.envelope or len(entries) != len(self._entries):
+        if not self._open or batch.envelope is not self.batch.envelope or len(entries) != len(self.entries):
             return False
         total, count = self._total, len(batch.bodies)
         # Not larger: a damaged record costs all its messages, and a page is read by whole records.
         if total + count > _MOST_JOINED or self.batch.size + batch.size > _MOST_JOINED_BYTES:
             return False
         # The queues are those of one route, so they come in the same order.
-        for (queue, base, _, _, expires), entry in zip(self._entries, entries, strict=True):
+        for (queue, base, _, _, expires), entry in zip(self.entries, entries, strict=True):
             if entry != (queue, base + total, 0, count, expires):
                 return False
         # Spans in memory refer to the first batch and must not see it grow.
-        if not self._copied:
-            self._copied = True
+        if not self.is_joined:
+            self.is_joined = True
             self.batch = msgspec.structs.replace(self.batch, bodies=list(self.batch.bodies))
         self.batch.extend(single_part(batch))
         self._total = total + count
         self.locations.append(location)
         return True
+
+    def finish(self) -> None:
+        """Make the entries those of all batches together, if any was joined."""
+        # Each one follows in each of the queues, so that only the number of messages is another.
+        self.entries = [entry._replace(stop=self._total) for entry in self.entries]
