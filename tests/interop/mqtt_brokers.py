@@ -49,6 +49,9 @@ _MOSQUITTO = """
 listener {mqtt} 127.0.0.1
 listener {web} 127.0.0.1
 protocol websockets
+listener {tls} 127.0.0.1
+certfile {folder}/server.pem
+keyfile {folder}/server.pem
 allow_anonymous false
 password_file {folder}/passwords
 persistence false
@@ -74,26 +77,31 @@ class MqttBroker(msgspec.Struct, frozen=True):
         return f"mqtt://guest:guest@{self.host}:{self.port}"
 
 
+def _certificate(folder: Path) -> tuple[Path, str]:
+    """Write a server's certificate with its key, and that of the authority; return the files."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "authority.pem")
+    server = authority.issue_cert("127.0.0.1")
+    server.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    return folder / "server.pem", str(folder / "authority.pem")
+
+
 class MqttKernel(KernelProcess):
     """A `kernel run` with listeners for AMQP and for MQTT over TCP, WebSocket, a Unix socket and TLS."""
 
     def __init__(self, folder: Path, options: str = "", mqtt_options: str = "") -> None:
         """``options``: lines of TOML for the broker.  ``mqtt_options``: for its MQTT listener over TCP."""
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(folder / "authority.pem")
-        server = authority.issue_cert("127.0.0.1")
-        server.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+        certificate, self._authority = _certificate(folder)
         ports = {name: free_port() for name in ("mqtt", "web", "tls")}
         self._unix = str(folder / "mqtt.sock")
         topology = _LISTENERS.format(
             **ports,
             path=WEB_PATH,
             unix=self._unix,
-            certificate=folder / "server.pem",
+            certificate=certificate,
             mqtt_options=mqtt_options,
         )
         self._ports = ports
-        self._authority = str(folder / "authority.pem")
         super().__init__(folder, options, topology=topology)
 
     @property
@@ -114,14 +122,17 @@ class Mosquitto:
     """A mosquitto with its files in a folder of the test."""
 
     def __init__(self, folder: Path) -> None:
-        ports = {name: free_port() for name in ("mqtt", "web")}
+        ports = {name: free_port() for name in ("mqtt", "web", "tls")}
+        _, authority = _certificate(folder)
         passwords = folder / "passwords"
         passwords.touch(mode=0o600)
         subprocess.run(["mosquitto_passwd", "-b", str(passwords), "guest", "guest"], check=True)
         configuration = folder / "mosquitto.conf"
         # It changes to the user ``mosquitto`` otherwise, who cannot read the folder.
         configuration.write_text(f"user root\n{_MOSQUITTO.format(**ports, folder=folder)}")
-        self.mqtt = MqttBroker("mosquitto", ports["mqtt"], ports["web"])
+        self.mqtt = MqttBroker(
+            "mosquitto", ports["mqtt"], ports["web"], tls_port=ports["tls"], authority=authority
+        )
         self._log = folder / "mosquitto.log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(["mosquitto", "-c", str(configuration)], stdout=log, stderr=log)
