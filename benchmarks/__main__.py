@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 from rich.console import Console
 
-from benchmarks import plots, report, results
+from benchmarks import charts, plots, report, results
 from benchmarks.scenario import Scenario, run_rounds
 from benchmarks.scenarios import all_scenarios
 
@@ -30,9 +30,22 @@ QUICK = 0.1
 )
 @click.option("--strict", is_flag=True, help="Exit with status 1 when a row misses its bar.")
 @click.option("--dry", is_flag=True, help="Write neither results.json nor docs/measured.md.")
+@click.option("--render", is_flag=True, help="Measure nothing: write the page and its pictures again.")
 @click.option("--list", "only_list", is_flag=True, help="Show the scenarios and their rows.")
-def main(only: tuple[str, ...], rounds: int, quick: bool, strict: bool, dry: bool, only_list: bool) -> None:
+def main(
+    only: tuple[str, ...],
+    rounds: int,
+    quick: bool,
+    strict: bool,
+    dry: bool,
+    render: bool,
+    only_list: bool,
+) -> None:
     """Measure the kernel side by side with its peers, by turns, and write down the medians."""
+    if render:
+        rows = results.read()
+        report.write_page(rows, None, charts.draw(rows), plots.draw(rows))
+        return
     dry = dry or quick  # figures of a tenth of the messages are none
     console = Console(width=None if sys.stdout.isatty() else 120)
     scenarios = all_scenarios()
@@ -54,7 +67,7 @@ def main(only: tuple[str, ...], rounds: int, quick: bool, strict: bool, dry: boo
     if not dry:
         rows = results.read()
         date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        report.write_page(rows, command.strip(), date, plots.draw(rows))
+        report.write_page(rows, report.written_by(command.strip(), date), charts.draw(rows), plots.draw(rows))
     report.show(console, measured)
     if strict and any(result.passed is False for result in measured):
         sys.exit(1)

@@ -19,7 +19,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "measured.md"
 BEGIN = "<!-- benchmarks: written by `make bench`, do not edit from here -->"
 END = "<!-- benchmarks: up to here -->"
 
+CHARTS = "<!-- charts: written by `make bench`, do not edit from here -->"
+CHARTS_END = "<!-- charts: up to here -->"
+_WRITTEN = "Written by"
+
 _EMPTY_PAGE = f"""# Measured
+
+{CHARTS}
+{CHARTS_END}
 
 {BEGIN}
 {END}
@@ -58,20 +65,41 @@ def show(console: Console, results: list[Result]) -> None:
 
 
 def write_page(
-    rows: list[dict[str, Any]], command: str, date: str, plots: list[str], page: Path = PAGE
+    rows: list[dict[str, Any]],
+    written: str | None,
+    charts: list[tuple[str, str]],
+    plots: list[str],
+    page: Path = PAGE,
 ) -> None:
-    """Put the tables into the page; what people wrote around the markers stays."""
+    """Put the charts and the tables into the page; what people wrote around the markers stays.
+
+    ``written``: the line that says when and where this was measured; None: the one that is there stays.
+    """
     page.parent.mkdir(exist_ok=True)
     text = page.read_text() if page.exists() else _EMPTY_PAGE
     if BEGIN not in text or END not in text:
         text += f"\n{BEGIN}\n{END}\n"
+    pictures = "\n\n".join(f"![{title}]({path})" for title, path in charts)
+    text = re.sub(
+        f"({re.escape(CHARTS)}).*?({re.escape(CHARTS_END)})",
+        lambda found: f"{found[1]}\n\n{pictures}\n\n{found[2]}",
+        text,
+        flags=re.DOTALL,
+    )
     before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    lines = [f"Written by `{command}` on {date}. {machine()}", ""]
+    tables, _, after = rest.partition(END)
+    if written is None:
+        written = next((line for line in tables.splitlines() if line.startswith(_WRITTEN)), "")
+    lines = [written, ""]
     lines += [f"![{Path(plot).stem.replace('_', ' ')}]({plot})" for plot in plots]
     for scenario, group in groupby(rows, key=lambda row: row.get("scenario") or "others"):
         lines += ["", f"### {scenario}", "", *_table(list(group))]
     page.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}")
+
+
+def written_by(command: str, date: str) -> str:
+    """Return the line that says when and where this was measured."""
+    return f"{_WRITTEN} `{command}` on {date}. {machine()}"
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
