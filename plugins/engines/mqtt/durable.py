@@ -159,7 +159,9 @@ class Released:
     def __init__(self, vhost: VirtualHost, client_id: str, *, durable: bool) -> None:
         self._vhost = vhost
         self._name = f"{_RELEASED}.{client_id}"
-        self._durable = durable
+        self.durable = durable
+        """Whether the session outlives the broker."""
+        self.store = vhost.store
         self._number_of: dict[int, int] = {}
         """The number in the stored set, by position."""
         self._left: dict[int, int] = {}
@@ -179,7 +181,7 @@ class Released:
 
     def add(self, positions: Sequence[int]) -> int:
         """PUBREC has come; return the mark of the store after which PUBREL may be sent, 0: at once."""
-        if not self._durable or not positions:
+        if not self.durable or not positions:
             return 0
         stored = self._vhost.stored_set(self._name)
         number = stored.next_number

@@ -12,6 +12,11 @@ States of a message (MQTT 5.0, 4.3)
     PUBACK settles a message of QoS 1, PUBREC one of QoS 2.  From PUBREC on only the identifier is left, in
     ``_released``, until PUBCOMP.
 
+Before a crash
+    A message of QoS 2 is sent to a session that outlives the broker when the disk has it.  Otherwise the client
+    might know a message and its identifier that the broker does not know any more.  Such deliveries wait in
+    ``_unsafe``, with what follows them.
+
 After a crash
     ``Released`` has the positions for which PUBREC had come.  If the crash came before they were settled, the
     queue still has these messages.  They are in ``_settled_before``, and are settled instead of being sent.
@@ -58,6 +63,8 @@ class Outgoing:
         self._filters: WordTrie[Subscribed] = WordTrie()
         self._plans: dict[tuple[Envelope, Subscribed | None], Delivery | str | None] = {}
         self._waiting: deque[Handed] = deque()
+        self._unsafe: deque[tuple[int, list[Handed]]] = deque()
+        """Deliveries, and the mark that the store has to reach before they are sent."""
         self._qos1: dict[int, int] = {}
         self._qos2: dict[int, int] = {}
         self._released: dict[int, int | None] = {}
@@ -112,6 +119,9 @@ class Outgoing:
         """The session has a connection: send again what was not acknowledged (MQTT 5.0, 4.4)."""
         self._limit = limit
         self._resend(sender, now)
+        if self._noted.durable and self._waiting:
+            self._unsafe.append((self._noted.store.demand(), list(self._waiting)))
+            self._waiting.clear()
         self.receiver.attach(client.window, client.is_busy, client.on_cancelled)
         self._set_credit()
 
@@ -126,9 +136,11 @@ class Outgoing:
             # A message of QoS 2 that was sent waits for this client [MQTT-4.8.2-4].
             if one.first_tag not in in_doubt:
                 self._take_back(one)
+        unsafe = [handed for _, some in self._unsafe for handed in some]
+        self._unsafe.clear()
         kept = [
             handed
-            for handed in (*self._waiting, *receiver.take_deliveries())
+            for handed in (*self._waiting, *unsafe, *receiver.take_deliveries())
             if handed[0].tag not in self.shared
         ]
         self._waiting = deque(kept)
@@ -146,6 +158,7 @@ class Outgoing:
         receiver = self.receiver
         receiver.take_deliveries()
         self._waiting.clear()
+        self._unsafe.clear()
         # What QoS 2 has begun to send must not go to another member [MQTT-4.8.2-5].
         for tag in self._qos2.values():
             taken, _ = receiver.take_unacked(tag, tag, multiple=False)
@@ -160,12 +173,14 @@ class Outgoing:
     @property
     def has_messages(self) -> bool:
         """Whether there is something to ``send``."""
-        return bool(self.receiver.deliveries or self._waiting)
+        return bool(self.receiver.deliveries or self._waiting or self._unsafe)
 
     def send(self, sender: Sender, now: float) -> None:
         """Send what the queues have delivered."""
         receiver = self.receiver
-        deliveries: Sequence[Handed] = receiver.take_deliveries()
+        deliveries = receiver.take_deliveries()
+        if self._noted.durable:
+            deliveries = self._safe(deliveries, sender)
         if self._waiting:
             deliveries = [*self._waiting, *deliveries]
             self._waiting.clear()
@@ -179,6 +194,27 @@ class Outgoing:
         self._settle(done.settled)
         for (consumer, tag, span), why in done.undeliverable:
             receiver.give_up(consumer.queue, tag, span, why, now, auto_ack=False)
+
+    def _safe(self, deliveries: list[Handed], sender: Sender) -> list[Handed]:
+        """Return what may be sent now, of these deliveries and of those that wait for the disk."""
+        store, unsafe = self._noted.store, self._unsafe
+        if any(self._is_qos2(handed) for handed in deliveries):
+            unsafe.append((store.demand(), deliveries))
+            deliveries = []
+        elif unsafe and deliveries:
+            # In their order.
+            unsafe.append((unsafe[-1][0], deliveries))
+            deliveries = []
+        ready: list[Handed] = []
+        while unsafe and unsafe[0][0] <= store.safe:
+            ready += unsafe.popleft()[1]
+        if unsafe:
+            sender.call_when_safe(store)
+        return ready + deliveries
+
+    def _is_qos2(self, handed: Handed) -> bool:
+        plan = self._plan(handed[2].batch.envelope, handed[0])
+        return isinstance(plan, Delivery) and plan.qos == 2
 
     def _send(self, sender: Sender, handed: Handed, done: _Done, now: float) -> bool:
         """Send messages of one envelope; return False if their packet identifiers are still in use."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernel.contracts.message import Batch, Envelope
-from plugins.engines.broker.public import Span
+from plugins.engines.broker.public import Span, Store
 from plugins.engines.mqtt.messages import properties_of
 from plugins.engines.mqtt.subscriptions import Delivery, Group, prefix_of
 from plugins.protocols.mqtt.packet_types import PacketType
@@ -114,6 +114,10 @@ class Sender:
     def release(self, ids: Sequence[int], mark: int) -> None:
         """Send PUBREL when the store has reached ``mark``."""
         self._client.send_after(mark, acknowledge(PacketType.PUBREL, ids))
+
+    def call_when_safe(self, store: Store) -> None:
+        """Have the client's ``flush`` called when more is on the disk."""
+        store.when_safe(self._client.is_busy)
 
     def _send(self, prefix: PublishPrefix, batch: Batch, ids: Sequence[int]) -> None:
         client = self._client
