@@ -43,6 +43,7 @@ OF_FRAMES = frozenset(
 _NO_HEADERS_OF_MESSAGE = OF_ENVELOPE | OF_FRAMES | TEXTS.keys() | {"timestamp"}
 _HIGHEST_PRIORITY = 255
 _LONGEST_NUMBER = 20
+_LATEST = (1 << 64) - 1
 
 
 def envelope_of(exchange: str, key: str, headers: Mapping[str, str]) -> Envelope:
@@ -52,7 +53,7 @@ def envelope_of(exchange: str, key: str, headers: Mapping[str, str]) -> Envelope
         if name in TEXTS:
             properties[TEXTS[name]] = value
     if "timestamp" in headers:
-        properties["timestamp"] = time_of(_number(headers, "timestamp", (1 << 64) - 1))
+        properties["timestamp"] = time_of(_number(headers, "timestamp", _LATEST))
     others = {name: value for name, value in headers.items() if name not in _NO_HEADERS_OF_MESSAGE}
     if others:
         properties["headers"] = others
@@ -62,7 +63,7 @@ def envelope_of(exchange: str, key: str, headers: Mapping[str, str]) -> Envelope
         reply_to=headers.get("reply-to", ""),
         persistent=is_true(headers, "persistent") or False,
         priority=_number(headers, "priority", _HIGHEST_PRIORITY) if "priority" in headers else 0,
-        expiration=_number(headers, "expiration", (1 << 64) - 1) if "expiration" in headers else None,
+        expiration=_number(headers, "expiration", _LATEST) if "expiration" in headers else None,
         properties=properties,
     )
 
@@ -85,12 +86,7 @@ def headers_of(envelope: Envelope) -> Iterator[tuple[str, str]]:
     moment = properties.get("timestamp")
     if moment is not None:
         yield "timestamp", _seconds(moment)
-    headers = properties.get("headers")
-    if isinstance(headers, Mapping):
-        yield from _own(headers.items())
-    pairs = properties.get("user_properties")
-    if isinstance(pairs, list | tuple):
-        yield from _own(pair for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2)
+    yield from _others(properties.get("user_properties"), properties.get("headers"))
 
 
 def is_true(headers: Mapping[str, str], name: str) -> bool | None:
@@ -106,18 +102,25 @@ def _number(headers: Mapping[str, str], name: str, most: int) -> int:
     raise Fault("Invalid header", f"{name} must be a number from 0 to {most}, and not {headers[name]!r:.80}")
 
 
-def _own(entries: Any) -> Iterator[tuple[str, str]]:
-    for name, value in entries:
+def _others(pairs: Any, headers: Any) -> Iterator[tuple[str, str]]:
+    """Yield the headers that an application has set, one of a name: a header, or the last user property."""
+    found: dict[Any, Any] = {}
+    # Routes and applications may have put anything there.
+    if isinstance(pairs, list | tuple):
+        found.update(pair for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2)
+    if isinstance(headers, Mapping):
+        found.update(headers)
+    for name, value in found.items():
         if not isinstance(name, str) or name in _NO_HEADERS_OF_MESSAGE:
             continue
         if isinstance(value, str):
             yield name, value
         elif isinstance(value, bool):
             yield name, "true" if value else "false"
-        elif isinstance(value, datetime):
-            yield name, _seconds(value)
         elif isinstance(value, int | float):
             yield name, str(value)
+        elif isinstance(value, datetime):
+            yield name, value.isoformat()
 
 
 def _text(name: str, value: Any) -> str:
@@ -132,6 +135,6 @@ def _text(name: str, value: Any) -> str:
 
 
 def _seconds(moment: Any) -> str:
-    if isinstance(moment, datetime | int):
-        return str(int(seconds_of(moment)))
+    if isinstance(moment, datetime | int) and 0 <= (seconds := seconds_of(moment)) <= _LATEST:
+        return str(int(seconds))
     raise CannotCarry(f"property timestamp cannot be {moment!r:.80}")

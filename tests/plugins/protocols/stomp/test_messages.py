@@ -89,7 +89,7 @@ def test_a_number_that_is_none_is_a_fault(name: str, value: str) -> None:
         (True, "true"),
         (False, "false"),
         (1.5, "1.5"),
-        (MOMENT, "1767323045"),
+        (MOMENT, "2026-01-02T03:04:05+00:00"),
         (Timestamp(253402300800), "253402300800"),
         (None, None),
         ([1, 2], None),
@@ -108,9 +108,15 @@ def test_a_message_cannot_bring_headers_of_the_frame() -> None:
     assert list(headers_of(envelope)) == []
 
 
-def test_user_properties_come_in_their_order() -> None:
-    envelope = Envelope(properties={"user_properties": (("b", "1"), ("a", "2"), ("b", "3"))})
-    assert list(headers_of(envelope)) == [("b", "1"), ("a", "2"), ("b", "3")]
+def test_of_repeated_user_properties_the_last_is_carried() -> None:
+    properties = {"user_properties": (("b", "1"), ("a", "2"), ("b", "3"), ("c", "4")), "headers": {"c": "5"}}
+    assert dict(headers_of(Envelope(properties=properties))) == {"a": "2", "b": "3", "c": "5"}
+
+
+@pytest.mark.parametrize("moment", [-1, 2**64, "now", datetime(1960, 1, 1, tzinfo=UTC)])
+def test_a_time_that_is_none_cannot_be_carried(moment: Any) -> None:
+    with pytest.raises(CannotCarry, match="timestamp"):
+        list(headers_of(Envelope(properties={"timestamp": moment})))
 
 
 def test_binary_correlation_data_that_is_text_is_carried() -> None:
