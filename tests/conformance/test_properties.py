@@ -142,8 +142,8 @@ def _wanted(codec: str, properties: dict[str, Any]) -> dict[str, Any]:
         texts = {name: _text_of(value) for name, value in (dict(pairs) | headers).items()}
         wanted["headers"] = {name: text for name, text in texts.items() if text is not None}
     if codec == "mqtt":
-        texts = [(name, _text_of(value)) for name, value in [*pairs, *headers.items()]]
-        found = [(name, text) for name, text in texts if text is not None and "\0" not in name + text]
+        every = [(name, _text_of(value)) for name, value in [*pairs, *headers.items()]]
+        found = [(name, text) for name, text in every if text is not None and "\0" not in name + text]
         wanted["user_properties"] = found
         if "\0" in wanted.get("content_type", ""):
             del wanted["content_type"]

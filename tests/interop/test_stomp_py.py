@@ -43,8 +43,9 @@ class Client:
         self.connection = getattr(stomp, kinds[version])([("127.0.0.1", port)], **options)
         self.frames: queue.Queue[tuple[str, Any]] = queue.Queue()
         frames = self.frames
+        Base: Any = stomp.ConnectionListener
 
-        class Listener(stomp.ConnectionListener):
+        class Listener(Base):  # type: ignore[misc]
             def on_message(self, frame: Any) -> None:
                 frames.put(("message", frame))
 

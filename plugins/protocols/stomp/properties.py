@@ -106,8 +106,9 @@ def _others(pairs: Any, headers: Any) -> Iterator[tuple[str, str]]:
     """Yield the headers that an application has set, one of a name: a header, or the last user property."""
     found: dict[Any, Any] = {}
     # Routes and applications may have put anything there.
-    if isinstance(pairs, list | tuple):
-        found.update(pair for pair in pairs if isinstance(pair, list | tuple) and len(pair) == 2)
+    for pair in pairs if isinstance(pairs, list | tuple) else ():
+        if isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str):
+            found[pair[0]] = pair[1]
     if isinstance(headers, Mapping):
         found.update(headers)
     for name, value in found.items():

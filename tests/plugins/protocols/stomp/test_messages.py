@@ -113,6 +113,11 @@ def test_of_repeated_user_properties_the_last_is_carried() -> None:
     assert dict(headers_of(Envelope(properties=properties))) == {"a": "2", "b": "3", "c": "5"}
 
 
+@pytest.mark.parametrize("pairs", [5, "text", [5], [("a",)], [([], "b")], [(b"a", "b")], [("a", "b", "c")]])
+def test_user_properties_that_are_none_are_left_out(pairs: Any) -> None:
+    assert list(headers_of(Envelope(properties={"user_properties": pairs, "headers": pairs}))) == []
+
+
 @pytest.mark.parametrize("moment", [-1, 2**64, "now", datetime(1960, 1, 1, tzinfo=UTC)])
 def test_a_time_that_is_none_cannot_be_carried(moment: Any) -> None:
     with pytest.raises(CannotCarry, match="timestamp"):
