@@ -19,7 +19,7 @@ from plugins.protocols.amqp091.methods import basic, connection, queue
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.raw_client import RawClient
 
-pytestmark = pytest.mark.peer("pika")
+pytestmark = [pytest.mark.peer("pika"), pytest.mark.usefixtures("short_login_delay")]
 
 
 def test_guest_logs_in_from_this_machine(server: Server) -> None:

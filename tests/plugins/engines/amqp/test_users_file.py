@@ -36,6 +36,7 @@ def stop(server: Server) -> None:
     server.host.call(server.engine.stop)
 
 
+@pytest.mark.usefixtures("short_login_delay")
 @pytest.mark.peer("pika")
 def test_who_was_imported_logs_in_after_a_restart(serve: Serve, tmp_path: Path) -> None:
     first = serve(data_dir=str(tmp_path))
