@@ -10,7 +10,9 @@ The numbers in the table have to agree.
                                          |                                          |
     consume_results_with_pika.py  <------+<------------ backend protocol -----------+
 
-In the end ``kernel pipeline run traffic`` writes a page about what is in the journal.
+The publishers that real applications use set the pace of the feed.  So a kernel then publishes in batches to
+the same broker (``publish_in_batches.py``), and the second table says who waits for what.  In the end Spark
+writes a page about what is in the journal.
 
 Every part is a process of its own on the loopback interface, on free ports.
 """
@@ -82,12 +84,13 @@ class Demonstration:
         self.said: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
         self.parts: list[Part] = []
         self.figures: dict[str, dict[str, Any]] = {}
-        self.expected = sum(1 for part in range(PARTS) for _ in records(part))
+        self.expected = sum(map(count, range(PARTS)))
         self.deadline = time.monotonic() + TIMEOUT
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-demo-"))
         self.env = {
             "JOURNAL_DIR": str(self.folder / "journal"),
             "CHECKPOINT_DIR": str(self.folder / "checkpoint"),
+            "REPORT_DIR": str(self.folder / "report"),
             "RESULTS_PORT": str(free_port()),
             "AMQP_PORT": str(free_port()),
             "BRIDGE_PORT": str(free_port()),
@@ -96,7 +99,7 @@ class Demonstration:
 
     def start(self, name: str, *command: str) -> None:
         """Start a process.  Spark's complains of what is no fault, such as a worker that it stops itself."""
-        log = self.folder / "spark.log" if name in ("spark", "report") else None
+        log = self.folder / "spark.log" if name == "spark" else None
         self.parts.append(Part(name, list(command), self.said, log, **self.env))
 
     def wait_for(self, name: str, key: str) -> dict[str, Any]:
@@ -137,26 +140,16 @@ class Demonstration:
         self.start("pika", "-m", module + "publish_with_pika")
         self.start("aio-pika", "-m", module + "publish_with_aio_pika")
         self.show_progress()
+        self.start("batches", "-m", module + "publish_in_batches")
+        self.wait_for("batches", "done")
+        self.console.print("Spark writes a report ...")
         for name in ("spark", "broker"):
             next(part for part in self.parts if part.name == name).process.terminate()
             self.wait_for(name, "gone")
-        self.console.print("Spark writes a report ...")
-        self.start("report", "-m", "kernel", "pipeline", "run", "traffic", *self.report_arguments())
-        self.wait_for("report", "gone")
-        return self.table()
-
-    def report_arguments(self) -> list[str]:
-        """What the page is to be about, and where the feed says when and by whom something was sent."""
-        settings = {
-            "sent": "timestamp_micros(get_json_object(string(body), '$.sent') div 1000)",
-            "number": "get_json_object(string(body), '$.number')",
-            "publisher": "concat('publisher ', get_json_object(string(body), '$.number') % 2)",
-            "step": str(PARTS),
-            "by": "if(exchange = 'feed', split_part(key, '.', 2), key)",  # the country
-        }
-        pairs = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
-        out = ("--journal", self.env["JOURNAL_DIR"], "--out", str(self.folder / "report"))
-        return ["--master", "local[2]", *out, *pairs]
+        agree = self.table()
+        self.paces()
+        self.console.print("[green]the numbers agree" if agree else "[red]the numbers do not agree")
+        return agree
 
     def reported(self) -> tuple[int, int, int]:
         """What the report's tables say: messages of the feed, missing, and duplicates."""
@@ -184,8 +177,7 @@ class Demonstration:
             "results": "counted by Spark, received (pika)",
         }
         with Progress(*columns, console=self.console) as progress:
-            half = {part: sum(1 for _ in records(part)) for part in range(PARTS)}
-            totals = {"pika": half[0], "aio-pika": half[1]}
+            totals = {"pika": count(0), "aio-pika": count(1)}
             bars = {
                 name: progress.add_task(text, total=totals.get(name, self.expected))
                 for name, text in watched.items()
@@ -202,7 +194,7 @@ class Demonstration:
         published = self.figures["pika"]["published"] + self.figures["aio-pika"]["published"]
         routed = routed_by(self.figures["broker"])
         table = Table(title="The feed, end to end")
-        for heading in ("", "messages", "lost", "twice", "msg/s", "p50 ms", "p99 ms", "max"):
+        for heading in ("", "messages", "lost", "twice", "p50 ms", "p99 ms", "max"):
             table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
         table.add_row("published", f"{published:,}")
         if routed is not None:
@@ -215,7 +207,7 @@ class Demonstration:
             told = self.figures[name]
             lost = published - told["delivered"]
             agree = agree and lost == 0 and told["duplicates"] == 0
-            row = [f"{told['delivered']:,}", str(lost), str(told["duplicates"]), f"{told['per_second']:,.0f}"]
+            row = [f"{told['delivered']:,}", str(lost), str(told["duplicates"])]
             table.add_row(text, *row, *(f"{told[name]:.1f}" for name in ("p50", "p99", "most")))
         windows = self.figures["results"]
         kept, missing, twice = self.reported()
@@ -228,8 +220,26 @@ class Demonstration:
             f"The report: {self.folder / 'report' / 'index.html'}",
             soft_wrap=True,
         )
-        self.console.print("[green]the numbers agree" if agree else "[red]the numbers do not agree")
         return agree
+
+    def paces(self) -> None:
+        """Print how fast each program published to the broker, and what it waited for."""
+        table = Table(title="Who sets the pace")
+        for heading in ("published by", "messages", "msg/s", "it waits"):
+            text = heading in ("published by", "it waits")
+            table.add_column(heading, justify="left" if text else "right")
+        for name, text, waits in (
+            ("pika", "pika", "for the confirm of each message"),
+            ("aio-pika", "aio-pika", "for the confirms of 500 messages at a time"),
+            (
+                "batches",
+                "a kernel, over AMQP",
+                "for nothing but full buffers; all are confirmed and consumed",
+            ),
+        ):
+            told = self.figures[name]
+            table.add_row(text, f"{told['published']:,}", f"{told['per_second']:,.0f}", waits)
+        self.console.print(table)
 
     def stop(self) -> None:
         """Leave nothing running."""
@@ -239,6 +249,11 @@ class Demonstration:
             part.process.wait()
         for name in ("journal", "checkpoint"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
+
+
+def count(part: int) -> int:
+    """How many records one of the programs publishes."""
+    return sum(1 for _ in records(part))
 
 
 def routed_by(broker: dict[str, Any]) -> int | None:

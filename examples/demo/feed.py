@@ -15,21 +15,41 @@ from itertools import islice
 
 PARTS = 2
 """The feed is published by this many programs."""
+PATIENT = 10
+"""One record of so many goes to the program that waits for each confirm."""
 
 
 def records(part: int) -> Iterator[tuple[int, str, dict[str, str]]]:
-    """Return number, routing key and record of every ``PARTS``-th airport, from ``part`` on."""
+    """Return number, routing key and record of the airports that one of the programs publishes.
+
+    Part 0 has every ``PATIENT``-th airport, and part 1 the others.
+    """
     source = importlib.resources.files("airportsdata") / "airports.csv"
     most = int(os.environ["RECORDS"]) if os.environ.get("RECORDS") else None
     with source.open(encoding="utf-8", newline="") as lines:
         for number, record in enumerate(islice(csv.DictReader(lines), most)):
-            if number % PARTS == part:
+            if (number % PATIENT > 0) == part:
                 yield number, f"airport.{record['country'].lower()}.{record['icao'].lower()}", record
 
 
-def encode(number: int, record: dict[str, str]) -> bytes:
-    """Return the body of a message: the record, its number and the time at which it is sent."""
-    return json.dumps({"number": number, "sent": time.time_ns(), **record}).encode()
+def encode(number: int, record: dict[str, str], sequence: int) -> bytes:
+    """Return the body of a message: the record, its number, and the time at which it is sent.
+
+    ``sequence``: how many the program has published before.
+    """
+    head = {"number": number, "sent": time.time_ns(), "sequence": sequence}
+    return json.dumps({**head, **record}).encode()
+
+
+class Pace:
+    """The rate of a program that publishes."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+
+    def report(self, published: int) -> dict[str, float]:
+        """The figures; the last message is confirmed now."""
+        return {"published": published, "per_second": published / (time.monotonic() - self._begun)}
 
 
 class Arrivals:
@@ -39,14 +59,11 @@ class Arrivals:
         self.numbers: set[int] = set()
         self.duplicates = 0
         self.latencies: list[int] = []
-        self.first = self.last = 0
 
     def take(self, body: bytes) -> None:
         """Count one message."""
         now = time.time_ns()
         record = json.loads(body)
-        self.first = self.first or now
-        self.last = now
         self.latencies.append(now - record["sent"])
         if record["number"] in self.numbers:
             self.duplicates += 1
@@ -58,7 +75,6 @@ class Arrivals:
         return {
             "delivered": len(self.numbers),
             "duplicates": self.duplicates,
-            "per_second": len(self.latencies) / max((self.last - self.first) / 1e9, 1e-9),
             "p50": ordered[len(ordered) // 2] / 1e6,
             "p99": ordered[len(ordered) * 99 // 100] / 1e6,
             "most": ordered[-1] / 1e6,
