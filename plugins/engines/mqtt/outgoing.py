@@ -29,7 +29,7 @@ Flow control
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernel.contracts.message import Envelope
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 OWN_IDS = 49_152
 """Packet identifiers from 1 to this are for the session's own queue, those above for shared subscriptions."""
 _LAST_ID = 65_535
+_TOO_LARGE = "it is larger than the client's maximum packet size"
 _MOST_PLANS = 1024
 """Envelopes of which is remembered how they are delivered."""
 
@@ -65,6 +66,8 @@ class Outgoing:
         self._waiting: deque[Handed] = deque()
         self._unsafe: deque[tuple[int, list[Handed]]] = deque()
         """Deliveries, and the mark that the store has to reach before they are sent."""
+        self._again: deque[_Again] = deque()
+        """What is to be sent again when the client has acknowledged some of it."""
         self._qos1: dict[int, int] = {}
         self._qos2: dict[int, int] = {}
         self._released: dict[int, int | None] = {}
@@ -144,6 +147,7 @@ class Outgoing:
             if handed[0].tag not in self.shared
         ]
         self._waiting = deque(kept)
+        self._again.clear()
         receiver.detach()
 
     def _take_back(self, one: UnackedRange) -> None:
@@ -159,6 +163,7 @@ class Outgoing:
         receiver.take_deliveries()
         self._waiting.clear()
         self._unsafe.clear()
+        self._again.clear()
         # What QoS 2 has begun to send must not go to another member [MQTT-4.8.2-5].
         for tag in self._qos2.values():
             taken, _ = receiver.take_unacked(tag, tag, multiple=False)
@@ -173,11 +178,15 @@ class Outgoing:
     @property
     def has_messages(self) -> bool:
         """Whether there is something to ``send``."""
-        return bool(self.receiver.deliveries or self._waiting or self._unsafe)
+        return bool(self.receiver.deliveries or self._waiting or self._unsafe or self._again)
 
     def send(self, sender: Sender, now: float) -> None:
         """Send what the queues have delivered."""
         receiver = self.receiver
+        if self._again:
+            self._send_again(sender, now)
+            if self._again:
+                return
         deliveries = receiver.take_deliveries()
         if self._noted.durable:
             deliveries = self._safe(deliveries, sender)
@@ -235,7 +244,9 @@ class Outgoing:
                 return False
             sent = self._qos1 if plan.qos == 1 else self._qos2
             sent.update(zip(ids, range(tag, tag + len(span)), strict=True))
-            sender.deliver(span, plan, ids, now)
+            # What comes back to a shared subscription was sent to another session, or under another identifier.
+            again = span.redelivered and consumer.tag not in self.shared
+            sender.deliver(span, plan, ids, now, again=again)
         return True
 
     def _send_what_fits(self, sender: Sender, handed: Handed, done: _Done, now: float) -> bool:
@@ -245,8 +256,7 @@ class Outgoing:
         """
         consumer, tag, span = handed
         if len(span) == 1:
-            why = "it is larger than the client's maximum packet size"
-            done.undeliverable.append((handed, why))
+            done.undeliverable.append((handed, _TOO_LARGE))
             return True
         for at, index in enumerate(range(span.start, span.stop), tag):
             if not self._send(sender, (consumer, at, _one_of(span, index)), done, now):
@@ -302,21 +312,53 @@ class Outgoing:
         )
 
     def _resend(self, sender: Sender, now: float) -> None:
-        receiver = self.receiver
+        """Begin to send again what was not acknowledged."""
         ids = {tag: number for numbers in (self._qos1, self._qos2) for number, tag in numbers.items()}
-        for handed in receiver.unacked:
-            tags = range(handed.first_tag, handed.first_tag + len(handed))
+        too_many = len(ids) + len(self._released) > self._limit
+        self._again.clear()
+        for one in self.receiver.unacked:
             # Those without an identifier were never sent.  They are in ``_waiting`` or in ``deliveries``.
-            if handed.consumer is None or tags[0] not in ids:
+            if one.consumer is None or one.first_tag not in ids:
                 continue
-            numbers = [ids[tag] for tag in tags]
-            plan = self._plan(handed.span.batch.envelope, handed.consumer)
-            qos = 1 if numbers[0] in self._qos1 else 2
-            # The subscription may be gone since.  What was begun is completed [MQTT-3.10.4-3].
-            delivery = plan._replace(qos=qos) if isinstance(plan, Delivery) else Delivery(qos, False, ())
-            sender.deliver(handed.span, delivery, numbers, now, again=True)
+            handed = (one.consumer, one.first_tag, one.span)
+            for consumer, tag, span in _one_by_one(handed) if too_many else (handed,):
+                numbers = [ids[at] for at in range(tag, tag + len(span))]
+                self._again.append(_Again((consumer, tag, span), numbers))
+        self._send_again(sender, now)
         if self._released:
             sender.release(list(self._released), self._noted.mark())
+
+    def _send_again(self, sender: Sender, now: float) -> None:
+        """Send again as many messages as the client takes, which may be fewer than it took before."""
+        again = self._again
+        unsent = {number for one in again for number in one.ids}
+        # What is left for the client to take [MQTT-3.3.4-9].
+        left = self._limit - len(self._released)
+        left -= len(self._qos1.keys() - unsent) + len(self._qos2.keys() - unsent)
+        while again and left >= len(again[0].ids):
+            handed, ids = again.popleft()
+            left -= self._send_one_again(sender, handed, ids, now)
+
+    def _send_one_again(self, sender: Sender, handed: Handed, ids: Sequence[int], now: float) -> int:
+        """Send messages of one envelope again; return how many were sent."""
+        consumer, tag, span = handed
+        numbers = self._qos1 if ids[0] in self._qos1 else self._qos2
+        if ids[0] not in numbers:
+            # Acknowledged while it waited for its turn.
+            return 0
+        qos = 1 if numbers is self._qos1 else 2
+        plan = self._plan(span.batch.envelope, consumer)
+        # The subscription may be gone since.  What was begun is completed [MQTT-3.10.4-3].
+        delivery = plan._replace(qos=qos) if isinstance(plan, Delivery) else Delivery(qos, False, ())
+        if not sender.is_too_large(span, delivery):
+            sender.deliver(span, delivery, ids, now, again=True)
+            return len(ids)
+        if len(span) > 1:
+            singles = zip(_one_by_one(handed), ids, strict=True)
+            return sum([self._send_one_again(sender, single, (number,), now) for single, number in singles])
+        del numbers[ids[0]]
+        self.receiver.give_up(consumer.queue, tag, span, _TOO_LARGE, now, auto_ack=False)
+        return 0
 
     # Acknowledgements
 
@@ -407,6 +449,19 @@ class _Done(NamedTuple):
     """Delivery tags of messages that are done with: they have QoS 0, or nobody wants them."""
     undeliverable: list[tuple[Handed, str]]
     """Messages that cannot be sent, and why."""
+
+
+class _Again(NamedTuple):
+    """Messages that are to be sent again."""
+
+    handed: Handed
+    ids: Sequence[int]
+
+
+def _one_by_one(handed: Handed) -> Iterator[Handed]:
+    consumer, tag, span = handed
+    for at, index in enumerate(range(span.start, span.stop), tag):
+        yield consumer, at, _one_of(span, index)
 
 
 def _one_of(span: Span, index: int) -> Span:

@@ -63,8 +63,8 @@ class Sender:
         seconds_left = None
         if batch.envelope.expiration is not None and span.expires_at is not None:
             seconds_left = span.expires_at - now
-        dup = delivery.qos > 0 and (again or span.redelivered)
-        prefix = self._prefix_of(batch.envelope, delivery, dup=dup, seconds_left=seconds_left)
+        dup = again and delivery.qos > 0
+        prefix = self._prefix_of(batch, delivery, dup=dup, seconds_left=seconds_left)
         self._send(prefix, batch, ids)
 
     def deliver_live(self, batch: Batch, group: Group) -> bool:
@@ -100,8 +100,9 @@ class Sender:
             most = plain.largest_payload(self._largest_packet)
             bodies = [body for body in bodies if len(body) <= most]
         if bodies:
-            prefix = self._prefix_of(batch.envelope, delivery, dup=False, seconds_left=seconds_left)
-            self._send(prefix, Batch(bodies, 0, batch.envelope), ())
+            fitting = Batch(bodies, 0, batch.envelope)
+            prefix = self._prefix_of(fitting, delivery, dup=False, seconds_left=seconds_left)
+            self._send(prefix, fitting, ())
 
     def is_too_large(self, span: Span, delivery: Delivery) -> bool:
         """Whether a message is larger than what the client takes."""
@@ -127,11 +128,14 @@ class Sender:
         client.messages_out += len(batch.bodies)
 
     def _prefix_of(
-        self, envelope: Envelope, delivery: Delivery, *, dup: bool, seconds_left: float | None
+        self, batch: Batch, delivery: Delivery, *, dup: bool, seconds_left: float | None
     ) -> PublishPrefix:
-        """Return what the packets of an envelope begin with."""
+        """Return what the packets of a batch begin with."""
+        envelope = batch.envelope
         if self._most_aliases:
-            return self._aliased(envelope, delivery, dup=dup, seconds_left=seconds_left)
+            aliased = self._aliased(batch, delivery, dup=dup, seconds_left=seconds_left)
+            if aliased is not None:
+                return aliased
         # The time that is left is in the properties, and differs each time.
         if seconds_left is not None:
             return prefix_of(self._version, envelope, delivery, dup=dup, seconds_left=seconds_left)
@@ -144,18 +148,29 @@ class Sender:
         return prefix
 
     def _aliased(
-        self, envelope: Envelope, delivery: Delivery, *, dup: bool, seconds_left: float | None
-    ) -> PublishPrefix:
-        """Return the same with a topic alias, as long as the client has some left (MQTT 5.0, 3.3.2.3.4)."""
+        self, batch: Batch, delivery: Delivery, *, dup: bool, seconds_left: float | None
+    ) -> PublishPrefix | None:
+        """Return the same with a topic alias (MQTT 5.0, 3.3.2.3.4).
+
+        None: the client takes no more aliases, or the alias would make a packet too large.
+        """
+        envelope = batch.envelope
         topic = key_to_topic(envelope.key)
-        alias, said = self._aliases.get(topic), topic
-        if alias is not None:
-            said = ""
-        elif len(self._aliases) < self._most_aliases:
-            alias = self._aliases[topic] = len(self._aliases) + 1
-        properties = properties_of(envelope, delivery.identifiers, seconds_left)
-        if alias is not None:
-            properties = msgspec.structs.replace(properties, topic_alias=alias)
-        return PublishPrefix(
+        alias = self._aliases.get(topic)
+        if alias is None and len(self._aliases) >= self._most_aliases:
+            return None
+        properties = msgspec.structs.replace(
+            properties_of(envelope, delivery.identifiers, seconds_left),
+            topic_alias=len(self._aliases) + 1 if alias is None else alias,
+        )
+        said = topic if alias is None else ""
+        prefix = PublishPrefix(
             self._version, said, properties, qos=delivery.qos, retain=delivery.retain, dup=dup
         )
+        # An alias takes three bytes, which may be more than the topic has.
+        largest = self._largest_packet
+        if largest and max(map(len, batch.bodies)) > prefix.largest_payload(largest):
+            return None
+        if alias is None:
+            self._aliases[topic] = len(self._aliases) + 1
+        return prefix

@@ -89,8 +89,17 @@ class Session:
         self._will_timer.cancel()
         self._will = None
         self._expiry_timer.cancel()
+        self._share_again(now)
         self._describe()
         self.outgoing.attach(client, sender, limit, now)
+
+    def _share_again(self, now: float) -> None:
+        """Make the queues of shared subscriptions again that somebody has deleted."""
+        for subscribed in self.subscriptions.values():
+            if subscribed.consumer is not None and subscribed.consumer.queue.deleted:
+                self._add(subscribed, now)
+        # Those, and not the session's own queue: ``is_broken`` has been asked before.
+        self.outgoing.receiver.cancelled.clear()
 
     def set_will(self, will: Will, login: Login) -> None:
         """Publish this when the connection is lost."""

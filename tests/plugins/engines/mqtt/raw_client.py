@@ -232,6 +232,8 @@ class RawClient:
 
     def connect(self, **connect: Any) -> Connack:
         """Send CONNECT and return the CONNACK."""
+        aliases = connect.get("topic_alias_maximum", 0)
+        self._parser = Parser("client", version=self.version, topic_alias_maximum=aliases)
         self.send(connect_packet(self.version, **connect))
         self.connack = self.expect(Connack)
         return self.connack
@@ -274,6 +276,20 @@ def connect_packet(version: int, **connect: Any) -> Connect:
     properties = {name: connect.pop(name) for name in list(connect) if name not in fields}
     packet = {"level": version, "user_name": "guest", "password": b"guest", **connect}
     return Connect(**packet, properties=Properties(**properties) if properties else NO_PROPERTIES)
+
+
+def everything(client: RawClient) -> list[Message]:
+    """Return the messages that have come from a broker in the test's own thread; nothing else must have."""
+    client.wire.settimeout(0)
+    found: list[Message] = []
+    try:
+        while True:
+            came = client.next()
+            assert isinstance(came, Message)
+            found.append(came)
+    except BlockingIOError:
+        client.wire.settimeout(1)
+    return found
 
 
 def will(topic: str, payload: bytes = b"will", qos: int = 0, *, retain: bool = False, **more: Any) -> Will:

@@ -7,9 +7,17 @@ from typing import Any
 
 import msgspec
 
+from kernel.contracts.message import Envelope, batch_of_one
 from kernel.hosting.wire import PlainWire
 from plugins.engines.broker.host.options import BrokerOptions
-from plugins.engines.broker.public import Accepted, BrokerEngine, Codecs, FrontEnd, StreamFrontEnd
+from plugins.engines.broker.public import (
+    Accepted,
+    BrokerEngine,
+    Codecs,
+    FrontEnd,
+    StreamFrontEnd,
+    VirtualHost,
+)
 from plugins.engines.mqtt.front_end import MqttFrontEnd, make_front_end
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.session import Session
@@ -59,6 +67,16 @@ class StillServer:
         front_end = self.engine.front_ends[0]
         assert isinstance(front_end, MqttFrontEnd)
         return front_end.sessions.find("/", client_id)
+
+    @property
+    def vhost(self) -> VirtualHost:
+        return self.engine.broker.vhost("/")
+
+    def publish(self, key: str, body: bytes = b"x", *, persistent: bool = False) -> None:
+        """Publish as a client of another protocol does."""
+        envelope = Envelope(key=key, exchange="amq.topic", persistent=persistent)
+        self.vhost.publish(batch_of_one(body, envelope), self.host.now())
+        self.engine.finish_turn(self.host.now())
 
     def row(self, queue: str) -> dict[str, Any]:
         """Return the row of a queue as an operator sees it."""

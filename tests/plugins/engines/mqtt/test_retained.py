@@ -14,7 +14,7 @@ from tests.plugins.engines.mqtt.raw_client import (
     PUBREC,
     PUBREL,
     Message,
-    RawClient,
+    everything,
     publish,
     subscription,
     will,
@@ -30,20 +30,6 @@ def retained(server: StillServer, topic_filter: str = "#", version: int = 5, **o
     client.subscribe(subscription(topic_filter, **options))
     found = everything(client)
     client.disconnect()
-    return found
-
-
-def everything(client: RawClient) -> list[Message]:
-    """Return the messages that have come."""
-    client.wire.settimeout(0)
-    found: list[Message] = []
-    try:
-        while True:
-            came = client.next()
-            assert isinstance(came, Message)
-            found.append(came)
-    except BlockingIOError:
-        client.wire.settimeout(1)
     return found
 
 
@@ -223,7 +209,8 @@ def test_there_may_be_too_many(still: Still) -> None:
     assert sorted(each.topic for each in retained(server)) == ["b", "c"]
 
 
-def test_a_thousand_retained_messages_come_in_turns(quiet: StillServer, version: int) -> None:
+@pytest.mark.slow
+def test_many_retained_messages_come_in_turns(quiet: StillServer, version: int) -> None:
     client = quiet.connect(version)
     topics = [f"t/{number}" for number in range(3000)]
     client.send(*[publish(topic, retain=True) for topic in topics])
