@@ -125,6 +125,9 @@ class Incoming:
             size = packet.size if whole else sum(map(len, payloads))
             batch = Batch(payloads, size, envelope, False, packet.width)
             publisher.reached = True
+            if packet.retain:
+                # First, so that the answer waits until the disk has this, too.
+                client.sessions.keep_retained(session.vhost, topic, payloads[-1], envelope, now)
             publisher.publish(batch, now, mandatory=qos > 0 and client.version == 5)
             if qos == 2:
                 # Directly behind it: the store then has both in one record.
@@ -136,8 +139,6 @@ class Incoming:
                 return None
             refused = isinstance(refusal, AccessRefused)
             return ReasonCode.NOT_AUTHORIZED if refused else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
-        if packet.retain:
-            client.sessions.keep_retained(session.vhost, topic, payloads[-1], envelope, now)
         return ReasonCode.SUCCESS if publisher.reached else ReasonCode.NO_MATCHING_SUBSCRIBERS
 
     def _envelope_of(self, packet: Publish, topic: str) -> Envelope:

@@ -150,6 +150,18 @@ class Outgoing:
         self._again.clear()
         receiver.detach()
 
+    def give_back(self, consumer: Consumer) -> None:
+        """A shared subscription has ended: what was not sent is for the other members."""
+        receiver = self.receiver
+        waiting = [self._waiting, receiver.deliveries, *[deliveries for _, deliveries in self._unsafe]]
+        taken: list[UnackedRange] = []
+        for deliveries in waiting:
+            for handed in [handed for handed in deliveries if handed[0] is consumer]:
+                deliveries.remove(handed)
+                _, tag, span = handed
+                taken += receiver.take_unacked(tag, tag + len(span) - 1, multiple=False)[0]
+        receiver.refuse(taken, requeue=True, now=0.0)
+
     def _take_back(self, one: UnackedRange) -> None:
         first, last = one.first_tag, one.first_tag + len(one) - 1
         for number in [number for number, tag in self._qos1.items() if first <= tag <= last]:

@@ -300,6 +300,7 @@ class Session:
             self._live.remove(self, subscribed)
         elif subscribed.consumer is not None:
             self.vhost.unsubscribe(subscribed.consumer, now)
+            self.outgoing.give_back(subscribed.consumer)
             del self.outgoing.shared[subscribed.name]
         else:
             assert self._queue is not None, "it was made for this subscription"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -40,6 +42,7 @@ class StillServer:
         self.engine = BrokerEngine("broker", read, (mqtt_front_end,), codecs=Codecs([StoredProperties()]))
         self.engine.start(self.host)
         self._clients: list[RawClient] = []
+        self._held: threading.Event | None = None
 
     def client(self, version: int = 5, **more: Any) -> RawClient:
         """Return a connection without a CONNECT; ``more``: fields of ``Accepted``."""
@@ -52,7 +55,7 @@ class StillServer:
         front_end = self.engine.front_ends[0]
         assert isinstance(front_end, StreamFrontEnd)
         front_end.begin(accepted)
-        client = RawClient(ours, version, self.host.settle)
+        client = RawClient(ours, version, self.settle)
         self._clients.append(client)
         return client
 
@@ -67,6 +70,34 @@ class StillServer:
         front_end = self.engine.front_ends[0]
         assert isinstance(front_end, MqttFrontEnd)
         return front_end.sessions.find("/", client_id)
+
+    def settle(self) -> None:
+        """Do what there is to do, until nothing happens any more; the disk is waited for, unless it is held."""
+        self.host.settle()
+        kept = self.engine.kept
+        while kept is not None and self._held is None:
+            kept._writer.wait()
+            if not self.host.turn():
+                return
+            self.host.settle()
+
+    def hold_disk(self) -> None:
+        """The disk does nothing until ``free_disk``."""
+        kept, self._held = self.engine.kept, threading.Event()
+        assert kept is not None
+        held = self._held
+
+        def wait() -> Callable[[], None]:
+            held.wait(60)
+            return lambda: None
+
+        kept._writer.submit(wait)
+
+    def free_disk(self) -> None:
+        if self._held is not None:
+            self._held.set()
+            self._held = None
+        self.settle()
 
     @property
     def vhost(self) -> VirtualHost:
@@ -87,6 +118,7 @@ class StillServer:
         self.host.pass_time(seconds)
 
     def close(self) -> None:
+        self.free_disk()
         for client in self._clients:
             client.close()
         self.engine.stop()

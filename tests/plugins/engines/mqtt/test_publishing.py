@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from plugins.protocols.mqtt.packets import Acknowledgement, Pingreq, Pingresp
+from plugins.protocols.mqtt.packets import (
+    Acknowledgement,
+    Connack,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+)
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.plugins.engines.mqtt.conftest import Shared
 from tests.plugins.engines.mqtt.raw_client import (
@@ -19,7 +28,9 @@ from tests.plugins.engines.mqtt.raw_client import (
     PUBREL,
     Ack,
     Message,
+    connect_packet,
     publish,
+    subscription,
 )
 from tests.plugins.engines.mqtt.still_server import StillServer
 
@@ -404,40 +415,49 @@ def test_a_publisher_waits_while_an_alarm_is_raised(still: Still, version: int) 
 # The store
 
 
-@pytest.fixture
-def held(still: Still, tmp_path: Path) -> Iterator[tuple[StillServer, threading.Event]]:
-    """A broker whose disk does nothing until the event."""
-    server = still(data_dir=str(tmp_path))
-    free = threading.Event()
-
-    def wait() -> Callable[[], None]:
-        free.wait(60)
-        return lambda: None
-
-    kept = server.engine.kept
-    assert kept is not None
-    kept._writer.submit(wait)
-    yield server, free
-    free.set()
-
-
-def test_answers_wait_for_the_disk(
-    still: Still, tmp_path: Path, version: int, held: tuple[StillServer, threading.Event]
-) -> None:
+def test_answers_wait_for_the_disk(still: Still, tmp_path: Path, version: int) -> None:
     """[MQTT-4.3.2-4], [MQTT-4.3.3-8]: the broker has taken responsibility when it says so."""
-    server, free = held
-    vhost = server.engine.broker.vhost("/")
-    vhost.declare_queue("q", None, 0.0, durable=True)
-    vhost.bind("amq.topic", vhost.queues["q"], "t")
+    server = still(data_dir=str(tmp_path))
+    server.vhost.declare_queue("q", None, 0.0, durable=True)
+    server.vhost.bind("amq.topic", server.vhost.queues["q"], "t")
     client = server.connect(version)
+    server.hold_disk()
     client.send(
-        publish("t", b"1", 1, 1), publish("t", b"2", 2, 2), publish("t", b"0"), publish("u", qos=1, number=3)
+        publish("t", b"1", 1, 1),
+        publish("t", b"2", 2, 2),
+        publish("t", b"0"),
+        publish("u", qos=1, number=3),
     )
     client.expect_nothing()  # pings are answered
-    free.set()
+    server.free_disk()
     nobody = ReasonCode.NO_MATCHING_SUBSCRIBERS if version == 5 else 0
     wanted = [Ack(PUBACK, 1), Ack(PUBREC, 2), Ack(PUBACK, 3, nobody)]
-    store = server.engine.broker.store
-    while store.safe < store.mark:
-        server.host.turn()
     assert [client.expect(Ack) for _ in wanted] == wanted
+
+
+def test_a_lasting_session_is_told_of_what_is_on_disk(still: Still, tmp_path: Path, version: int) -> None:
+    """What a client knows of its session must not be lost with the broker: CONNACK, SUBACK, PUBCOMP."""
+    server = still(data_dir=str(tmp_path))
+    kept: dict[str, Any] = {"client_id": "c", "clean_start": False}
+    if version == 5:
+        kept["session_expiry_interval"] = 60
+    server.connect(version, **{**kept, "client_id": "other"}).subscribe("u", qos=1)
+    client = server.client(version)
+    steps: list[tuple[Packet, type[Any]]] = [
+        (connect_packet(version, **kept), Connack),
+        (Subscribe(1, (subscription("t", 1),)), Suback),
+        (publish("u", b"x", 2, 7), Ack),
+        (Acknowledgement(PUBREL, (7,)), Ack),
+        (publish("nobody", b"x", 1, 7, retain=True), Ack),
+        (publish("nobody", b"", 2, 7, retain=True), Ack),
+        (Unsubscribe(2, ("t",)), Unsuback),
+    ]
+    for packet, answer in steps:
+        server.hold_disk()
+        client.send(packet)
+        client.wire.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            client.next()
+        client.wire.settimeout(1)
+        server.free_disk()
+        client.expect(answer)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from plugins.protocols.mqtt.encoder import encode
-from plugins.protocols.mqtt.packets import Subscribe, Unsubscribe
+from plugins.protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.plugins.engines.mqtt.raw_client import (
     PUBACK,
@@ -377,6 +378,27 @@ def test_qos_2_that_was_begun_goes_to_no_other_member(quiet: StillServer, versio
     second.expect_nothing()
     publisher.publish("t", b"2", 2)
     second.expect_message("t", b"2", 2)
+
+
+def test_another_member_gets_what_waits_for_the_disk(still: Still, tmp_path: Path, version: int) -> None:
+    """A message of QoS 2 is sent to a lasting session when it is stored; this member has left meanwhile."""
+    server = still(data_dir=str(tmp_path))
+    publisher, first = server.connect(version), server.connect(version, **kept(version))
+    second = server.connect(version, **kept(version, "other"))
+    first.subscribe("$share/g/t", "t", qos=2)
+    server.hold_disk()
+    for number in (1, 2, 3):
+        publisher.send(publish("t", b"%d" % number, 2, number))
+    second.send(Subscribe(9, (subscription("$share/g/t", 2),)))
+    first.send(Unsubscribe(8, ("$share/g/t",)))
+    server.free_disk()
+    first.expect(Unsuback)
+    second.expect(Suback)
+    for number in (1, 2, 3):
+        first.expect_message("t", b"%d" % number, 2)
+        second.expect_message("t", b"%d" % number, 2)
+    first.expect_nothing()
+    second.expect_nothing()
 
 
 def test_a_group_waits_for_a_member_that_takes_more(quiet: StillServer) -> None:
