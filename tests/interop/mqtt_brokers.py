@@ -29,6 +29,7 @@ address = "127.0.0.1:{{port}}"
 [[engines.broker.listeners]]
 protocol = "mqtt"
 address = "127.0.0.1:{mqtt}"
+status_seconds = 1
 {mqtt_options}
 
 [[engines.broker.listeners]]

@@ -236,3 +236,17 @@ def test_many_threads_publish_at_once(mqtt_broker: MqttBroker, name: str) -> Non
     for number in range(4):
         bodies = [int(each.payload) for each in messages if each.topic == f"{name}/{number}"]
         assert bodies == list(range(50))
+
+
+@VERSIONS
+def test_the_status_of_the_broker(mqtt_broker: MqttBroker, name: str, version: int) -> None:
+    with Paho(mqtt_broker, name, version=version) as client:
+        client.subscribe("$SYS/broker/version", 1)
+        kind = "mosquitto" if mqtt_broker.kind == "mosquitto" else "messaging-kernel"
+        assert bytes(client.next().payload).startswith(f"{kind} version ".encode())
+        client.unsubscribe("$SYS/broker/version")
+        client.subscribe("$SYS/broker/uptime")
+        now, later = client.next(), client.next()
+        assert (now.retain, later.retain) == (True, False)
+        seconds = [int(bytes(each.payload).removesuffix(b" seconds")) for each in (now, later)]
+        assert seconds[0] < seconds[1]

@@ -235,8 +235,12 @@ class Session:
         self._describe()
         handling = wanted.retain_handling
         if not wanted.share_name and (handling == 0 or (handling == 1 and before is None)):
-            found = self._sessions.retained(self.vhost).find(subscribed.topic_filter, now)
-            self._retained.append((subscribed, found))
+            sessions, topic_filter = self._sessions, subscribed.topic_filter
+            for found in (
+                sessions.retained(self.vhost).find(topic_filter, now),
+                sessions.status.find(topic_filter, now),
+            ):
+                self._retained.append((subscribed, found))
         return subscribed.qos
 
     def _subscribe(self, wanted: Subscription, identifier: int, name: str, now: float) -> Subscribed:

@@ -13,6 +13,7 @@ from plugins.engines.mqtt.messages import envelope_of
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.retained import RetainedMessages
 from plugins.engines.mqtt.session import Session
+from plugins.engines.mqtt.status import Status
 from plugins.engines.mqtt.subscriptions import LiveSubscriptions
 from plugins.protocols.mqtt.packets import Will
 
@@ -37,6 +38,7 @@ class Sessions:
         self._live: dict[tuple[str, str], LiveSubscriptions] = {}
         self._descriptions: dict[str, Descriptions] = {}
         self._restored = False
+        self.status = Status(engine, self, options.status_seconds)
         self.wills = 0
         """Wills that were published."""
 
@@ -53,6 +55,7 @@ class Sessions:
         if self._restored:
             return
         self._restored = True
+        self.status.begin()
         for vhost in self._engine.broker.vhosts.values():
             self.retained(vhost).restore(now)
             for description in self.descriptions(vhost).read():
@@ -102,8 +105,26 @@ class Sessions:
         """Return the subscriptions without a queue at one exchange."""
         key = (vhost.name, exchange)
         if key not in self._live:
-            self._live[key] = LiveSubscriptions(vhost, exchange)
+            self._live[key] = LiveSubscriptions(vhost, exchange, self.status.watch)
         return self._live[key]
+
+    def live_subscriptions(self) -> list[LiveSubscriptions]:
+        """Return the subscriptions without a queue at all exchanges."""
+        return list(self._live.values())
+
+    def counts(self) -> dict[str, int]:
+        """Return how many there are of what the status tells."""
+        sessions = self._sessions.values()
+        connected = sum(session.client is not None for session in sessions)
+        subscriptions = [each for session in sessions for each in session.subscriptions.values()]
+        return {
+            "connected": connected,
+            "disconnected": len(sessions) - connected,
+            "subscriptions": len(subscriptions),
+            "shared": sum(bool(each.share_name) for each in subscriptions),
+            "retained": sum(map(len, self._retained.values())),
+            "dropped": sum(each.dropped for each in self._live.values()),
+        }
 
     def retained(self, vhost: VirtualHost) -> RetainedMessages:
         """Return the retained messages of a virtual host."""

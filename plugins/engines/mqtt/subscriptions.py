@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ from plugins.engines.broker.public import Binding, Consumer, VirtualHost
 from plugins.engines.mqtt.messages import PUBLISHER, RETAIN, RETAINED, properties_of, qos_of, unsayable
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publishing import PublishPrefix, publish_run
-from plugins.protocols.mqtt.topics import key_to_topic
+from plugins.protocols.mqtt.topics import is_status, key_to_topic
 
 if TYPE_CHECKING:
     from plugins.engines.broker.binding import Identity
@@ -127,7 +127,10 @@ class LiveSubscriptions:
 
     durable = False
 
-    def __init__(self, vhost: VirtualHost, exchange: str) -> None:
+    def __init__(
+        self, vhost: VirtualHost, exchange: str, on_watched: Callable[[], None] = lambda: None
+    ) -> None:
+        """``on_watched`` is called for each subscription to the broker's status."""
         self.name = "mqtt.live"
         self.incoming: dict[Identity, Binding] = {}
         self._vhost = vhost
@@ -137,6 +140,9 @@ class LiveSubscriptions:
         self._plans: dict[Envelope, list[Group]] = {}
         self.dropped = 0
         """Messages that slow subscribers have lost."""
+        self.watchers = 0
+        """Subscriptions to the broker's status."""
+        self._on_watched = on_watched
 
     def __repr__(self) -> str:
         return f"<LiveSubscriptions of {self._vhost.name!r}, {self._count}>"
@@ -148,6 +154,9 @@ class LiveSubscriptions:
         self._count += 1
         self._trie.add(MQTT.pattern(subscribed.topic_filter), (session, subscribed))
         self._plans.clear()
+        if is_status(subscribed.topic_filter):
+            self.watchers += 1
+            self._on_watched()
 
     def remove(self, session: Session, subscribed: Subscribed) -> None:
         """Remove a subscription."""
@@ -155,6 +164,8 @@ class LiveSubscriptions:
             return
         self._count -= 1
         self._plans.clear()
+        if is_status(subscribed.topic_filter):
+            self.watchers -= 1
         if not self._count:
             self._vhost.remove_sink(self)
 

@@ -11,6 +11,8 @@ from kernel.contracts.spelling import MQTT
 
 SHARE = "$share/"
 """What the filter of a shared subscription begins with."""
+STATUS = "$SYS"
+"""The first level of the topics under which brokers publish their status (MQTT 5.0, 4.7.2)."""
 
 _swap = str.maketrans({"/": ".", ".": "/", "+": "*", "*": "+"})
 
@@ -38,6 +40,11 @@ def is_hidden(topic: str) -> bool:
     The same is true of its key: the exchange of characters leaves ``$`` where it is.
     """
     return topic.startswith(MQTT.hidden)
+
+
+def is_status(topic_filter: str) -> bool:
+    """Whether a topic filter may match topics of the status."""
+    return topic_filter.partition("/")[0] == STATUS
 
 
 def name_fault(topic: str) -> str | None:

@@ -1,0 +1,117 @@
+"""Status: what the broker tells of itself under ``$SYS/broker/``, with the names that mosquitto has for it.
+
+The messages go to the live subscriptions directly, past all exchanges and queues.  They are published every
+``status_seconds`` while somebody has subscribed to topics that begin with ``$SYS``.  A new subscription gets
+the present values at once, as retained messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from kernel.contracts.message import Batch, Envelope, batch_of_one
+from plugins.engines.broker.public import BrokerEngine, Timer
+from plugins.engines.mqtt.retained import Retained, matcher_of
+from plugins.protocols.mqtt.topics import STATUS, is_status, topic_to_key
+
+if TYPE_CHECKING:
+    from plugins.engines.mqtt.sessions import Sessions
+
+_PREFIX = f"{STATUS}/broker/"
+
+
+class Status:
+    """The status of one broker."""
+
+    def __init__(self, engine: BrokerEngine, sessions: Sessions, period: float) -> None:
+        """``period``: seconds between two messages of a topic; 0: there are none."""
+        self._engine = engine
+        self._sessions = sessions
+        self._period = period
+        self._started: float | None = None
+        self._timer: Timer | None = None
+        # The same envelope each time: who gets its messages is looked up once.
+        self._envelopes: dict[str, Envelope] = {}
+
+    def begin(self) -> None:
+        """The broker runs from now on."""
+        if self._started is None:
+            self._started = self._engine.host.now()
+
+    def watch(self) -> None:
+        """Somebody has subscribed: publish from now on."""
+        if not self._period:
+            return
+        if self._timer is None:
+            self._timer = Timer(self._engine.broker, self._on_time)
+        if self._timer.called_at is None:
+            self._timer.set(self._engine.host.now() + self._period)
+
+    def _on_time(self, now: float) -> None:
+        watched = [live for live in self._sessions.live_subscriptions() if live.watchers]
+        # Nobody is left; the next who subscribes sets the timer.
+        if not watched:
+            assert self._timer is not None, "it has called"
+            self._timer.cancel()
+            return
+        for _, batch in self._messages(now):
+            for live in watched:
+                live.publish(batch, now)
+        assert self._timer is not None, "it has called"
+        self._timer.set(now + self._period)
+
+    def find(self, topic_filter: str, now: float) -> Iterator[Retained]:
+        """Yield the present values that a new subscription gets."""
+        if not self._period or not is_status(topic_filter):
+            return
+        matches = matcher_of(topic_filter)
+        for topic, batch in self._messages(now):
+            if matches(topic):
+                yield Retained(topic, batch, None, 0)
+
+    def _messages(self, now: float) -> Iterator[tuple[str, Batch]]:
+        for name, value in self._values(now).items():
+            topic = f"{_PREFIX}{name}"
+            envelope = self._envelopes.get(topic)
+            if envelope is None:
+                envelope = self._envelopes[topic] = Envelope(key=topic_to_key(topic))
+            yield topic, batch_of_one(str(value).encode(), envelope)
+
+    def _values(self, now: float) -> dict[str, int | str]:
+        engine, counts = self._engine, self._sessions.counts()
+        figures = engine.statistics()
+        queues = [queue for vhost in engine.broker.vhosts.values() for queue in vhost.queues.values()]
+        stored = sum(queue.backlog.count for queue in queues)
+        received, sent = figures["messages_in"], figures["messages_out"]
+        return {
+            "version": f"messaging-kernel version {_version()}",
+            "uptime": f"{int(now - (self._started or 0.0))} seconds",
+            "clients/total": counts["connected"] + counts["disconnected"],
+            "clients/connected": counts["connected"],
+            "clients/disconnected": counts["disconnected"],
+            "bytes/received": figures["bytes_in"],
+            "bytes/sent": figures["bytes_out"],
+            "messages/received": received,
+            "messages/sent": sent,
+            "messages/stored": stored,
+            "publish/messages/received": received,
+            "publish/messages/sent": sent,
+            "publish/messages/dropped": counts["dropped"],
+            "store/messages/count": stored,
+            "store/messages/bytes": sum(queue.backlog.size for queue in queues),
+            "subscriptions/count": counts["subscriptions"],
+            "shared_subscriptions/count": counts["shared"],
+            "retained messages/count": counts["retained"],
+        }
+
+
+@cache
+def _version() -> str:
+    try:
+        return metadata.version("messaging-kernel")
+    except metadata.PackageNotFoundError:
+        # Run from a source tree that is not installed.
+        return "unknown"
