@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernel.contracts.message import Envelope
 from kernel.contracts.spelling import MQTT
 from kernel.contracts.word_trie import WordTrie
-from plugins.engines.broker.public import Consumer, Receiver, Span, UnackedRange, Window
+from plugins.engines.broker.public import Consumer, Queue, Receiver, Span, UnackedRange, Window
 from plugins.engines.broker.public import Delivery as Handed
 from plugins.engines.mqtt.durable import Released
 from plugins.engines.mqtt.messages import unsayable
@@ -78,6 +78,8 @@ class Outgoing:
         self._settled_before = set(released.positions())
         self._limit = 1
         self._next_shared = OWN_IDS
+        self._recovered_up_to = 0
+        """The position from which on messages have come since the start of the broker."""
         self.shared: dict[str, Subscribed] = {}
         """The shared subscriptions, by the tag of their consumer."""
 
@@ -92,6 +94,10 @@ class Outgoing:
         """It is not any more."""
         self._filters.remove(MQTT.pattern(subscribed.topic_filter), subscribed)
         self._plans.clear()
+
+    def recovered(self, queue: Queue) -> None:
+        """The session is there again after a restart: what its queue has may have been sent before."""
+        self._recovered_up_to = queue.next_position
 
     def changed(self) -> None:
         """A subscription has other options now."""
@@ -256,8 +262,9 @@ class Outgoing:
                 return False
             sent = self._qos1 if plan.qos == 1 else self._qos2
             sent.update(zip(ids, range(tag, tag + len(span)), strict=True))
-            # What comes back to a shared subscription was sent to another session, or under another identifier.
-            again = span.redelivered and consumer.tag not in self.shared
+# What comes back to a shared subscription was sent to another session, or under another identifier.
+            before = span.redelivered or span.first < self._recovered_up_to
+            again = before and consumer.tag not in self.shared
             sender.deliver(span, plan, ids, now, again=again)
         return True
 

@@ -161,7 +161,9 @@ class Session:
                 share_name=each.share_name,
             )
             self._subscribe(wanted, each.identifier, each.name, now)
-        self._forget_other_bindings()
+        if self._queue is not None:
+            self.outgoing.recovered(self._queue)
+            self._forget_other_bindings(self._queue)
         self.expiry = description.expiry
         if self.expiry == FOR_EVER:
             return
@@ -172,18 +174,16 @@ class Session:
         else:
             self.end(now)
 
-    def _forget_other_bindings(self) -> None:
+    def _forget_other_bindings(self, queue: Queue) -> None:
         """Remove bindings of the queue without a subscription: a crash may leave one."""
-        if self._queue is None:
-            return
         keys = {
             topic_to_key(each.topic_filter)
             for each in self.subscriptions.values()
             if not each.live and not each.share_name
         }
-        for binding in list(self._queue.incoming.values()):
+        for binding in list(queue.incoming.values()):
             if binding.key not in keys:
-                self.vhost.unbind(binding.source.name, self._queue, binding.key, binding.arguments)
+                self.vhost.unbind(binding.source.name, queue, binding.key, binding.arguments)
 
     def _on_expired(self, now: float) -> None:
         self.end(now)

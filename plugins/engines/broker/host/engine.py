@@ -137,6 +137,9 @@ class BrokerEngine:
         self._open(host)
         self.running = True
         addresses = [front_end.start() for front_end in self.front_ends]
+        # What was restored may expire before anybody comes and makes a turn.
+        if self._timer is not None:
+            self._timer.arm(self.broker.next_deadline())
         running: RunningBroker = host.rendezvous.setdefault(running_broker_key(self.name), RunningBroker())
         # Last: an application that waits for the broker, in its own thread, goes on at once.
         running.set(self)

@@ -59,6 +59,18 @@ class StillServer:
         self._clients.append(client)
         return client
 
+    def settle(self) -> None:
+        """Do all that there is to do, and what the disk brings with it."""
+        self.host.settle()
+        kept = self.engine.kept
+        while kept is not None and kept.store.safe < kept.store.mark:
+            kept._writer.wait()
+            before = kept.store.safe
+            self.host.settle()
+            # What nobody has flushed is written with the next turn.
+            if kept.store.safe == before:
+                break
+
     def connect(self, version: int = 5, **connect: Any) -> RawClient:
         """Return a client that was accepted."""
         client = self.client(version)

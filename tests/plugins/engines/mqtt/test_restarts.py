@@ -1,0 +1,187 @@
+"""Sessions, retained messages and packet identifiers are there again after the broker was started anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plugins.protocols.mqtt.reason_codes import ReasonCode
+from tests.plugins.engines.mqtt.raw_client import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, publish, subscription
+from tests.plugins.engines.mqtt.still_server import StillServer
+
+Still = Callable[..., StillServer]
+LASTING: dict[str, Any] = {"client_id": "lasting", "clean_start": False}
+FIVE: dict[str, Any] = {**LASTING, "session_expiry_interval": 1000}
+
+
+@pytest.fixture
+def restart(still: Still, tmp_path: Path) -> Callable[..., StillServer]:
+    """Start a broker on one directory; end the one before it, if there is one."""
+    servers: list[StillServer] = []
+
+    def start(**listener: Any) -> StillServer:
+        for server in servers:
+            server.close()
+        servers.append(still(listener, data_dir=str(tmp_path)))
+        return servers[-1]
+
+    return start
+
+
+def lasting(version: int) -> dict[str, Any]:
+    return FIVE if version == 5 else LASTING
+
+
+def test_a_session_is_there_with_its_subscriptions_and_messages(
+    restart: Callable[..., StillServer], version: int
+) -> None:
+    server = restart()
+    first = server.connect(version, **lasting(version))
+    assert not first.connack.session_present
+    assert first.subscribe("a/#", qos=1) == (1,)
+    first.close()
+    server.connect(version, client_id="other").publish("a/b", b"one", qos=1)
+    server = restart()
+    server.connect(version, client_id="other").publish("a/c", b"two", qos=1)
+    again = server.connect(version, **lasting(version))
+    assert again.connack.session_present
+    # What was there before may have been sent before.
+    for topic, payload, dup in (("a/b", b"one", True), ("a/c", b"two", False)):
+        again.ack(PUBACK, again.expect_message(topic, payload, qos=1, dup=dup))
+    again.expect_nothing()
+
+
+def test_options_of_subscriptions_are_there(restart: Callable[..., StillServer]) -> None:
+    server = restart()
+    first = server.connect(**FIVE)
+    wanted = subscription("own", 1, no_local=True, retain_as_published=True)
+    first.subscribe(wanted, identifier=77)
+    first.close()
+    server = restart()
+    again = server.connect(**FIVE)
+    again.publish("own", b"mine", qos=1)
+    again.expect_nothing()
+    server.connect(client_id="other").publish("own", b"theirs", qos=1, retain=True)
+    again.expect_message("own", b"theirs", qos=1, retain=True, subscription_identifiers=(77,))
+
+
+def test_a_shared_subscription_is_there(restart: Callable[..., StillServer]) -> None:
+    first = restart().connect(**FIVE)
+    first.subscribe("$share/group/a", qos=1)
+    first.close()
+    server = restart()
+    server.connect(client_id="other").publish("a", b"x", qos=1)
+    again = server.connect(**FIVE)
+    again.expect_message("a", qos=1)
+
+
+def test_a_session_that_has_expired_meanwhile_is_gone(restart: Callable[..., StillServer]) -> None:
+    server = restart()
+    first = server.connect(**FIVE)
+    first.subscribe("a", qos=1)
+    first.close()
+    server.pass_time(999)
+    assert server.session("lasting") is not None
+    server = restart()
+    assert server.session("lasting") is not None
+    server.pass_time(1001)
+    assert server.session("lasting") is None
+    again = restart().connect(**FIVE)
+    assert not again.connack.session_present
+
+
+def test_a_clean_start_forgets_what_the_disk_has(restart: Callable[..., StillServer], version: int) -> None:
+    first = restart().connect(version, **lasting(version))
+    first.subscribe("a", qos=2)
+    first.close()
+    restart().connect(version, client_id="lasting", clean_start=True).close()
+    server = restart()
+    assert server.session("lasting") is None
+    names = [row["name"] for row in server.engine.inspect("queues")]
+    assert "mqtt.session.lasting" not in names
+
+
+def test_what_was_not_acknowledged_has_the_same_identifier(
+    restart: Callable[..., StillServer], version: int
+) -> None:
+    server = restart()
+    first = server.connect(version, **lasting(version))
+    first.subscribe("a", qos=2)
+    other = server.connect(version, client_id="other")
+    for payload in (b"one", b"two"):
+        other.publish("a", payload, qos=2)
+    numbers = [first.expect_message("a", payload, qos=2) for payload in (b"one", b"two")]
+    # The first is received, the second is not.
+    first.ack(PUBREC, numbers[0])
+    first.expect_acks(PUBREL, numbers[0])
+    first.close()
+    again = restart().connect(version, **lasting(version))
+    came = [again.next(), again.next()]
+    assert Ack(PUBREL, numbers[0]) in came
+    (message,) = [one for one in came if one != Ack(PUBREL, numbers[0])]
+    assert (message.payload, message.id, message.dup) == (b"two", numbers[1], True)  # type: ignore[union-attr]
+    again.ack(PUBCOMP, numbers[0])
+    again.ack(PUBREC, numbers[1])
+    again.expect_acks(PUBREL, numbers[1])
+    again.ack(PUBCOMP, numbers[1])
+    again.close()
+    restart().connect(version, **lasting(version)).expect_nothing()
+
+
+def test_an_identifier_that_was_received_is_known(restart: Callable[..., StillServer], version: int) -> None:
+    server = restart()
+    first = server.connect(version, **lasting(version))
+    reader = {**lasting(version), "client_id": "reader"}
+    server.connect(version, **reader).subscribe("a", qos=1)
+    first.send(publish("a", b"once", 2, 5))
+    first.expect_acks(PUBREC, 5)
+    first.close()
+    server = restart()
+    again = server.connect(version, **lasting(version))
+    again.send(publish("a", b"once", 2, 5, dup=True))
+    again.expect_acks(PUBREC, 5)
+    again.ack(PUBREL, 5)
+    again.expect_acks(PUBCOMP, 5)
+    # It is free now, also after another start.
+    again.close()
+    server = restart()
+    again = server.connect(version, **lasting(version))
+    again.publish("a", b"again", qos=2, number=5)
+    there = server.connect(version, **reader)
+    assert [there.next().payload, there.next().payload] == [b"once", b"again"]  # type: ignore[union-attr]
+    there.expect_nothing()
+
+
+def test_a_release_of_an_unknown_identifier_is_told(restart: Callable[..., StillServer]) -> None:
+    client = restart().connect(**FIVE)
+    client.ack(PUBREL, 5)
+    client.expect_acks(PUBCOMP, 5, code=ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+
+
+def test_retained_messages_are_there(restart: Callable[..., StillServer], version: int) -> None:
+    client = restart().connect(version, client_id="other")
+    client.publish("kept/a", b"old", qos=1, retain=True)
+    client.publish("kept/a", b"new", qos=0, retain=True)
+    client.publish("kept/b", b"gone", qos=1, retain=True)
+    client.publish("kept/b", b"", qos=1, retain=True)
+    for _ in range(2):
+        again = restart().connect(version, client_id="reader")
+        again.subscribe("kept/#", qos=1)
+        again.expect_message("kept/a", b"new", retain=True)
+        again.expect_nothing()
+
+
+def test_a_retained_message_expires_by_the_time_of_day(restart: Callable[..., StillServer]) -> None:
+    server = restart()
+    server.connect().publish("kept", b"x", retain=True, message_expiry_interval=100)
+    server = restart()
+    server.pass_time(40)
+    reader = server.connect()
+    reader.subscribe("kept")
+    reader.expect_message("kept", retain=True, message_expiry_interval=60)
+    server.pass_time(61)
+    reader.subscribe("kept")
+    reader.expect_nothing()
