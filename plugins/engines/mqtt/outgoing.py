@@ -262,7 +262,7 @@ class Outgoing:
                 return False
             sent = self._qos1 if plan.qos == 1 else self._qos2
             sent.update(zip(ids, range(tag, tag + len(span)), strict=True))
-# What comes back to a shared subscription was sent to another session, or under another identifier.
+            # What comes back to a shared subscription was sent to another session, or under another identifier.
             before = span.redelivered or span.first < self._recovered_up_to
             again = before and consumer.tag not in self.shared
             sender.deliver(span, plan, ids, now, again=again)

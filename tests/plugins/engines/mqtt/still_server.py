@@ -41,6 +41,8 @@ class StillServer:
         self.host = StillHost()
         self.engine = BrokerEngine("broker", read, (mqtt_front_end,), codecs=Codecs([StoredProperties()]))
         self.engine.start(self.host)
+        self.waits_for_disk = False
+        """Whether ``settle`` waits for what is being written."""
         self._clients: list[RawClient] = []
         self._held: threading.Event | None = None
 
@@ -60,10 +62,10 @@ class StillServer:
         return client
 
     def settle(self) -> None:
-        """Do all that there is to do, and what the disk brings with it."""
+        """Do all that there is to do."""
         self.host.settle()
         kept = self.engine.kept
-        while kept is not None and kept.store.safe < kept.store.mark:
+        while self.waits_for_disk and kept is not None and kept.store.safe < kept.store.mark:
             kept._writer.wait()
             before = kept.store.safe
             self.host.settle()
