@@ -281,12 +281,16 @@ class StompClient(StreamClient):
 
     def next_deadline(self) -> float | None:
         """When the client has to have logged in; later, when heart-beats are due."""
+        # A connection that is closed may have to wait for the disk, and a login that failed for its answer.  A
+        # deadline in the past would be asked about again and again meanwhile.
+        if self.closing or self.login_refused:
+            return None
         return self._log_in_until if self._session is None else self._beats.next_deadline()
 
     def on_due(self, now: float) -> None:
         """Send a heart-beat, or close the connection of a silent client."""
         if self._session is None:
-            if now >= self._log_in_until and not self.login_refused:
+            if now >= self._log_in_until:
                 seconds = self._options.handshake_seconds
                 self.fail(Fault("Bad CONNECT", f"There was no CONNECT frame within {seconds:g} seconds\n"))
         elif self._beats.peer_is_silent(now):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from plugins.engines.stomp.client import StompClient
 from tests.plugins.engines.stomp.conftest import ServeStomp, StompBroker
 from tests.plugins.engines.stomp.raw_client import RawStomp, frame
 
@@ -146,6 +147,25 @@ def test_who_does_not_log_in_is_closed(serve: ServeStomp) -> None:
     assert logged_in.ask("SEND", destination="/queue/a").command == "RECEIPT"
 
 
+def test_a_failed_login_is_not_asked_about_again_and_again(
+    serve: ServeStomp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time to log in may be over before the answer to a failed login is due."""
+    calls = []
+    on_due = StompClient.on_due
+
+    def counted(client: StompClient, now: float) -> None:
+        calls.append(now)
+        on_due(client, now)
+
+    monkeypatch.setattr(StompClient, "on_due", counted)
+    client = serve({"handshake_seconds": 0.05}).open()
+    error = client.connect(passcode="wrong")
+    assert b"Access refused" in error.body
+    assert client.is_closed()
+    assert len(calls) <= 1
+
+
 def test_heart_beats_both_ways(serve: ServeStomp) -> None:
     broker = serve({"heartbeat": 0.05})
     silent = broker.open()
@@ -213,3 +233,9 @@ def test_an_operator_sees_clients_and_subscriptions(broker: StompBroker) -> None
     (consumer,) = broker.rows("consumers")
     assert consumer["consumer_tag"] == "T_mine"
     assert (consumer["queue_name"], consumer["prefetch_count"], consumer["ack_required"]) == ("a", 7, True)
+
+
+def test_only_message_and_error_have_a_body(broker: StompBroker) -> None:
+    client = broker.open()
+    assert client.connect().body == b""
+    assert client.ask("SEND", b"x", destination="/queue/a").body == b""

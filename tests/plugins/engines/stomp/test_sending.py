@@ -265,3 +265,9 @@ def test_transactions_that_are_refused(
     client.send("BEGIN", transaction="another")
     client.send(command, **headers)
     fails(client, message)
+
+
+def test_a_send_needs_a_destination(broker: StompBroker) -> None:
+    client = broker.connect()
+    client.send("SEND", b"x")
+    fails(client, "Missing destination")

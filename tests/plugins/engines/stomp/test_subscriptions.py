@@ -455,3 +455,30 @@ def test_many_messages_in_few_frames_arrive_in_order(broker: StompBroker) -> Non
     for body in bodies:
         client.send("SEND", body, destination="/queue/q", content_length=len(body))
     assert [other.next().body for _ in bodies] == bodies
+
+
+def test_headers_of_a_user_are_passed_through(broker: StompBroker) -> None:
+    client = broker.connect()
+    client.ask("SUBSCRIBE", id="1", destination="/queue/q")
+    own = {"first": " spaces ", "Second": "\\c\\\\\\n\\r", "third": "\u00fc", "id": "5"}
+    client.send("SEND", b"x", destination="/queue/q", **own)
+    message = client.next()
+    wanted = {"first": " spaces ", "Second": ":\\\n\r", "third": "\u00fc", "id": "5"}
+    assert wanted.items() <= message.headers.items()
+
+
+@pytest.mark.parametrize("destination", ["/queue/a%2Fb", "/topic/a.b%2Fc", "/exchange/amq.direct/x%25y"])
+def test_the_destination_of_a_message_is_that_of_its_send(broker: StompBroker, destination: str) -> None:
+    client = broker.connect()
+    client.ask("SUBSCRIBE", id="1", destination=destination)
+    client.send("SEND", b"x", destination=destination)
+    assert client.next()["destination"] == destination
+
+
+def test_identifiers_of_messages_are_unique(broker: StompBroker) -> None:
+    client = broker.connect()
+    for name in ("1", "2"):
+        client.ask("SUBSCRIBE", id=name, destination="/topic/t")
+    for _ in range(5):
+        client.send("SEND", b"x", destination="/topic/t")
+    assert len({client.next()["message-id"] for _ in range(10)}) == 10
