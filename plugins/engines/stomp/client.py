@@ -17,12 +17,12 @@ from typing import Any
 from kernel.contracts.message import Buffer
 from plugins.engines.broker.public import Accepted, BrokerEngine, BrokerError, Login, StreamClient
 from plugins.engines.stomp.options import StompListenerOptions
-from plugins.engines.stomp.sending import Sending, receipt_frame
+from plugins.engines.stomp.sending import Sending
 from plugins.engines.stomp.session import Session
 from plugins.engines.stomp.subscriptions import Subscriptions, requeues
 from plugins.protocols.stomp.errors import CannotCarry, Fault
 from plugins.protocols.stomp.frame_reader import FrameReader
-from plugins.protocols.stomp.frames import CONNECTING, HEART_BEAT, Frames, encode_frame
+from plugins.protocols.stomp.frames import CONNECTING, HEART_BEAT, Frames, encode_frame, encode_receipts
 from plugins.protocols.stomp.heart_beats import HeartBeats, Offer
 from plugins.protocols.stomp.limits import Limits
 from plugins.protocols.stomp.versions import SUPPORTED, Version, negotiate
@@ -219,7 +219,7 @@ class StompClient(StreamClient):
 
     def _answer(self, frames: Frames) -> None:
         if frames.receipt is not None and self._session is not None:
-            self.send(receipt_frame(frames.receipt, self._session))
+            self.send(encode_receipts((frames.receipt,), self._session.version))
 
     # Errors
 

@@ -18,7 +18,7 @@ from plugins.engines.stomp.destinations import TEMP_QUEUE, Destination, parse_de
 from plugins.engines.stomp.session import Session
 from plugins.engines.stomp.subscriptions import Subscriptions
 from plugins.protocols.stomp.errors import Fault
-from plugins.protocols.stomp.frames import Flow, Frames, encode_frame
+from plugins.protocols.stomp.frames import Flow, Frames, encode_receipts
 from plugins.protocols.stomp.properties import envelope_of
 
 _MOST_TARGETS = 256
@@ -182,16 +182,11 @@ class Sending:
 
     def _send_up_to(self, number: int) -> None:
         receipts = self._receipts
-        due: list[bytes] = []
+        due: list[str] = []
         while receipts and receipts[0][0] <= number:
-            due.append(receipt_frame(receipts.popleft()[1], self._session))
+            due.append(receipts.popleft()[1])
         if due:
-            self._session.client.send(b"".join(due))
-
-
-def receipt_frame(receipt: str, session: Session) -> bytes:
-    """Encode a RECEIPT frame."""
-    return encode_frame("RECEIPT", (("receipt-id", receipt),), session.version)
+            self._session.client.send(encode_receipts(due, self._session.version))
 
 
 def _transaction_of(frames: Frames) -> str:

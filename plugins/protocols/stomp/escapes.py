@@ -41,6 +41,12 @@ def unescape(text: str, version: Version) -> str:
     return _SEQUENCE.sub(meaning, text)
 
 
+def escape(text: str, version: Version) -> str:
+    """Escape what has an escape in this version."""
+    # Most names and values are plain words, which a translation would copy letter by letter.
+    return text if text.isalnum() else text.translate(_FORMS[version])
+
+
 def header_line(name: str, value: str, version: Version) -> bytes:
     """Encode one header entry with its end of line.  Raises ``CannotCarry``."""
     # NUL has no escape in any version.  Nothing forbids it in a header, but most clients take it for the end
@@ -52,8 +58,7 @@ def header_line(name: str, value: str, version: Version) -> bytes:
     # Without an escape it would belong to the end of the line.
     if version is not Version.V1_2 and value.endswith("\r"):
         raise CannotCarry(f"header {name!r:.80} ends with a carriage return, as lines of STOMP {version} may")
-    forms = _FORMS[version]
     try:
-        return f"{name.translate(forms)}:{value.translate(forms)}\n".encode()
+        return f"{escape(name, version)}:{escape(value, version)}\n".encode()
     except UnicodeEncodeError:
         raise CannotCarry(f"header {name!r:.80} is not UTF-8") from None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from plugins.protocols.stomp.escapes import header_line
+from plugins.protocols.stomp.escapes import escape, header_line
 from plugins.protocols.stomp.versions import Version
 
 CONNECTING = frozenset(("CONNECT", "STOMP"))
@@ -85,3 +85,9 @@ def encode_frame(
     lines = b"".join([header_line(name, value, escapes) for name, value in headers])
     length = b"content-length:%d\n" % len(body) if body else b""
     return b"%b\n%b%b\n%b\0" % (command.encode(), lines, length, body)
+
+
+def encode_receipts(receipts: Iterable[str], version: Version) -> bytes:
+    """Encode RECEIPT frames.  What a peer has sent as a header can be sent back as one."""
+    frames = [f"RECEIPT\nreceipt-id:{escape(receipt, version)}\n\n\0" for receipt in receipts]
+    return "".join(frames).encode()

@@ -29,6 +29,9 @@ _OF_ONE_FRAME = re.compile(rb"\n(content-length|receipt|transaction):([^\n]*)")
 # Every ACK names another message.
 _ACKNOWLEDGING = (b"ACK", b"NACK")
 _OF_ONE_ACK = re.compile(rb"\n(content-length|receipt|transaction|id|message-id):([^\n]*)")
+# Printable ASCII without escapes, and without a space at its beginning, which 1.0 drops.
+_is_plain = re.compile(rb"[!-\[\]-~][ -\[\]-~]*\Z").match
+_LF = 10
 _LONGEST_NAME = len(b"content-length:")
 _LONGEST_NUMBER = 18
 """Digits of a content-length.  Longer numbers are no sizes, and Python's ``int`` is slow with them."""
@@ -46,9 +49,11 @@ class HeaderBlocks:
         self._flow_octets = 0
         # The last block that was not found in a table, in literal octets and the values between them.
         self._last_flow: Flow | None = None
-        self._literals: list[bytes] = []
-        self._names: list[bytes] = []
+        self._parts: list[tuple[bytes, bytes]] = []
+        """Literal octets, and the name of the header whose value is behind them."""
         self._tail = b""
+        # STOMP 1.2 names a message by its header ack, earlier versions by message-id.
+        self._acknowledges_by = b"id" if version is Version.V1_2 else b"message-id"
 
     def find(self, block: bytes) -> Head:
         """Return the head of a header block, from its command to its blank line.  Raises ``Fault``."""
@@ -74,37 +79,54 @@ class HeaderBlocks:
             self._heads[block] = head
         return head
 
-    def find_like_last(self, data: bytes, position: int) -> tuple[Head, int] | None:
+    def find_like_last(self, data: bytes, position: int) -> tuple[Head, int] | None:  # noqa: C901 - an inner loop
         """Return the head of a block that differs from the last one in the headers of one frame only, and its end.
 
-        None: it differs more, or is not complete, or something is wrong with it.
+        None: it differs more, is not complete, or has a value that has to be looked at closely.
         """
         flow = self._last_flow
         if flow is None:
             return None
         starts, find = data.startswith, data.find
-        most = self._limits.header_line
-        values: list[bytes] = []
-        for literal in self._literals:
+        most = self._limits.header_line - _LONGEST_NAME
+        length: int | None = None
+        receipt = transaction = acknowledged = None
+        for literal, name in self._parts:
             if not starts(literal, position):
                 return None
             position += len(literal)
-            end = find(b"\n", position, position + most - _LONGEST_NAME)
-            value = data[position:end]
-            if end < 0 or b"\0" in value:
-                return None
-            values.append(value)
+            end = find(_LF, position, position + most)
+            octets = data[position:end] if end > 0 else b""
             position = end
+            if name == b"content-length":
+                # Not ``_length``, which raises: a fault should name the receipt, which may come behind it.
+                if not octets.isdigit() or len(octets) > _LONGEST_NUMBER:
+                    return None
+                length = int(octets)
+                if length > self._limits.body:
+                    return None
+                continue
+            if not _is_plain(octets):
+                return None
+            text = octets.decode()
+            if name == b"receipt":
+                receipt = text
+            elif name == b"transaction":
+                transaction = text
+            elif name == self._acknowledges_by:
+                acknowledged = text
         if not starts(self._tail, position):
             return None
-        return self._head(flow, self._names, values), position + len(self._tail)
+        return Head(flow, length, receipt, transaction, acknowledged), position + len(self._tail)
 
     def _learn(self, flow: Flow, block: bytes, own: list[re.Match[bytes]]) -> None:
         """Note what a block is made of, for ``find_like_last``."""
-        self._last_flow = flow
-        self._names = [each[1] for each in own]
+        names = [each[1] for each in own]
+        # Of repeated headers the first counts.
+        self._last_flow = flow if len(set(names)) == len(names) else None
         ends = [0, *[each.end() for each in own]]
-        self._literals = [block[end : each.start(2)] for end, each in zip(ends, own, strict=False)]
+        literals = [block[end : each.start(2)] for end, each in zip(ends, own, strict=False)]
+        self._parts = list(zip(literals, names, strict=True))
         self._tail = block[ends[-1] :]
 
     def _remember_flow(self, rest: bytes) -> Flow:
@@ -165,14 +187,12 @@ class HeaderBlocks:
         length = values.pop(b"content-length", None)
         texts = {name: self._value(flow, value) for name, value in values.items()}
         receipt = texts.get(b"receipt")
-        # STOMP 1.2 names a message by its header ack, earlier versions by message-id.
-        acknowledged = texts.get(b"id" if self._version is Version.V1_2 else b"message-id")
         return Head(
             flow,
             None if length is None else self._length(length, receipt),
             receipt,
             texts.get(b"transaction"),
-            acknowledged,
+            texts.get(self._acknowledges_by),
         )
 
     def _value(self, flow: Flow, octets: bytes) -> str:

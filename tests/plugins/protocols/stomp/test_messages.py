@@ -10,7 +10,7 @@ import pytest
 from kernel.contracts.message import Envelope
 from kernel.contracts.timestamp import Timestamp
 from plugins.protocols.stomp.errors import CannotCarry, Fault
-from plugins.protocols.stomp.frames import encode_frame
+from plugins.protocols.stomp.frames import encode_frame, encode_receipts
 from plugins.protocols.stomp.message_template import COPY_LIMIT, MessageTemplate
 from plugins.protocols.stomp.properties import envelope_of, headers_of
 from plugins.protocols.stomp.versions import Version
@@ -194,3 +194,11 @@ def test_message_frames_are_read_as_they_were_written(ack: bool, size: int) -> N
 def test_large_bodies_are_not_copied() -> None:
     body = b"x" * (COPY_LIMIT + 1)
     assert any(part is body for part in template(ack=False).encode(1, [body], len(body)))
+
+
+@pytest.mark.parametrize("version", list(Version))
+def test_receipts_in_octets(version: Version) -> None:
+    escaped = {Version.V1_0: "c:\\\r.", Version.V1_1: "c\\c\\\\\r.", Version.V1_2: "c\\c\\\\\\r."}[version]
+    data = encode_receipts(["a1", "message-12345", "\u00fc", "c:\\\r."], version)
+    parts = ["a1", "message-12345", "\u00fc", escaped]
+    assert data == "".join(f"RECEIPT\nreceipt-id:{part}\n\n\0" for part in parts).encode()
