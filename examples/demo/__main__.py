@@ -1,4 +1,4 @@
-"""``make demo``: real AMQP clients, a broker, a bridge, a second kernel, Spark; at the end a table.
+"""``make demo``: real clients of three protocols, a broker, a bridge, a second kernel, Spark; at the end tables.
 
 The numbers in the table have to agree.
 
@@ -9,6 +9,8 @@ The numbers in the table have to agree.
                                          +-- journal -->  aggregate_with_spark.py --+
                                          |                                          |
     consume_results_with_pika.py  <------+<------------ backend protocol -----------+
+
+Meanwhile clients of AMQP, MQTT and STOMP meet on one topic of the same broker (``exchange_between_protocols.py``).
 
 The publishers that real applications use set the pace of the feed.  So a kernel then publishes in batches to
 the same broker (``publish_in_batches.py``), and the second table says who waits for what.  In the end Spark
@@ -93,6 +95,8 @@ class Demonstration:
             "REPORT_DIR": str(self.folder / "report"),
             "RESULTS_PORT": str(free_port()),
             "AMQP_PORT": str(free_port()),
+            "MQTT_PORT": str(free_port()),
+            "STOMP_PORT": str(free_port()),
             "BRIDGE_PORT": str(free_port()),
             "EXPECTED": str(self.expected),
         }
@@ -135,18 +139,20 @@ class Demonstration:
         self.wait_for("results", "ready")
         self.console.print("Spark starts ...")
         self.start("spark", "-m", module + "aggregate_with_spark")
+        self.start("everyone", "-m", module + "exchange_between_protocols")
         self.wait_for("spark", "ready")
         self.console.print(f"{self.expected:,} records; AMQP on port {self.env['AMQP_PORT']}")
         self.start("pika", "-m", module + "publish_with_pika")
         self.start("aio-pika", "-m", module + "publish_with_aio_pika")
         self.show_progress()
+        self.wait_for("everyone", "done")
         self.start("batches", "-m", module + "publish_in_batches")
         self.wait_for("batches", "done")
         self.console.print("Spark writes a report ...")
         for name in ("spark", "broker"):
             next(part for part in self.parts if part.name == name).process.terminate()
             self.wait_for(name, "gone")
-        agree = self.table()
+        agree = self.everyone() & self.table()
         self.paces()
         self.console.print("[green]the numbers agree" if agree else "[red]the numbers do not agree")
         return agree
@@ -188,6 +194,22 @@ class Demonstration:
                     told = self.figures[name]
                     done = told.get("delivered", told.get("received", told.get("published", 0)))
                     progress.update(bars[name], completed=done)
+
+    def everyone(self) -> bool:
+        """Print who got how many messages of whom; return whether nobody misses one."""
+        told = self.figures["everyone"]
+        table = Table(title="Three protocols, one topic")
+        table.add_column("published by")
+        names = {"pika": "pika (AMQP)", "paho": "paho (MQTT)", "stomp.py": "stomp.py (STOMP)"}
+        for name in names:
+            table.add_column(f"got by {name}", justify="right")
+        for publisher, title in names.items():
+            counts = [told["received"][name].get(publisher, 0) for name in names]
+            table.add_row(title, *[f"{count:,}" for count in counts])
+        self.console.print(table)
+        return all(
+            told["received"][name].get(publisher) == told["expected"] for name in names for publisher in names
+        )
 
     def table(self) -> bool:
         """Print the table; return whether the numbers agree."""

@@ -41,8 +41,6 @@ class StillServer:
         self.host = StillHost()
         self.engine = BrokerEngine("broker", read, (mqtt_front_end,), codecs=Codecs([StoredProperties()]))
         self.engine.start(self.host)
-        self.waits_for_disk = False
-        """Whether ``settle`` waits for what is being written."""
         self._clients: list[RawClient] = []
         self._held: threading.Event | None = None
 
@@ -60,18 +58,6 @@ class StillServer:
         client = RawClient(ours, version, self.settle)
         self._clients.append(client)
         return client
-
-    def settle(self) -> None:
-        """Do all that there is to do."""
-        self.host.settle()
-        kept = self.engine.kept
-        while self.waits_for_disk and kept is not None and kept.store.safe < kept.store.mark:
-            kept._writer.wait()
-            before = kept.store.safe
-            self.host.settle()
-            # What nobody has flushed is written with the next turn.
-            if kept.store.safe == before:
-                break
 
     def connect(self, version: int = 5, **connect: Any) -> RawClient:
         """Return a client that was accepted."""

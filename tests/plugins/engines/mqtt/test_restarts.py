@@ -26,7 +26,6 @@ def restart(still: Still, tmp_path: Path) -> Callable[..., StillServer]:
         for server in servers:
             server.close()
         servers.append(still(listener, data_dir=str(tmp_path)))
-        servers[-1].waits_for_disk = True
         return servers[-1]
 
     return start
