@@ -1,13 +1,12 @@
 """Client: one MQTT connection, from CONNECT to its end.
 
 A connection begins when its CONNECT is accepted: then it has a ``Session``, which may be older than the
-connection and may outlive it, an ``Incoming`` for what the client publishes, and a ``Sender`` for what it is
-sent.  Before that, the parser lets nothing but CONNECT pass.
+connection and may outlive it, and a ``Sender`` for what it is sent.  It gets an ``Incoming`` when the client
+publishes for the first time.  Before that, the parser lets nothing but CONNECT pass.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,7 +67,6 @@ class _Begun(NamedTuple):
     """What a connection has from its CONNACK on."""
 
     session: Session
-    incoming: Incoming
     sender: Sender
     login: Login
 
@@ -92,6 +90,8 @@ class MqttClient(StreamClient):
             retain_available=options.retain,
         )
         self._begun: _Begun | None = None
+        self._incoming: Incoming | None = None
+        """Made when the client publishes for the first time: there may be very many clients that only read."""
         self._heard = engine.host.now()
         self._patience: float | None = options.handshake_seconds
         """Seconds that the client may be silent; None: for ever."""
@@ -104,7 +104,7 @@ class MqttClient(StreamClient):
         self._asked_expiry = 0
         """The session expiry interval of CONNECT, which the broker may have shortened."""
         self._closing_code = ReasonCode.ADMINISTRATIVE_ACTION
-        self._later: deque[tuple[int, Buffer]] = deque()
+        self._later: list[tuple[int, Buffer]] = []
         """PUBREL and PUBCOMP that wait for the disk, with the marks of the store."""
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ class MqttClient(StreamClient):
     @property
     def confirming(self) -> bool:
         """Whether a message of QoS 1 or 2 is not answered."""
-        return self._begun is not None and self._begun.incoming.is_waiting
+        return self._incoming is not None and self._incoming.is_waiting
 
     @property
     def unacked_bytes(self) -> int:
@@ -201,8 +201,8 @@ class MqttClient(StreamClient):
             return
         session, sender = begun.session, begun.sender
         sender.begin_turn()
-        if begun.incoming.is_waiting:
-            begun.incoming.send_answers()
+        if self._incoming is not None and self._incoming.is_waiting:
+            self._incoming.send_answers()
         if self._later:
             self._send_later()
         if session.outgoing.has_messages:
@@ -224,8 +224,11 @@ class MqttClient(StreamClient):
 
     def _send_later(self) -> None:
         later, store = self._later, self.engine.broker.store
-        while later and later[0][0] <= store.safe:
-            self.send(later.popleft()[1])
+        sent = 0
+        while sent < len(later) and later[sent][0] <= store.safe:
+            self.send(later[sent][1])
+            sent += 1
+        del later[:sent]
         if later:
             store.when_safe(self.is_busy)
 
@@ -302,7 +305,7 @@ class MqttClient(StreamClient):
             aliases=min(properties.topic_alias_maximum or 0, options.topic_alias_maximum),
             most_unwritten=options.max_unwritten_bytes,
         )
-        self._begun = _Begun(session, Incoming(self, session, login, options), sender, login)
+        self._begun = _Begun(session, sender, login)
         if self.version == 4:
             answer = Connack(session_present=before is not None)
         else:
@@ -433,10 +436,15 @@ class MqttClient(StreamClient):
         assert self._begun is not None, "the parser lets nothing pass before CONNECT, and one CONNECT only"
         return self._begun
 
+    def _begin_incoming(self) -> Incoming:
+        begun = self._started()
+        self._incoming = Incoming(self, begun.session, begun.login, self._options)
+        return self._incoming
+
     def _on_publish(self, packet: Publish, now: float) -> None:
         self.published = True
         self.messages_in += len(packet.payloads)
-        self._started().incoming.publish(packet, now)
+        (self._incoming or self._begin_incoming()).publish(packet, now)
 
     def _on_acknowledgement(self, packet: Acknowledgement, now: float) -> None:
         begun, kind, ids = self._started(), packet.kind, packet.ids
@@ -444,7 +452,7 @@ class MqttClient(StreamClient):
         if kind == PacketType.PUBACK:
             outgoing.acknowledge(ids)
         elif kind == PacketType.PUBREL:
-            begun.incoming.release(ids)
+            (self._incoming or self._begin_incoming()).release(ids)
         elif kind == PacketType.PUBCOMP:
             outgoing.completed(ids)
         elif packet.reason_code >= FAILED:

@@ -28,7 +28,6 @@ Flow control
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,10 +62,11 @@ class Outgoing:
         self._client_id = client_id
         self._filters: WordTrie[Subscribed] = WordTrie()
         self._plans: dict[tuple[Envelope, Subscribed | None], Delivery | str | None] = {}
-        self._waiting: deque[Handed] = deque()
-        self._unsafe: deque[tuple[int, list[Handed]]] = deque()
+        # Lists, and not deques: an empty deque takes 700 bytes, and there may be very many idle sessions.
+        self._waiting: list[Handed] = []
+        self._unsafe: list[tuple[int, list[Handed]]] = []
         """Deliveries, and the mark that the store has to reach before they are sent."""
-        self._again: deque[_Again] = deque()
+        self._again: list[_Again] = []
         """What is to be sent again when the client has acknowledged some of it."""
         self._qos1: dict[int, int] = {}
         self._qos2: dict[int, int] = {}
@@ -152,7 +152,7 @@ class Outgoing:
             for handed in (*self._waiting, *unsafe, *receiver.take_deliveries())
             if handed[0].tag not in self.shared
         ]
-        self._waiting = deque(kept)
+        self._waiting = kept
         self._again.clear()
         receiver.detach()
 
@@ -233,8 +233,11 @@ class Outgoing:
             unsafe.append((unsafe[-1][0], deliveries))
             deliveries = []
         ready: list[Handed] = []
-        while unsafe and unsafe[0][0] <= store.safe:
-            ready += unsafe.popleft()[1]
+        done = 0
+        while done < len(unsafe) and unsafe[done][0] <= store.safe:
+            ready += unsafe[done][1]
+            done += 1
+        del unsafe[:done]
         if unsafe:
             sender.call_when_safe(store)
         return ready + deliveries
@@ -354,9 +357,12 @@ class Outgoing:
         # What is left for the client to take [MQTT-3.3.4-9].
         left = self._limit - len(self._released)
         left -= len(self._qos1.keys() - unsent) + len(self._qos2.keys() - unsent)
-        while again and left >= len(again[0].ids):
-            handed, ids = again.popleft()
+        done = 0
+        while done < len(again) and left >= len(again[done].ids):
+            handed, ids = again[done]
             left -= self._send_one_again(sender, handed, ids, now)
+            done += 1
+        del again[:done]
 
     def _send_one_again(self, sender: Sender, handed: Handed, ids: Sequence[int], now: float) -> int:
         """Send messages of one envelope again; return how many were sent."""

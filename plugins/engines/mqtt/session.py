@@ -6,7 +6,6 @@ connection, or None.  ``Sessions`` finds it again by the client identifier.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -64,7 +63,7 @@ class Session:
         self.exchange = live.exchange
         self._most_subscriptions = most_subscriptions
         self._queue: Queue | None = None
-        self._retained: deque[tuple[Subscribed, Iterator[Retained | None]]] = deque()
+        self._retained: list[tuple[Subscribed, Iterator[Retained | None]]] = []
         """Retained messages that are being sent for new subscriptions."""
         self._will: tuple[Will, Login] | None = None
         broker = vhost.broker
@@ -358,7 +357,7 @@ class Session:
                         self._send_retained(sender, subscribed, retained, now)
                     return
                 self._send_retained(sender, subscribed, retained, now)
-            self._retained.popleft()
+            del self._retained[0]
 
     def _send_retained(self, sender: Sender, subscribed: Subscribed, retained: Retained, now: float) -> None:
         envelope = retained.envelope

@@ -16,6 +16,7 @@ The parser has the set of them (``_first_bytes``), so one look-up makes all thes
 
 from __future__ import annotations
 
+from functools import cache
 from typing import cast
 
 from kernel.contracts.errors import LocalProtocolError
@@ -115,8 +116,7 @@ class Parser:
         """How many bytes ``_rest`` has to have before it is read again."""
         self._accepted = False
         """Whether the CONNECT was read, or the CONNACK."""
-        self._first_bytes = frozenset[int]()
-        self._allow()
+        self._first_bytes = _first_bytes(side, version, False, maximum_qos, retain_available)
 
     def in_packet(self) -> bool:
         """Whether the bytes so far end in the middle of a packet."""
@@ -207,7 +207,9 @@ class Parser:
             if self.version == 5 and data[body - 1] == 0 and data[body - 2] >= 0x80:
                 raise malformed("CONNECT: the remaining length has more bytes than it needs")
             self._accepted = True
-            self._allow()
+            self._first_bytes = _first_bytes(
+                self._side, self.version, True, self._maximum_qos, self._retain_available
+            )
         if kind is PacketType.DISCONNECT and self._side == "client":
             self._check_disconnect(cast("Disconnect", packet))
         return packet
@@ -242,22 +244,6 @@ class Parser:
             following = position + len(ids) * stride
         packets.append(Acknowledgement(one.kind, ids, one.reason_code))
         return following
-
-    def _allow(self) -> None:
-        """Compute which first bytes are allowed now."""
-        kinds = (_LATER if self._accepted else _AT_FIRST)[self._side]
-        if self.version == 4:
-            kinds -= _NOT_IN_4[self._side]
-        # [MQTT-2.1.3-1]: the flags of all packets but PUBLISH are fixed.
-        allowed = {kind << 4 | FLAGS[kind] for kind in kinds if kind is not _PUBLISH}
-        if _PUBLISH in kinds:
-            for qos in range(self._maximum_qos + 1):
-                for retain in range(self._retain_available + 1):
-                    allowed.add(_PUBLISH << 4 | qos << 1 | retain)
-                    # [MQTT-3.3.1-2]: no DUP with QoS 0.
-                    if qos:
-                        allowed.add(_PUBLISH << 4 | 8 | qos << 1 | retain)
-        self._first_bytes = frozenset(allowed)
 
     def _not_allowed(self, first: int) -> PacketFault:
         """Return what is wrong with the first byte of a packet."""
@@ -294,6 +280,26 @@ class Parser:
         return PacketFault(
             ReasonCode.RETAIN_NOT_SUPPORTED, "PUBLISH: a retained message; they are not available"
         )
+
+
+@cache
+def _first_bytes(
+    side: Side, version: int, accepted: bool, maximum_qos: int, retain_available: bool
+) -> frozenset[int]:
+    """Return which first bytes are allowed; the same set for all connections of a kind."""
+    kinds = (_LATER if accepted else _AT_FIRST)[side]
+    if version == 4:
+        kinds -= _NOT_IN_4[side]
+    # [MQTT-2.1.3-1]: the flags of all packets but PUBLISH are fixed.
+    allowed = {kind << 4 | FLAGS[kind] for kind in kinds if kind is not _PUBLISH}
+    if _PUBLISH in kinds:
+        for qos in range(maximum_qos + 1):
+            for retain in range(retain_available + 1):
+                allowed.add(_PUBLISH << 4 | qos << 1 | retain)
+                # [MQTT-3.3.1-2]: no DUP with QoS 0.
+                if qos:
+                    allowed.add(_PUBLISH << 4 | 8 | qos << 1 | retain)
+    return frozenset(allowed)
 
 
 def _count_equal(data: bytes, position: int, stride: int, constant: list[int]) -> int:
