@@ -37,6 +37,7 @@ class ClosingWire:
         self._timer_key = object()
         self._discarded = 0
         self._closed = False
+        self._watched = False
         self._written = False
         """Whether everything was written.  A wire with frames of its own may still have some that left
         ``out``."""
@@ -46,13 +47,20 @@ class ClosingWire:
 
     def begin(self) -> None:
         """Write and read what is possible now, and continue when the descriptor is ready."""
-        self._write()
+        self._send()
+        # Most peers that close first have done so by now.  Then nothing needs to be watched.
+        if self._written and not self._closed:
+            self._read()
         if not self._closed:
             self._host.set_timer(self._host.now() + SECONDS, self._close, self._timer_key)
-            if self._written:
-                self._read()
+            self._watch()
 
     def _write(self) -> None:
+        self._send()
+        if not self._closed:
+            self._watch()
+
+    def _send(self) -> None:
         try:
             # The half-close must follow the last byte, so it waits until everything was written.
             self._written = self._wire.send(self._out)
@@ -61,7 +69,9 @@ class ClosingWire:
         except OSError:
             # The peer has gone already, so there is nobody to wait for.
             self._close()
-            return
+
+    def _watch(self) -> None:
+        self._watched = True
         self._host.poller.watch(
             self._wire.fileno(), readable=self._read, writable=None if self._written else self._write
         )
@@ -82,7 +92,8 @@ class ClosingWire:
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
+            if self._watched:
+                self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
             self._host.set_timer(None, self._close, self._timer_key)
             self._wire.close()
             self._out.clear()

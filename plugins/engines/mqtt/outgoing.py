@@ -127,7 +127,8 @@ class Outgoing:
     def attach(self, client: MqttClient, sender: Sender, limit: int, now: float) -> None:
         """The session has a connection: send again what was not acknowledged (MQTT 5.0, 4.4)."""
         self._limit = limit
-        self._resend(sender, now)
+        if self._qos1 or self._qos2 or self._released:
+            self._resend(sender, now)
         if self._noted.durable and self._waiting:
             self._unsafe.append((self._noted.store.demand(), list(self._waiting)))
             self._waiting.clear()

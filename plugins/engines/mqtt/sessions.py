@@ -22,7 +22,9 @@ _SHARED = "mqtt"
 
 def sessions_of(engine: BrokerEngine, options: MqttListenerOptions) -> Sessions:
     """Return the sessions of a broker; all its MQTT listeners have the same."""
-    sessions: Sessions = engine.shared.setdefault(_SHARED, Sessions(engine, options))
+    sessions: Sessions | None = engine.shared.get(_SHARED)
+    if sessions is None:
+        sessions = engine.shared[_SHARED] = Sessions(engine, options)
     return sessions
 
 

@@ -47,6 +47,8 @@ _ACKNOWLEDGEMENTS: dict[int, AcknowledgementType] = {
     7: PacketType.PUBCOMP,
 }
 """By number, because to make a ``PacketType`` takes longer than to look one up."""
+_KINDS: dict[int, PacketType] = {int(kind): kind for kind in PacketType}
+"""The same for all packets."""
 
 # What each side may receive.  [MQTT-3.1.0-1] and [MQTT-3.2.0-1]: a CONNECT and a CONNACK come first; an
 # authentication may come before the CONNACK.
@@ -189,7 +191,7 @@ class Parser:
             elif 4 <= kind <= 7:
                 position = self._acknowledgements(data, position, body, stop, packets)
             else:
-                packets.append(self._one(PacketType(kind), data, body, stop))
+                packets.append(self._one(_KINDS[kind], data, body, stop))
                 position = stop
         return position
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
+from functools import lru_cache
 
 from kernel.hosting.facts import subject_of
 
@@ -20,6 +21,7 @@ def is_on_this_machine(connected: socket.socket) -> bool:
         return False
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(address: str) -> bool:
     """Whether an IP address is this machine's own; ``::ffff:127.0.0.1`` is IPv4 at a socket for both."""
     ip = ipaddress.ip_address(address.partition("%")[0])
