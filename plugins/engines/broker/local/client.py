@@ -135,7 +135,7 @@ class BrokerClient:
         """Declare a queue; for an empty name the broker chooses one.  Returns when the store has it."""
 
         def declare(session: LocalSession, now: float) -> QueueState:
-            session.login.require("configure", "queue", name, session.vhost.name)
+            session.login.require_queue(name, arguments or {}, session.vhost)
             queue = session.vhost.declare_queue(
                 name,
                 session,

@@ -216,6 +216,8 @@ def test_permissions_of_a_user_count(start: Callable[..., Kernel]) -> None:
         client.declare_queue("r")
         with pytest.raises(AccessRefused, match="'q' in vhost '/' refused for user 'reader'"):
             client.declare_queue("q")
+        with pytest.raises(AccessRefused, match="exchange 'amq.fanout' in vhost '/' refused"):
+            client.declare_queue("r.too", arguments={"x-dead-letter-exchange": "amq.fanout"})
         client.publish(b"1", TO_Q)
         with pytest.raises(AccessRefused, match="amq.default"):
             client.wait_confirmed(LONG)
