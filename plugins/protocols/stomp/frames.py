@@ -73,8 +73,8 @@ class Frames(msgspec.Struct):
 
     @property
     def receipt(self) -> str | None:
-        """The receipt that is asked for, of a frame that came alone."""
-        return self.receipts[0][1] if self.receipts else None
+        """The receipt that the first of the frames asks for."""
+        return self.receipts[0][1] if self.receipts and self.receipts[0][0] == 1 else None
 
 
 def encode_frame(

@@ -219,6 +219,15 @@ def test_an_error_names_the_receipt_of_its_frame(broker: StompBroker) -> None:
     assert client.is_closed()
 
 
+def test_an_error_does_not_name_the_receipt_of_another_frame(broker: StompBroker) -> None:
+    client = broker.connect()
+    bad = frame("SEND", destination="/nowhere/a")
+    client.socket.sendall(bad + frame("SEND", destination="/nowhere/a", receipt="second"))
+    error = client.next()
+    assert error.command == "ERROR"
+    assert "receipt-id" not in error.headers
+
+
 def test_a_broker_that_stops_says_so(broker: StompBroker) -> None:
     client = broker.connect()
     broker.kernel.close(linger=0)
