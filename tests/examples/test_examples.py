@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from tests.peers import optional
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.ports import free_port
 
@@ -24,7 +25,15 @@ TIMEOUT = 200.0
 @pytest.fixture(autouse=True)
 def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody who runs an example by hand meet a test."""
-    for name in ("AMQP_PORT", "BRIDGE_PORT", "ORDERS_PORT", "TRIO_PORT"):
+    for name in (
+        "AMQP_PORT",
+        "BRIDGE_PORT",
+        "MQTT_PORT",
+        "ORDERS_PORT",
+        "STOMP_PORT",
+        "TRIO_PORT",
+        "WS_PORT",
+    ):
         monkeypatch.setenv(name, str(free_port()))
 
 
@@ -133,6 +142,47 @@ def test_clients_of_all_addresses_of_a_broker_use_the_same_queues(
     with RawClient(wire=wire) as client:
         bodies = [bytes(client.get("greetings").batch.bodies[0]) for _ in range(2)]
     assert bodies == [b"over TCP", b"over TLS"]
+
+
+@pytest.mark.peer("paho-mqtt")
+@pytest.mark.peer("pika")
+@pytest.mark.peer("stomp-py")
+def test_everyone_exchanges_messages_that_are_also_in_the_journal(
+    spawned: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pika
+
+    from tests.interop.mqtt_brokers import MqttBroker
+    from tests.interop.paho_client import Paho
+
+    stomp = optional("stomp")
+    monkeypatch.setenv("JOURNAL_DIR", str(tmp_path / "journal"))
+    process = _kernel_run(spawned, "everyone.toml")
+    broker = MqttBroker("kernel", int(os.environ["MQTT_PORT"]), int(os.environ["WS_PORT"]))
+    with (
+        pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection,
+        Paho(broker, "sensor") as sensor,
+        Paho(broker, "browser", version=5, transport="websockets") as browser,
+    ):
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("weather")
+        channel.queue_bind("weather", "amq.topic", "weather.*")
+        browser.subscribe("weather/#", 1)
+        sensor.publish("weather/wien", b"sunny")
+        assert channel.basic_get("weather", auto_ack=True)[2] == b"sunny"
+        channel.basic_publish("amq.topic", "weather.praha", b"rain")
+        station = stomp.Connection12([("127.0.0.1", int(os.environ["STOMP_PORT"]))], vhost="/")
+        station.connect("guest", "guest", wait=True)
+        station.send("/topic/weather.brno", "fog")
+        found = [(each.topic, bytes(each.payload)) for each in [browser.next() for _ in range(3)]]
+        station.disconnect()
+    assert found == [("weather/wien", b"sunny"), ("weather/praha", b"rain"), ("weather/brno", b"fog")]
+    process.terminate()
+    _output(process)
+    command = [sys.executable, "-m", "kernel", "journal", "tail", str(tmp_path / "journal")]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
+    assert [line.split()[-1] for line in printed.splitlines()] == ["sunny", "rain", "fog"]
 
 
 @pytest.mark.peer("pika")
