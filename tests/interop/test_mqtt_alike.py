@@ -1,0 +1,107 @@
+"""The same MQTT conversations with our broker, with mosquitto and with RabbitMQ's plugin: the same answers, but for lists."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tests.interop.mqtt_brokers import Mosquitto, MqttBroker, MqttKernel, RabbitMqWithMqtt
+from tests.interop.mqtt_conversations import BOTH, ONLY_5, Lines
+from tests.plugins.engines.mqtt.raw_client import TIMEOUT, RawClient
+
+MOSQUITTO: dict[str, str] = {
+    "a wrong password": "says that it is not authorized, where there is a code for user name and password",
+    "another topic with a dollar sign": "serves them, except $SYS",
+}
+MOSQUITTO_5: dict[str, str] = {
+    **MOSQUITTO,
+    "a second connect": "closes without a reason",
+    "a packet of a server": "closes without a reason",
+    "the same identifier again": "closes without a reason",
+    "a receive maximum of zero": "closes without a reason",
+    "overlapping subscriptions": "sends a copy for each subscription",
+    "identifiers of subscriptions": "sends a copy for each subscription",
+    "release of what is unknown": "says success",
+    "acknowledgements of what is unknown": "says success",
+    "publish to a wildcard": "has another reason code",
+    "subscribe to no filter": "has another reason code",
+    "subscribe with QoS 3": "has another reason code",
+    "a packet of type 0": "has another reason code",
+    "a topic alias of zero": "has another reason code",
+    "nobody has subscribed": "does not say so with QoS 2",
+    "a shared subscription without own messages": "allows what the specification calls an error",
+    "a shared subscription gets no retained message": "sends it, although the specification says no",
+}
+RABBITMQ: dict[str, str] = {
+    "each qos is granted": "grants QoS 1 in place of QoS 2",
+    "a session and its end": "has a session from the first subscription with QoS 1 on",
+    "a dot is no slash": "takes a dot for a slash",
+    "subscribe to a wildcard beside text": "accepts it",
+    "subscribe to an empty filter": "accepts it",
+}
+"""What is different there, by the name of the conversation."""
+WITH_RABBITMQ = [
+    "a wrong password",
+    "no identifier",
+    "no identifier and no clean start",
+    "publish before connect",
+    "a session and its end",
+    "the same identifier again",
+    "each qos is granted",
+    "unsubscribe what was not subscribed",
+    "a dot is no slash",
+    "a will",
+    "publish with QoS 3",
+    "subscribe with wrong flags",
+    "subscribe with QoS 3",
+    "subscribe to a wildcard beside text",
+    "subscribe to an empty filter",
+]
+"""RabbitMQ answers PINGREQ before what was asked for earlier.  These conversations do not need the order."""
+
+
+def _have(conversation: str, broker: MqttBroker, version: int, name: str) -> Lines:
+    clients: list[RawClient] = []
+
+    def open_client() -> RawClient:
+        wire = socket.create_connection((broker.host, broker.port), timeout=TIMEOUT)
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        clients.append(RawClient(wire, version))
+        return clients[-1]
+
+    try:
+        return {**BOTH, **ONLY_5}[conversation](open_client, name)
+    finally:
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.peer("mosquitto")
+@pytest.mark.parametrize(
+    "version, conversation", [*((4, each) for each in BOTH), *((5, each) for each in (*BOTH, *ONLY_5))]
+)
+def test_as_with_mosquitto(
+    mqtt_kernel: MqttKernel, mosquitto: Mosquitto, name: str, version: int, conversation: str
+) -> None:
+    brokers = (mqtt_kernel.mqtt, mosquitto.mqtt)
+    ours, theirs = (_have(conversation, broker, version, name) for broker in brokers)
+    differences = MOSQUITTO if version == 4 else MOSQUITTO_5
+    if conversation in differences:
+        assert ours != theirs
+    else:
+        assert ours == theirs
+
+
+@pytest.mark.slow
+@pytest.mark.peer("rabbitmq")
+@pytest.mark.parametrize("conversation", WITH_RABBITMQ)
+def test_as_with_rabbitmq(
+    mqtt_kernel: MqttKernel, rabbitmq_with_mqtt: RabbitMqWithMqtt, name: str, conversation: str
+) -> None:
+    brokers = (mqtt_kernel.mqtt, rabbitmq_with_mqtt.mqtt)
+    ours, theirs = (_have(conversation, broker, 4, name) for broker in brokers)
+    if conversation in RABBITMQ:
+        assert ours != theirs
+    else:
+        assert ours == theirs
