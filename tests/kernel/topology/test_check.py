@@ -35,7 +35,7 @@ BROKER = '[engines.broker]\nkind = "broker"\n[[engines.broker.listeners]]\n'
 MISTAKES = {
     "listener without a protocol": (
         BROKER + 'address = "127.0.0.1:0"\n',
-        "f:3: [engines.broker.listeners.0] lacks 'protocol', a front end; known: amqp",
+        "f:3: [engines.broker.listeners.0] lacks 'protocol', a front end; known: amqp, mqtt, stomp",
     ),
     "listener of an unknown protocol": (
         BROKER + 'protocol = "amq"\naddress = "127.0.0.1:0"\n',

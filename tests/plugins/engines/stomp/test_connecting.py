@@ -53,6 +53,7 @@ def test_headers_of_1_0_may_be_padded(broker: StompBroker) -> None:
     assert client.next()["version"] == "1.0"
 
 
+@pytest.mark.usefixtures("short_login_delay")
 @pytest.mark.parametrize(
     "headers",
     [{"passcode": "wrong"}, {"login": "nobody"}, {"login": None}, {"login": ""}, {"passcode": " guest"}],

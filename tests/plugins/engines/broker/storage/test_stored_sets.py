@@ -318,6 +318,7 @@ def test_a_number_is_in_one_record_with_what_all_queues_have() -> None:
     assert found == {b"message %d" % number: [everything] for number in (2, 3, 4, 5)}
 
 
+@pytest.mark.slow
 def test_a_cut_anywhere_leaves_a_message_and_its_number_or_neither() -> None:
     octets = bytes(life_with_queues().disk.contents[SEGMENT])
     seen = set()
