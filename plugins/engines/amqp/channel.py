@@ -149,7 +149,9 @@ class Channel(Publisher):
             raise PreconditionFailed("reply consumer cannot acknowledge")
         if self.reply_queue is not None:
             raise PreconditionFailed("reply consumer already set")
-        queue = self.vhost.make_queue(invent_name(REPLY_TO + ".", self.vhost.broker.random), now)
+        queue = self.vhost.make_queue(
+            invent_name(REPLY_TO + ".", self.vhost.broker.random), now, takes_policies=False
+        )
         # Before the consumer starts: requests that come now carry the address of this queue.
         self._reply_to(queue)
         self.start_consumer(tag, queue, arguments, auto_ack=True, exclusive=True, now=now)

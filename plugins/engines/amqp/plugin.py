@@ -53,7 +53,7 @@ def register_engines() -> list[EngineKind]:
             options=AmqpOptions,
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
-            live_options=("users",),
+            live_options=("users", "policies"),
         )
     ]
 

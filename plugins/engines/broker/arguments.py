@@ -40,7 +40,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often a message may come back to a quorum queue; None: any number of times."""
 
 
-class _Unacceptable(Exception):
+class Unacceptable(Exception):
     """The value is invalid; the text is RabbitMQ's."""
 
 
@@ -73,41 +73,42 @@ def erlang_value(value: object) -> str:
 def _integer(value: object) -> int:
     # In Python a bool is an int; in a field table it is a type of its own.
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _Unacceptable(f'"expected integer, got {type_name(value)}"')
+        raise Unacceptable(f'"expected integer, got {type_name(value)}"')
     return value
 
 
-def _not_negative(value: object) -> int:
+def not_negative(value: object) -> int:
+    """Check a number of which 0 is the least."""
     number = _integer(value)
     if number < 0:
-        raise _Unacceptable(f"{{value_negative,{number}}}")
+        raise Unacceptable(f"{{value_negative,{number}}}")
     return number
 
 
 def _time(value: object) -> int:
-    number = _not_negative(value)
+    number = not_negative(value)
     if number > LONGEST_TIME:
-        raise _Unacceptable(f"{{value_too_large,{number}}}")
+        raise Unacceptable(f"{{value_too_large,{number}}}")
     return number
 
 
 def _positive_time(value: object) -> int:
     number = _time(value)
     if number == 0:
-        raise _Unacceptable("{value_zero,0}")
+        raise Unacceptable("{value_zero,0}")
     return number
 
 
 def _priority(value: object) -> int:
-    number = _not_negative(value)
+    number = not_negative(value)
     if number > LARGEST_PRIORITY:
-        raise _Unacceptable(f"{{max_value_exceeded,{number}}}")
+        raise Unacceptable(f"{{max_value_exceeded,{number}}}")
     return number
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise _Unacceptable(f"{{unacceptable_type,{type_name(value)}}}")
+        raise Unacceptable(f"{{unacceptable_type,{type_name(value)}}}")
     return value
 
 
@@ -115,31 +116,31 @@ def _name(value: object) -> str:
     name = _text(value)
     # Names that are no UTF-8 were decoded with surrogates, and are measured as the octets that came.
     if len(name.encode("utf-8", "surrogateescape")) > LONGEST_NAME:
-        raise _Unacceptable(f"{{max_length_exceeded,{LONGEST_NAME}}}")
+        raise Unacceptable(f"{{max_length_exceeded,{LONGEST_NAME}}}")
     return name
 
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise _Unacceptable(f"{{unacceptable_type,{type_name(value)}}}")
+        raise Unacceptable(f"{{unacceptable_type,{type_name(value)}}}")
     return value
 
 
 def _overflow(value: object) -> str:
     if _text(value) not in ("drop-head", "reject-publish", "reject-publish-dlx"):
-        raise _Unacceptable("invalid_overflow")
+        raise Unacceptable("invalid_overflow")
     return str(value)
 
 
 def _mode(value: object) -> str:
     if _text(value) not in ("default", "lazy"):
-        raise _Unacceptable(f"\"unsupported queue mode '{value}'\"")
+        raise Unacceptable(f"\"unsupported queue mode '{value}'\"")
     return str(value)
 
 
 def _queue_type(value: object) -> str:
     if _text(value) not in ("classic", "quorum"):
-        raise _Unacceptable(f"\"unsupported queue type '{value}'\"")
+        raise Unacceptable(f"\"unsupported queue type '{value}'\"")
     return str(value)
 
 
@@ -148,8 +149,8 @@ QUEUE_ARGUMENTS: dict[str, Callable[[object], Any]] = {
     "x-message-ttl": _time,
     "x-dead-letter-exchange": _name,
     "x-dead-letter-routing-key": _name,
-    "x-max-length": _not_negative,
-    "x-max-length-bytes": _not_negative,
+    "x-max-length": not_negative,
+    "x-max-length-bytes": not_negative,
     "x-max-priority": _priority,
     "x-overflow": _overflow,
     "x-queue-mode": _mode,
@@ -203,7 +204,7 @@ def read_consumer_priority(arguments: Mapping[str, Any], queue: str, vhost: str)
     """Return the priority of a consumer; raise ``PreconditionFailed`` if it is no integer."""
     try:
         return _integer(arguments.get("x-priority", 0))
-    except _Unacceptable as problem:
+    except Unacceptable as problem:
         raise PreconditionFailed(
             f"invalid arg 'x-priority' for queue '{queue}' in vhost '{vhost}': {problem}"
         ) from None
@@ -216,7 +217,7 @@ def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -
         if name in arguments:
             try:
                 found[name] = check(arguments[name])
-            except _Unacceptable as problem:
+            except Unacceptable as problem:
                 raise PreconditionFailed(
                     f"invalid arg '{name}' for queue '{queue}' in vhost '{vhost}': {problem}"
                 ) from None

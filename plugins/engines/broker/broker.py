@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.errors import NotAllowed
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
+from plugins.engines.broker.policies import Policies
 from plugins.engines.broker.store import EmptyStore, Store
 from plugins.engines.broker.timer import Timed
 from plugins.engines.broker.virtual_host import VirtualHost
@@ -49,6 +50,7 @@ class Broker:
         self.exchange_types = exchange_types
         self.store: Store = store or EmptyStore()
         self.random = Random(seed)
+        self.policies = Policies()
         self.vhosts = {name: VirtualHost(name, self) for name in vhosts}
         self.detached: dict[Receiver, int] = {}
         """Receivers without a connection that have unacknowledged messages, and the octets of their bodies.
@@ -74,6 +76,14 @@ class Broker:
         """Permissions have changed: publishers cache what they were allowed to publish (``Publisher.admit``)."""
         for vhost in self.vhosts.values():
             vhost.routes.forget()
+
+    def apply_policies(self, now: float) -> None:
+        """Policies have changed: each queue gets the one that applies to it now."""
+        for vhost in self.vhosts.values():
+            for queue in list(vhost.queues.values()):
+                policy = self.policies.of(vhost.name, queue.name) if queue.takes_policies else None
+                if policy != queue.operator_policy:
+                    queue.take_policy(policy, now)
 
     def process(self, now: float) -> None:
         """Process the queues that were touched, and let the store write."""

@@ -35,6 +35,10 @@ class DeliveryCounts:
         # An envelope for each count, so that messages of one flow share it.
         self._marked: dict[tuple[Envelope, int], Envelope] = {}
 
+    def take_limit(self, limit: int | None) -> None:
+        """The limit has changed; it counts for messages that come back from now on."""
+        self._limit = limit
+
     def __bool__(self) -> bool:
         return bool(self._counts)
 

@@ -39,7 +39,7 @@ def register_engines() -> list[EngineKind]:
             options=ManyListenersOptions,
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
-            live_options=("users",),
+            live_options=("users", "policies"),
             kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
         )
     ]

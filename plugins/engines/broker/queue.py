@@ -33,12 +33,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.message import Batch
-from plugins.engines.broker.arguments import QueuePolicy
+from plugins.engines.broker.arguments import read_queue_arguments
 from plugins.engines.broker.backlog import Backlog, Item
 from plugins.engines.broker.binding import Binding, Identity
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.dead_letters import Reason
 from plugins.engines.broker.delivery_counts import DeliveryCounts
+from plugins.engines.broker.policies import Policy, under_policy
 from plugins.engines.broker.span import Span
 
 if TYPE_CHECKING:
@@ -81,11 +82,13 @@ class Queue:
         "most_resident",
         "name",
         "next_position",
+        "operator_policy",
         "outstanding",
         "overflow",
         "owner",
         "policy",
         "stored",
+        "takes_policies",
         "undeliverable",
         "vhost",
     )
@@ -99,9 +102,14 @@ class Queue:
         auto_delete: bool,
         owner: object | None,
         arguments: Mapping[str, Any],
-        policy: QueuePolicy,
+        operator_policy: Policy | None = None,
         now: float,
     ) -> None:
+        """Raises ``PreconditionFailed`` if an argument is invalid."""
+        # The queue's own arguments first: an error in them is the client's.
+        policy = read_queue_arguments(arguments, name, vhost.name)
+        if operator_policy is not None:
+            policy = read_queue_arguments(under_policy(arguments, operator_policy), name, vhost.name)
         self.name = name
         self.vhost = vhost
         self.durable = durable
@@ -110,6 +118,10 @@ class Queue:
         """The connection that has the queue exclusively; None: it is not exclusive."""
         self.arguments = arguments
         self.policy = policy
+        """What applies: the arguments, and the operator's policy."""
+        self.operator_policy = operator_policy
+        self.takes_policies = True
+        """Whether policies of an operator apply to it."""
         self.backlog = Backlog(policy.max_priority, vhost.store.read)
         self.most_resident = vhost.store.most_resident(policy)
         """Octets of ready bodies that may be in memory.  The store changes it when memory is divided
@@ -137,9 +149,8 @@ class Queue:
         self.called_at: float | None = None
         """When the broker will call ``handle_timeout`` (see ``Timed``)."""
         self._touched = False
-        self._limited = policy.max_length is not None or policy.max_length_bytes is not None
-        self._rejects = self._limited and policy.overflow != "drop-head"
-        self._may_expire = policy.message_ttl is not None
+        self._may_expire = False
+        self._take_limits()
         self._expired_between: Sequence[Span] = ()
         """Messages that had expired behind others which are being delivered."""
         self.keeps_all = policy.quorum
@@ -155,6 +166,32 @@ class Queue:
     def exclusive(self) -> bool:
         """Whether one connection owns it."""
         return self.owner is not None
+
+    def take_policy(self, operator_policy: Policy | None, now: float) -> None:
+        """The operator's policy has changed.
+
+        What it says of messages counts for those that come from now on, but for the limits, which drop at
+        once.
+        """
+        had_bytes = self.policy.max_length_bytes
+        self.operator_policy = operator_policy
+        arguments = under_policy(self.arguments, operator_policy)
+        self.policy = read_queue_arguments(arguments, self.name, self.vhost.name)
+        self.most_resident = self.vhost.store.most_resident(self.policy)
+        if self._counts is not None:
+            self._counts.take_limit(self.policy.delivery_limit)
+        self._take_limits()
+        if self.policy.max_length_bytes is not None and had_bytes is None:
+            self.vhost.store.weigh(self)
+        self.plan_expiry(now)
+        self.touch()
+
+    def _take_limits(self) -> None:
+        policy = self.policy
+        self._limited = policy.max_length is not None or policy.max_length_bytes is not None
+        self._rejects = self._limited and policy.overflow != "drop-head"
+        # Messages that came before may expire, too.
+        self._may_expire = self._may_expire or policy.message_ttl is not None
 
     def touch(self) -> None:
         """Have ``process`` called in this turn."""

@@ -159,6 +159,10 @@ class Store(Interface):
         """Return how many octets of ready bodies a queue with this policy may have in memory."""
         ...
 
+    def weigh(self, queue: Queue) -> None:
+        """A queue has a limit of octets from now on: replace what is estimated of its size by what it is."""
+        ...
+
     def page_out(self, queue: Queue) -> None:
         """A queue has more bodies in memory than ``Queue.most_resident``.
 
@@ -246,6 +250,9 @@ class EmptyStore:
     def most_resident(self, policy: QueuePolicy) -> int:
         """There is no limit, because there is no disk."""
         return UNLIMITED
+
+    def weigh(self, queue: Queue) -> None:
+        """Everything is in memory, and its size is known."""
 
     def page_out(self, queue: Queue) -> None:
         """There is no disk."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.message import Batch, Envelope
-from plugins.engines.broker.arguments import check_queue_type, read_queue_arguments
+from plugins.engines.broker.arguments import check_queue_type
 from plugins.engines.broker.binding import Binding, Destination, identity_of
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.dead_letters import Reason, dead_envelope, would_cycle
@@ -352,8 +352,12 @@ class VirtualHost:
         auto_delete: bool = True,
         owner: object | None = None,
         arguments: Mapping[str, Any] = _NO_ARGUMENTS,
+        takes_policies: bool = True,
     ) -> Queue:
-        """Create a queue under any name: for direct replies, and for queues that a store restores."""
+        """Create a queue under any name: for direct replies, and for queues that a store restores.
+
+        ``takes_policies``: whether an operator's policies apply to it.
+        """
         if durable:
             self.store.check_arguments(arguments)
         queue = Queue(
@@ -363,9 +367,10 @@ class VirtualHost:
             auto_delete=auto_delete,
             owner=owner,
             arguments=arguments,
-            policy=read_queue_arguments(arguments, name, self.name),
+            operator_policy=self.broker.policies.of(self.name, name) if takes_policies else None,
             now=now,
         )
+        queue.takes_policies = takes_policies
         self.queues[queue.name] = queue
         self.quorum_queues += queue.keeps_all
         # The default exchange leads to every queue by its name: a new queue changes routes without a binding.

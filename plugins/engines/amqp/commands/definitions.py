@@ -31,6 +31,7 @@ _BINDING = {
 }
 
 
+_POLICY = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
 _control = click.option(
     "--control", metavar="PATH", help="The system's control socket; default: the only one running."
 )
@@ -58,6 +59,7 @@ def export(control: str | None, engine: str | None, users: bool) -> None:
     # what has come since, and ``as_definitions`` leaves it out.
     shown = {what: _rows(path, what, engine) for what in ("exchanges", "queues", "bindings")}
     definitions = as_definitions(**shown)
+    definitions["policies"] = [{key: row[key] for key in _POLICY} for row in _rows(path, "policies", engine)]
     if users:
         definitions["users"] = [_user(row) for row in _rows(path, "users", engine)]
         definitions["permissions"] = [

@@ -81,6 +81,17 @@ class BindingDefinition(msgspec.Struct, frozen=True):
     arguments: dict[str, Any] = {}
 
 
+class PolicyDefinition(msgspec.Struct, frozen=True, rename={"apply_to": "apply-to"}):
+    """A policy."""
+
+    name: str
+    vhost: str
+    pattern: str
+    definition: dict[str, Any]
+    priority: int = 0
+    apply_to: str = "all"
+
+
 class Definitions(msgspec.Struct, frozen=True):
     """A whole file."""
 
@@ -90,13 +101,13 @@ class Definitions(msgspec.Struct, frozen=True):
     exchanges: list[ExchangeDefinition] = []
     queues: list[QueueDefinition] = []
     bindings: list[BindingDefinition] = []
-    policies: list[dict[str, Any]] = []
+    policies: list[PolicyDefinition] = []
     parameters: list[dict[str, Any]] = []
     global_parameters: list[dict[str, Any]] = []
     topic_permissions: list[dict[str, Any]] = []
 
 
-NOT_SUPPORTED = ("policies", "parameters", "global_parameters", "topic_permissions")
+NOT_SUPPORTED = ("parameters", "global_parameters", "topic_permissions")
 """Sorts that are read, and reported as not supported."""
 
 

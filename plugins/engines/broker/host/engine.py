@@ -31,6 +31,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -55,6 +56,7 @@ from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.topology_observers import TopologyObservers, topology_observers_key
 
 if TYPE_CHECKING:
+    from plugins.engines.broker.policies import Policy
     from plugins.engines.broker.storage.opening import OpenStore
 
 MakeFrontEnd: TypeAlias = "Callable[[BrokerEngine], FrontEnd]"
@@ -155,6 +157,8 @@ class BrokerEngine:
         clock = time.time()
         # The host's clock begins anew with the process.  Times on disk are those of the wall clock, so the
         # store gets the difference.
+        # Before the store is open: one that was opened and not restored must not be closed as if it were empty.
+        imported = self._imported_policies()
         self.kept = open_store(self.options, self.name, host, self._codecs, clock - now, self._on_stored)
         store = None if self.kept is None else self.kept.store
         self.broker = Broker(
@@ -166,6 +170,10 @@ class BrokerEngine:
             exchange_types=self._exchange_types,
             report=lambda what, detail: host.report(EngineEvent(engine=self.name, what=what, detail=detail)),
         )
+        # First, so that the queues that are restored have their policies from the beginning.
+        self._take_policies()
+        for policy in imported:
+            self.broker.policies.add_imported(policy)
         if self.kept is not None:
             self.kept.restore(self.broker, now)
             self._restore_users(self.kept, now)
@@ -189,6 +197,19 @@ class BrokerEngine:
         self.alarm_watch = AlarmWatch(
             alarms, self.name, host, self._on_alarms_lifted, self._on_memory_stays_low
         )
+
+    def _take_policies(self) -> None:
+        policies = self.options.policies
+        self.broker.policies.take_options([each.as_policy(name) for name, each in policies.items()])
+
+    def _imported_policies(self) -> list[Policy]:
+        directory = Path(self.options.data_dir)
+        if not self.options.data_dir or not os.path.lexists(directory / USERS_FILE):
+            return []
+        from plugins.engines.broker.host.importing import as_policy
+        from plugins.engines.broker.host.users_file import UsersFile
+
+        return [as_policy(definition) for definition in UsersFile(directory).read().policies]
 
     def _restore_users(self, kept: OpenStore, now: float) -> None:
         """Import again the users, permissions and virtual hosts that the users file has."""
@@ -284,13 +305,15 @@ class BrokerEngine:
         return {"counts": imported.counts, "complaints": complaints, "ignored": imported.ignored}
 
     def take_options(self, options: BrokerOptions) -> None:
-        """The users of the topology file have changed.
+        """The users or policies of the topology file have changed.
 
         Connections stay, but for those of users who are gone, as in RabbitMQ.  Whether a user may do
         something is looked up each time, so that changed permissions count at once.
         """
         gone = self.users.change(self.options.users, options.users)
         self.options = options
+        self._take_policies()
+        self.broker.apply_policies(self.host.now())
         self.broker.forget_permissions()
         for client in list(self.clients):
             users = {row.get("user") for row in client.inspect("connections")}

@@ -23,6 +23,7 @@ from plugins.engines.broker.host.definition_forms import (
     Definitions,
     ExchangeDefinition,
     PermissionDefinition,
+    PolicyDefinition,
     QueueDefinition,
     UserDefinition,
     VhostDefinition,
@@ -32,6 +33,7 @@ from plugins.engines.broker.host.definitions import declare_exchange, declare_qu
 from plugins.engines.broker.host.options import GUEST
 from plugins.engines.broker.host.passwords import Password
 from plugins.engines.broker.host.users import Account, Permissions, Users
+from plugins.engines.broker.policies import APPLY_TO, Policy, check_policy, unknown_keys
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -44,7 +46,7 @@ class Imported(msgspec.Struct, frozen=True):
     ignored: list[str]
     """What this server does not support, likewise."""
     made: Definitions
-    """The users, virtual hosts and permissions that were imported without a complaint."""
+    """The users, virtual hosts, permissions and policies that were imported without a complaint."""
 
 
 class Importer:
@@ -64,6 +66,8 @@ class Importer:
             ("users", definitions.users, self._user),
             ("vhosts", definitions.vhosts, self._vhost),
             ("permissions", definitions.permissions, self._permission),
+            # Before queues, which then have them from the beginning.
+            ("policies", definitions.policies, self._policy),
             ("exchanges", definitions.exchanges, self._exchange),
             ("queues", definitions.queues, self._queue),
             ("bindings", definitions.bindings, self._binding),
@@ -74,8 +78,16 @@ class Importer:
             for what in NOT_SUPPORTED
             for index in range(len(getattr(definitions, what)))
         ]
+        ignored += [
+            f"$.policies[{index}]: {what}"
+            for index, policy in enumerate(definitions.policies)
+            for what in _not_supported_in(policy)
+        ]
         self._broker.forget_permissions()
-        made = Definitions(**{what: self._made[what] for what in ("users", "vhosts", "permissions")})
+        self._broker.apply_policies(self._now)
+        made = Definitions(
+            **{what: self._made[what] for what in ("users", "vhosts", "permissions", "policies")}
+        )
         return Imported(counts, self._complaints, ignored, made)
 
     def _each(self, what: str, items: Sequence[Any], make: Callable[[Any], None]) -> int:
@@ -134,6 +146,12 @@ class Importer:
         account.imported = True
         account.permissions[permission.vhost] = allowed
 
+    def _policy(self, definition: PolicyDefinition) -> None:
+        policy = as_policy(definition)
+        self._broker.vhost(policy.vhost)
+        check_policy(policy)
+        self._broker.policies.add_imported(policy)
+
     def _exchange(self, exchange: ExchangeDefinition) -> None:
         declare_exchange(self._broker, exchange)
 
@@ -153,6 +171,17 @@ class Importer:
         else:
             raise ValueError(f"destination_type is {binding.destination_type!r}, not queue or exchange")
         vhost.bind(binding.source, destination, binding.routing_key, binding.arguments)
+
+
+def as_policy(definition: PolicyDefinition) -> Policy:
+    """Return a policy as the broker takes it."""
+    return Policy(**{field: getattr(definition, field) for field in definition.__struct_fields__})
+
+
+def _not_supported_in(policy: PolicyDefinition) -> list[str]:
+    if policy.apply_to not in APPLY_TO:
+        return [f"policies for {policy.apply_to} are not supported"]
+    return [f"{key} is not supported in a policy" for key in unknown_keys(policy.definition)]
 
 
 def import_file(path: str, broker: Broker, users: Users, now: float) -> list[str]:

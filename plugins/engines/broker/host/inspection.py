@@ -39,6 +39,7 @@ def _queues(broker: Broker) -> Iterator[Row]:
                 "auto_delete": queue.auto_delete,
                 "exclusive": queue.exclusive,
                 "arguments": dict(queue.arguments),
+                "policy": "" if queue.operator_policy is None else queue.operator_policy.name,
                 "messages": queue.backlog.count + queue.outstanding,
                 "messages_ready": queue.backlog.count,
                 "messages_unacknowledged": queue.outstanding,
@@ -96,6 +97,18 @@ def _binding(vhost: str, source: str, destination: str, kind: str, key: str, arg
     }
 
 
+def _policies(broker: Broker) -> Iterator[Row]:
+    for policy in broker.policies:
+        yield {
+            "vhost": policy.vhost,
+            "name": policy.name,
+            "pattern": policy.pattern,
+            "apply-to": policy.apply_to,
+            "definition": dict(policy.definition),
+            "priority": policy.priority,
+        }
+
+
 def _users(users: Users, broker: Broker) -> Iterator[Row]:
     for name, account in users.accounts.items():
         yield {
@@ -119,6 +132,7 @@ _OF_BROKER: dict[str, Callable[[Broker], Iterator[Row]]] = {
     "queues": _queues,
     "exchanges": _exchanges,
     "bindings": _bindings,
+    "policies": _policies,
 }
 _OF_USERS: dict[str, Callable[[Users, Broker], Iterator[Row]]] = {
     "users": _users,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,9 @@ from kernel.contracts.options import ListeningPlace
 from kernel.hosting.address import WIRE_TRANSPORTS, Address, parse_address
 from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.web_options import WebOptions
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.policies import Policy
 
 Hashing: TypeAlias = Literal["sha256", "sha512", "md5"]
 """How a password was hashed."""
@@ -135,6 +138,46 @@ class BindingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 GUEST = User(password="guest", from_anywhere=False)
 
 
+class PolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy: arguments of all queues whose names match.
+
+    Of several that match, the one of the highest priority applies.  Where a queue has the argument itself,
+    the lesser of two numbers counts, and otherwise its own.
+    """
+
+    pattern: str
+    """A regular expression, searched in the names of queues."""
+    definition: dict[str, Any]
+    """``message-ttl``, ``expires``, ``max-length``, ``max-length-bytes``, ``overflow``,
+    ``dead-letter-exchange``, ``dead-letter-routing-key``, ``delivery-limit`` and ``queue-mode``, with the
+    values that the arguments ``x-...`` have."""
+    priority: int = 0
+    """Of several policies that match, the one of the highest priority applies."""
+    vhost: str = "/"
+    """The virtual host in which it applies."""
+
+    def __post_init__(self) -> None:
+        from plugins.engines.broker.policies import check_policy, unknown_keys
+
+        check_policy(self.as_policy(""))
+        unknown = unknown_keys(self.definition)
+        if unknown:
+            raise ValueError(f"definition: {unknown[0]!r} is not supported in a policy")
+
+    def as_policy(self, name: str) -> Policy:
+        """Return it as the broker takes it."""
+        from plugins.engines.broker.policies import Policy
+
+        return Policy(
+            name=name,
+            vhost=self.vhost,
+            pattern=self.pattern,
+            definition=self.definition,
+            priority=self.priority,
+            apply_to="queues",
+        )
+
+
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options that do not depend on a protocol."""
 
@@ -156,6 +199,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Queues to declare at the start."""
     bindings: tuple[BindingOptions, ...] = ()
     """Bindings to make at the start."""
+    policies: dict[str, PolicyOptions] = {}
+    """Policies, by name.  A change of the file takes effect while the broker runs."""
     definitions: str = ""
     """A file with definitions as ``rabbitmqctl export_definitions`` writes it, which is imported at each
     start.  Empty: none."""
@@ -217,6 +262,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             yield "queues", queue.vhost
         for binding in self.bindings:
             yield "bindings", binding.vhost
+        for policy in self.policies.values():
+            yield "policies", policy.vhost
         for user in self.users.values():
             for vhost in user.vhosts:
                 yield "users", vhost

@@ -21,8 +21,14 @@ BROKER_TABLES = (
             "durable",
             "auto_delete",
             "exclusive",
+            "policy",
             "arguments",
         ),
+    ),
+    Table(
+        name="policies",
+        title="List the policies of a running system: which queues get which arguments.",
+        columns=("vhost", "name", "pattern", "priority", "definition"),
     ),
     Table(
         name="exchanges",

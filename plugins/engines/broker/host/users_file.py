@@ -1,4 +1,4 @@
-"""Users file: users, permissions and virtual hosts that were imported into a broker with a data directory.
+"""Users file: users, permissions, virtual hosts and policies that were imported into a broker with a data directory.
 
 The store's log has exchanges, queues and bindings only.  This file stands beside it, in the form of
 RabbitMQ's definitions, and is imported at the next start.  Of two definitions of the same thing, the one
@@ -18,6 +18,7 @@ from kernel.hosting.registered import is_foreign, is_missing, replace_registered
 from plugins.engines.broker.host.definition_forms import (
     Definitions,
     PermissionDefinition,
+    PolicyDefinition,
     UserDefinition,
     VhostDefinition,
     read_definitions,
@@ -26,7 +27,7 @@ from plugins.engines.broker.host.durability import USERS_FILE, USERS_KNOWN
 
 _TOKEN = "registered"
 """The key of the token (``kernel/hosting/registered.py``).  Definitions of RabbitMQ have none."""
-_Named = TypeVar("_Named", VhostDefinition, UserDefinition, PermissionDefinition)
+_Named = TypeVar("_Named", VhostDefinition, UserDefinition, PermissionDefinition, PolicyDefinition)
 
 
 class UsersFile:
@@ -67,12 +68,13 @@ class UsersFile:
         unchanged then.
         """
         before = self.read()
-        # Only these three.  Exchanges, queues and bindings are in the store's log, which has them with what
+        # Only these four.  Exchanges, queues and bindings are in the store's log, which has them with what
         # has happened to them since.
         merged = Definitions(
             users=_merged(before.users, imported.users, lambda user: user.name),
             vhosts=_merged(before.vhosts, imported.vhosts, lambda vhost: vhost.name),
             permissions=_merged(before.permissions, imported.permissions, lambda one: (one.user, one.vhost)),
+            policies=_merged(before.policies, imported.policies, lambda one: (one.vhost, one.name)),
         )
         if merged != before:
             self._write(merged)

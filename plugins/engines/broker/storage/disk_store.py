@@ -32,7 +32,7 @@ from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.inventory import Inventory
 from plugins.engines.broker.storage.log import Log
 from plugins.engines.broker.storage.page import Page
-from plugins.engines.broker.storage.paging import page_out, read_kept, read_page, will_read
+from plugins.engines.broker.storage.paging import page_out, read_kept, read_page, weigh, will_read
 from plugins.engines.broker.storage.sharing import share_memory
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.engines.broker.storage.stored_queue import StoredQueue
@@ -281,6 +281,17 @@ class DiskStore:
 
     def most_resident(self, policy: QueuePolicy) -> int:
         return self.options.lazy_bytes if policy.lazy else self.options.queue_bytes
+
+    def weigh(self, queue: Queue) -> None:
+        backlog = queue.backlog
+        for level in backlog.levels:
+            for item in level:
+                # Recovery reads no bodies, so the size of what it has found is an estimate.
+                if isinstance(item, Page) and item.stored.durable:
+                    difference = weigh(self.log, item) - item.size
+                    item.size += difference
+                    backlog.size += difference
+                    backlog.paged += difference
 
     def page_out(self, queue: Queue) -> None:
         # Only noted here: the broker calls this in the middle of a publish.  The tail is written at the end

@@ -27,6 +27,7 @@ OPTIONS = {
     "exchanges": [{"name": "events", "type": "topic"}],
     "queues": [{"name": "orders", "arguments": {"x-max-length": 9}}],
     "bindings": [{"exchange": "events", "queue": "orders", "key": "order.#"}],
+    "policies": {"bounded": {"pattern": "^order", "definition": {"max-length": 5}, "priority": 2}},
 }
 DEFINITIONS: dict[str, list[dict[str, object]]] = {
     "vhosts": [{"name": "/"}],
@@ -58,6 +59,16 @@ DEFINITIONS: dict[str, list[dict[str, object]]] = {
             "destination_type": "queue",
             "routing_key": "order.#",
             "arguments": {},
+        }
+    ],
+    "policies": [
+        {
+            "vhost": "/",
+            "name": "bounded",
+            "pattern": "^order",
+            "apply-to": "queues",
+            "definition": {"max-length": 5},
+            "priority": 2,
         }
     ],
 }
@@ -125,7 +136,7 @@ def test_import(kernel: Command, path: Path, tmp_path: Path) -> None:
     file = tmp_path / "definitions.json"
     file.write_text(json.dumps(DEFINITIONS | {"queues": [*DEFINITIONS["queues"], more]}))
     status, shown, errors = kernel("definitions", "import", file, "--control", path, "--engine", "one")
-    assert (status, shown, errors) == (0, "1 vhosts, 1 exchanges, 2 queues, 1 bindings\n", "")
+    assert (status, shown, errors) == (0, "1 vhosts, 1 policies, 1 exchanges, 2 queues, 1 bindings\n", "")
     exported = json.loads(kernel("definitions", "export", "--control", path, "--engine", "one")[1])
     assert [each["name"] for each in exported["queues"]] == ["orders", "more"]
     with RawClient(_port(path)) as client:
@@ -136,13 +147,13 @@ def test_complaints_name_the_file_and_the_place(kernel: Command, path: Path, tmp
     file = tmp_path / "definitions.json"
     file.write_text(
         json.dumps(
-            {"vhosts": [{"name": "/"}], "queues": [{"name": "q", "vhost": "nowhere"}], "policies": [{}]}
+            {"vhosts": [{"name": "/"}], "queues": [{"name": "q", "vhost": "nowhere"}], "parameters": [{}]}
         )
     )
     status, shown, errors = kernel("definitions", "import", file, "--control", path, "--engine", "two")
     assert (status, shown) == (1, "1 vhosts\n")
     assert errors.splitlines() == [
-        f"{file}: $.policies[0]: policies are not supported",
+        f"{file}: $.parameters[0]: parameters are not supported",
         f"{file}: $.queues[0]: NOT_ALLOWED - vhost nowhere not found",
     ]
 

@@ -97,7 +97,7 @@ def test_everything_is_made(run: Callable[..., Imported], broker: Broker, users:
     imported = run(**EXPORTED)
     assert (imported.complaints, imported.ignored) == ([], [])
     assert imported.counts == {
-        "users": 1, "vhosts": 2, "permissions": 1, "exchanges": 2, "queues": 1, "bindings": 2,
+        "users": 1, "vhosts": 2, "permissions": 1, "policies": 0, "exchanges": 2, "queues": 1, "bindings": 2,
     }  # fmt: skip
     vhost = broker.vhost("other")
     assert vhost.queues["q"].policy.max_length == 7
@@ -196,7 +196,7 @@ def test_a_user_of_whom_something_is_complained_is_left_as_it_was(
     assert login.account.everywhere == Permissions()
 
 
-@pytest.mark.parametrize("what", ["policies", "parameters", "global_parameters", "topic_permissions"])
+@pytest.mark.parametrize("what", ["parameters", "global_parameters", "topic_permissions"])
 def test_what_there_is_not_is_said(run: Callable[..., Imported], what: str) -> None:
     imported = run(**{what: [{"name": "a"}, {"name": "b"}]})
     words = what.replace("_", " ")
@@ -231,11 +231,11 @@ def test_the_default_exchange_leads_to_every_queue_by_itself(run: Callable[..., 
 
 def test_a_file_is_imported_at_the_start(serve: Callable[..., Server], tmp_path: Path) -> None:
     path = tmp_path / "definitions.json"
-    path.write_text(json.dumps(EXPORTED | {"policies": [{"name": "p"}]}))
+    path.write_text(json.dumps(EXPORTED | {"parameters": [{"name": "p"}]}))
     server = serve(definitions=str(path))
     assert server.connect("eve", "test12", virtual_host="other").is_open
     said = [event.detail for event in server.host.events if event.what == "ignored"]
-    assert said == ["$.policies[0]: policies are not supported"]
+    assert said == ["$.parameters[0]: parameters are not supported"]
 
 
 @pytest.mark.parametrize(
