@@ -167,27 +167,6 @@ def test_a_failed_login_is_not_asked_about_again_and_again(
     assert len(calls) <= 1
 
 
-def test_heart_beats_both_ways(serve: ServeStomp) -> None:
-    broker = serve({"heartbeat": 0.05})
-    silent = broker.open()
-    assert silent.connect(heart_beat="10,10")["heart-beat"] == "50,50"
-    # This client says nothing: it gets heart-beats for a while, and is then closed without a word.
-    assert silent.is_closed()
-    assert silent.heart_beats > 0
-
-
-def test_a_client_that_sends_heart_beats_stays(serve: ServeStomp) -> None:
-    broker = serve({"heartbeat": 0.5})
-    client = broker.open()
-    client.connect(heart_beat="500,500")
-    client.socket.settimeout(0.1)
-    while client.heart_beats < 8:  # for longer than a silent client may stay
-        client.socket.sendall(b"\n")
-        with pytest.raises(TimeoutError):
-            client.next()
-    assert len(broker.rows("connections")) == 1
-
-
 @pytest.mark.parametrize("header", ["1000", "a,b", "-1,0"])
 def test_a_header_heart_beat_that_is_none(broker: StompBroker, header: str) -> None:
     client = broker.open()
