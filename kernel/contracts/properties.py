@@ -56,7 +56,8 @@ PROPERTIES: Mapping[str, Property] = MappingProxyType(
     }
 )
 """By name.  ``reply_to``, ``persistent``, ``priority`` and ``expiration`` are not here: they are fields of
-the envelope.  ``docs/properties.md`` says which protocol carries what, and a test compares it with the codecs."""
+the envelope.  ``docs/properties.md`` says which protocol carries what; a test compares it with the
+codecs."""
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

@@ -1,4 +1,4 @@
-"""Timestamp: seconds since 1970, for times that are too late for a ``datetime``; and how both become numbers."""
+"""Timestamp: seconds since 1970, for times that are too late for a ``datetime``; and both as numbers."""
 
 from __future__ import annotations
 

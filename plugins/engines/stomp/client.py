@@ -3,9 +3,9 @@
 Any error ends the connection (STOMP 1.2, ERROR).  What the client has sent before it was done, and stays so.
 
 Order of output
-    RECEIPT frames of SEND, COMMIT and DISCONNECT wait until the messages before them are confirmed.  Others are
-    sent at once.  Messages are sent at the end of the turn, so a RECEIPT for SUBSCRIBE comes before the first
-    MESSAGE.
+    RECEIPT frames of SEND, COMMIT and DISCONNECT wait until the messages before them are confirmed.  Others
+    are sent at once.  Messages are sent at the end of the turn, so a RECEIPT for SUBSCRIBE comes before the
+    first MESSAGE.
 """
 
 from __future__ import annotations
@@ -281,8 +281,8 @@ class StompClient(StreamClient):
 
     def next_deadline(self) -> float | None:
         """When the client has to have logged in; later, when heart-beats are due."""
-        # A connection that is closed may have to wait for the disk, and a login that failed for its answer.  A
-        # deadline in the past would be asked about again and again meanwhile.
+        # A connection that is closed may have to wait for the disk, and a login that failed for its answer.
+        # A deadline in the past would be asked about again and again meanwhile.
         if self.closing or self.login_refused:
             return None
         return self._log_in_until if self._session is None else self._beats.next_deadline()
@@ -296,8 +296,8 @@ class StompClient(StreamClient):
         elif self._beats.peer_is_silent(now):
             self.close("no heart-beat came from the client")
         elif self._beats.due(now, self.bytes_out):
-            # Unlike answers, a heart-beat need not wait for the disk.  Without it, a client would take a broker
-            # with a slow disk for dead.
+            # Unlike answers, a heart-beat need not wait for the disk.  Without it, a client would take a
+            # broker with a slow disk for dead.
             if self.waits_for_store:
                 self.write_now(HEART_BEAT)
             else:

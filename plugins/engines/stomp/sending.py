@@ -1,8 +1,8 @@
 """Sending: SEND frames, transactions, and the receipts that wait until a message is safe.
 
-Every message is numbered (``Confirms``), so that the receipt of a later frame can wait for all before it: that
-of DISCONNECT says that nothing is lost.  A message that a full queue refuses is an error of its SEND frame, also
-if nobody has asked for a receipt (STOMP 1.2, SEND).
+Every message is numbered (``Confirms``), so that the receipt of a later frame can wait for all before it:
+that of DISCONNECT says that nothing is lost.  A message that a full queue refuses is an error of its SEND
+frame, also if nobody has asked for a receipt (STOMP 1.2, SEND).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Subscriptions: SUBSCRIBE, UNSUBSCRIBE, ACK and NACK, and the messages that are delivered.
 
 A subscription is a receiver with one consumer.  So delivery tags are numbered in the subscription, and
-``ack:client`` is cumulative in it (STOMP 1.2, SUBSCRIBE ack Header).  The identifier of a message has the tag of
-its subscription, the session and the delivery tag, as RabbitMQ's has.
+``ack:client`` is cumulative in it (STOMP 1.2, SUBSCRIBE ack Header).  The identifier of a message has the tag
+of its subscription, the session and the delivery tag, as RabbitMQ's has.
 
-What a subscription has left unacknowledged when it ends can still be acknowledged.  Another subscription under
-the same identifier goes on with the receiver, so that tags stay unique.
+What a subscription has left unacknowledged when it ends can still be acknowledged.  Another subscription
+under the same identifier goes on with the receiver, so that tags stay unique.
 """
 
 from __future__ import annotations

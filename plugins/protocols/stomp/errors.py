@@ -10,7 +10,7 @@ class CannotCarry(LocalProtocolError):
 
 
 class Fault(RemoteProtocolError):
-    """A frame cannot be read, or not be obeyed.  It ends the connection, with an ERROR frame from a server."""
+    """A frame cannot be read or obeyed.  It ends the connection, with an ERROR frame from a server."""
 
     def __init__(self, message: str, detail: str = "", receipt: str | None = None) -> None:
         """``message`` and ``detail`` are the header ``message`` and the body of the ERROR frame.

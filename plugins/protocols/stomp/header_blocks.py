@@ -1,10 +1,10 @@
 """HeaderBlocks: from the octets of a header block to the flow of its frame.
 
-Frames of one flow have the same header block, but for ``content-length``, ``receipt`` and ``transaction``, and
-in ACK and NACK for the message that they name.
-Whole blocks are looked up first: a client that asks for no receipts sends few different ones.  A block that is
-like the last one is compared with it, around the values of these headers (``find_like_last``).  Otherwise
-these are cut out, and the rest is looked up.  Only a rest that is new is decoded.
+Frames of one flow have the same header block, but for ``content-length``, ``receipt`` and ``transaction``,
+and in ACK and NACK for the message that they name.  Whole blocks are looked up first: a client that asks
+for no receipts sends few different ones.  A block that is like the last one is compared with it, around the
+values of these headers (``find_like_last``).  Otherwise these are cut out, and the rest is looked up.  Only
+a rest that is new is decoded.
 
 Both tables are bounded by their number of entries and octets, since a peer chooses what is in them, and are
 cleared when they are full.  Then equal blocks give another flow, which costs a batch boundary.
@@ -80,9 +80,9 @@ class HeaderBlocks:
         return head
 
     def find_like_last(self, data: bytes, position: int) -> tuple[Head, int] | None:  # noqa: C901 - an inner loop
-        """Return the head of a block that differs from the last one in the headers of one frame only, and its end.
+        """Return the head of a block that differs from the last one in the headers of one frame only.
 
-        None: it differs more, is not complete, or has a value that has to be looked at closely.
+        Return its end as well.  None: it differs more, is not complete, or has a value that has to be looked at closely.
         """
         flow = self._last_flow
         if flow is None:

@@ -56,8 +56,8 @@ def interval(sender: int, receiver: int) -> float:
 class HeartBeats:
     """Decides when to send a heart-beat, and when a silent peer counts as lost.
 
-    Every third of an interval ``due`` checks whether anything was sent since the last check.  So the peer gets
-    something in each interval, although timers are late.
+    Every third of an interval ``due`` checks whether anything was sent since the last check.  So the peer
+    gets something in each interval, although timers are late.
     """
 
     def __init__(self) -> None:
