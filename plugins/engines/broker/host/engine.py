@@ -208,8 +208,15 @@ class BrokerEngine:
             return []
         from plugins.engines.broker.host.importing import as_policy
         from plugins.engines.broker.host.users_file import UsersFile
+        from plugins.engines.broker.policies import check_policy
 
-        return [as_policy(definition) for definition in UsersFile(directory).read().policies]
+        policies = [as_policy(definition) for definition in UsersFile(directory).read().policies]
+        for policy in policies:
+            try:
+                check_policy(policy)
+            except ValueError as error:
+                raise KernelError(f"{directory / USERS_FILE}: policy {policy.name!r}: {error}") from None
+        return policies
 
     def _restore_users(self, kept: OpenStore, now: float) -> None:
         """Import again the users, permissions and virtual hosts that the users file has."""

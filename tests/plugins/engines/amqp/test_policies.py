@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kernel.contracts.errors import KernelError
 from plugins.engines.broker.host.options import PolicyOptions, QueueOptions
 from tests.plugins.engines.amqp.still_host import StillServer
 
@@ -77,6 +78,13 @@ def test_policies_for_exchanges_are_ignored_and_told(still: Still) -> None:
     done = server.engine.operate("import-definitions", {"policies": [IMPORTED | {"apply-to": "exchanges"}]})
     assert done["ignored"] == ["$.policies[0]: policies for exchanges are not supported"]
     assert applied(server) == ({"orders": "", "bills": ""}, None)
+
+
+def test_a_policy_that_somebody_has_spoilt_is_named_with_its_file(still: Still, tmp_path: Path) -> None:
+    document = {"policies": [IMPORTED | {"pattern": "("}]}
+    (tmp_path / "users.json").write_bytes(msgspec.json.encode(document))
+    with pytest.raises(KernelError, match=r"users\.json: policy 'bounded': pattern = '\(' is no regular"):
+        still(data_dir=str(tmp_path))
 
 
 @pytest.mark.parametrize("wrong", [{"max-length": -1}, {"ha-mode": "all"}])
