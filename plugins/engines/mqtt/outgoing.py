@@ -81,7 +81,7 @@ class Outgoing:
         self._recovered_up_to = 0
         """The position from which on messages have come since the start of the broker."""
         self.shared: dict[str, Subscribed] = {}
-        """The shared subscriptions, by the tag of their consumer."""
+        """The shared subscriptions, by the tag of their consumer.  The tag of the own queue's consumer is empty."""
 
     # Subscriptions
 
@@ -149,9 +149,7 @@ class Outgoing:
         unsafe = [handed for _, some in self._unsafe for handed in some]
         self._unsafe.clear()
         kept = [
-            handed
-            for handed in (*self._waiting, *unsafe, *receiver.take_deliveries())
-            if handed[0].tag not in self.shared
+            handed for handed in (*self._waiting, *unsafe, *receiver.take_deliveries()) if not handed[0].tag
         ]
         self._waiting = kept
         self._again.clear()
@@ -268,7 +266,7 @@ class Outgoing:
             sent.update(zip(ids, range(tag, tag + len(span)), strict=True))
             # What comes back to a shared subscription was sent to another session, or under another identifier.
             before = span.redelivered or span.first < self._recovered_up_to
-            again = before and consumer.tag not in self.shared
+            again = before and not consumer.tag
             sender.deliver(span, plan, ids, now, again=again)
         return True
 
@@ -293,7 +291,7 @@ class Outgoing:
         left: list[Handed] = []
         for consumer, tag, span in deliveries:
             positions = range(span.first, span.base + span.stop)
-            if consumer.tag in self.shared or self._settled_before.isdisjoint(positions):
+            if consumer.tag or self._settled_before.isdisjoint(positions):
                 left.append((consumer, tag, span))
                 continue
             for at, (position, index) in enumerate(
@@ -309,7 +307,7 @@ class Outgoing:
     def _ids_for(self, consumer: Consumer, span: Span) -> Sequence[int] | None:
         """Return the packet identifiers of a span's messages; None: one of them is still in use."""
         count = span.stop - span.start
-        if consumer.tag in self.shared:
+        if consumer.tag:
             return self._free_ids(count)
         first = span.first % OWN_IDS + 1
         ids: Sequence[int] = range(first, first + count)
@@ -420,7 +418,8 @@ class Outgoing:
         positions: list[int] = []
         taken = self._take(tags)
         for one in taken:
-            if one.consumer is not None and one.consumer.tag not in self.shared:
+            # Not ``self.shared``: a subscription may have ended before PUBREC has come.
+            if one.consumer is not None and not one.consumer.tag:
                 for position in range(one.span.first, one.span.base + one.span.stop):
                     self._released[position % OWN_IDS + 1] = position
                     positions.append(position)

@@ -278,17 +278,24 @@ def connect_packet(version: int, **connect: Any) -> Connect:
     return Connect(**packet, properties=Properties(**properties) if properties else NO_PROPERTIES)
 
 
-def everything(client: RawClient) -> list[Message]:
-    """Return the messages that have come from a broker in the test's own thread; nothing else must have."""
+def all_that_came(client: RawClient) -> list[Came]:
+    """Return what has come from a broker in the test's own thread."""
     client.wire.settimeout(0)
-    found: list[Message] = []
+    found: list[Came] = []
     try:
         while True:
-            came = client.next()
-            assert isinstance(came, Message)
-            found.append(came)
+            found.append(client.next())
     except BlockingIOError:
-        client.wire.settimeout(1)
+        client.wire.settimeout(TIMEOUT)
+    return found
+
+
+def everything(client: RawClient) -> list[Message]:
+    """Return the messages that have come; nothing else must have."""
+    found: list[Message] = []
+    for came in all_that_came(client):
+        assert isinstance(came, Message), came
+        found.append(came)
     return found
 
 

@@ -198,6 +198,19 @@ def test_what_was_begun_is_completed_after_unsubscribing(quiet: StillServer, ver
     client.expect_nothing()
 
 
+def test_nothing_is_left_of_a_shared_subscription_that_has_ended(quiet: StillServer, version: int) -> None:
+    client = quiet.connect(version, **kept(version))
+    client.subscribe("$share/g/t", qos=2)
+    quiet.connect(version).publish("t", qos=2)
+    number = client.expect_message("t", qos=2)
+    client.unsubscribe("$share/g/t")
+    client.ack(PUBREC, number)
+    client.expect_acks(PUBREL, number)
+    client.ack(PUBCOMP, number)
+    client.close()
+    quiet.connect(version, **kept(version)).expect_nothing()
+
+
 def test_messages_stay_in_order_while_subscriptions_come_and_go(quiet: StillServer, version: int) -> None:
     client, publisher = quiet.connect(version, **kept(version)), quiet.connect(version)
     client.subscribe("#", qos=1)
