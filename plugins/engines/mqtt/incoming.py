@@ -24,6 +24,7 @@ from plugins.engines.broker.public import AccessRefused, BrokerError, Confirms, 
 from plugins.engines.mqtt.messages import envelope_of
 from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.packets import AcknowledgementType, Publish
+from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publishing import acknowledge
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 
@@ -36,6 +37,8 @@ FAILED = 0x80
 """Reason codes from this on are failures (MQTT 5.0, 2.4)."""
 _MOST_ENVELOPES = 1024
 """Envelopes that are remembered for one head of packets."""
+_MOST_SHARED = 16_384
+"""Envelopes without properties of MQTT 5 that are remembered for all clients of an exchange."""
 
 
 class _Answer(NamedTuple):
@@ -69,6 +72,7 @@ class Incoming:
         self._client = client
         self._session = session
         self._options = options
+        self._envelopes = client.sessions.envelopes(session.exchange)
         feed = client.engine.feed
         self._unconfirmed = _Publisher(session.vhost, login, feed)
         self._publisher = _Publisher(session.vhost, login, feed)
@@ -144,15 +148,18 @@ class Incoming:
     def _envelope_of(self, packet: Publish, topic: str) -> Envelope:
         """Return the envelope of a PUBLISH, the same object for the same topic, properties and flags."""
         head, session = packet.head, self._session
-        if head.attached is None:
-            head.attached = {}
+        known, most = self._envelopes, _MOST_SHARED
+        if head.properties is not NO_PROPERTIES:
+            if head.attached is None:
+                head.attached = {}
+            known, most = head.attached, _MOST_ENVELOPES
         # A retained message may meet such a subscription later.
         publisher = session.client_id if session.keeps_own or packet.retain else ""
         key = (topic, packet.qos, packet.retain, publisher)
-        envelope: Envelope | None = head.attached.get(key)
+        envelope = known.get(key)
         if envelope is None:
-            if len(head.attached) >= _MOST_ENVELOPES:
-                head.attached.clear()
+            if len(known) >= most:
+                known.clear()
             envelope = envelope_of(
                 session.exchange,
                 topic,
@@ -161,7 +168,7 @@ class Incoming:
                 retain=packet.retain,
                 publisher=publisher,
             )
-            head.attached[key] = envelope
+            known[key] = envelope
         return envelope
 
     def _new_ones(self, packet: Publish) -> tuple[list[Buffer], Sequence[int]]:

@@ -69,7 +69,7 @@ class Sender:
 
     def deliver_live(self, batch: Batch, group: Group) -> bool:
         """Send messages that no queue has; return False if they are lost because the client is slow."""
-        if self._waiting() > self._most_unwritten:
+        if (self._produced if self._is_counted else self._waiting()) > self._most_unwritten:
             return False
         if self._largest_packet or self._most_aliases:
             self._deliver_what_fits(batch, group.delivery)

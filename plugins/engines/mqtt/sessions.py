@@ -38,6 +38,7 @@ class Sessions:
         self._sessions: dict[tuple[str, str], Session] = {}
         self._retained: dict[str, RetainedMessages] = {}
         self._live: dict[tuple[str, str], LiveSubscriptions] = {}
+        self._envelopes: dict[str, dict[tuple[str, int, bool, str], Envelope]] = {}
         self._descriptions: dict[str, Descriptions] = {}
         self._restored = False
         self.status = Status(engine, self, options.status_seconds)
@@ -127,6 +128,14 @@ class Sessions:
             "retained": sum(map(len, self._retained.values())),
             "dropped": sum(each.dropped for each in self._live.values()),
         }
+
+    def envelopes(self, exchange: str) -> dict[tuple[str, int, bool, str], Envelope]:
+        """Return the envelopes of PUBLISH packets without properties that were made for an exchange.
+
+        By topic, QoS, *retain*, and the publisher if somebody wants to know it.  All clients share them, so
+        that who gets the messages is found out once for a topic, and not once for each of its publishers.
+        """
+        return self._envelopes.setdefault(exchange, {})
 
     def retained(self, vhost: VirtualHost) -> RetainedMessages:
         """Return the retained messages of a virtual host."""

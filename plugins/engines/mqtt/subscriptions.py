@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from plugins.engines.broker.binding import Identity
     from plugins.engines.mqtt.session import Session
 
-_MOST_PLANS = 4096
+_MOST_PLANS = 16_384
 """Envelopes of which is remembered who gets them."""
+_MOST_AUDIENCES = 1024
+"""Sets of subscriptions of which is remembered to whom they belong."""
 
 
 class Subscribed(msgspec.Struct, eq=False, kw_only=True):
@@ -40,6 +42,9 @@ class Subscribed(msgspec.Struct, eq=False, kw_only=True):
     """Whether it is an entry of the sink, without a queue."""
     consumer: Consumer | None = None
     """Of a shared subscription: its consumer."""
+
+
+_Matching: TypeAlias = "tuple[tuple[Session, Subscribed], ...]"
 
 
 class Delivery(NamedTuple):
@@ -79,25 +84,30 @@ class Group:
 
     __slots__ = ("_made", "_prefixes", "delivery", "envelope", "sessions")
 
-    def __init__(self, envelope: Envelope, delivery: Delivery) -> None:
+    def __init__(self, envelope: Envelope, delivery: Delivery, sessions: list[Session]) -> None:
         self.envelope = envelope
         self.delivery = delivery
-        self.sessions: list[Session] = []
+        self.sessions = sessions
         self._prefixes: dict[int, PublishPrefix] = {}
         self._made: dict[int, bytes] = {}
 
     def packets(self, version: int, batch: Batch) -> bytes:
-        """Return the PUBLISH packets of a batch; until ``forget``, that of the first call."""
+        """Return the PUBLISH packets of a batch.
+
+        For several sessions they are made once: until ``forget``, those of the first call are returned.
+        """
         made = self._made.get(version)
         if made is None:
             prefix = self._prefixes.get(version)
             if prefix is None:
                 prefix = self._prefixes[version] = prefix_of(version, self.envelope, self.delivery)
-            made = self._made[version] = b"".join(publish_run(prefix, batch.bodies, (), batch.width))
+            made = b"".join(publish_run(prefix, batch.bodies, (), batch.width))
+            if len(self.sessions) > 1:
+                self._made[version] = made
         return made
 
     def forget(self) -> None:
-        """The batch has been sent."""
+        """The batch has been sent to several sessions."""
         self._made.clear()
 
 
@@ -138,6 +148,7 @@ class LiveSubscriptions:
         self._trie: WordTrie[tuple[Session, Subscribed]] = WordTrie()
         self._count = 0
         self._plans: dict[Envelope, list[Group]] = {}
+        self._audiences: dict[_Matching, list[tuple[Delivery, list[Session]]]] = {}
         self.dropped = 0
         """Messages that slow subscribers have lost."""
         self.watchers = 0
@@ -153,7 +164,7 @@ class LiveSubscriptions:
             self._vhost.bind(self.exchange, self, "#")
         self._count += 1
         self._trie.add(MQTT.pattern(subscribed.topic_filter), (session, subscribed))
-        self._plans.clear()
+        self.changed()
         if is_status(subscribed.topic_filter):
             self.watchers += 1
             self._on_watched()
@@ -163,15 +174,16 @@ class LiveSubscriptions:
         if not self._trie.remove(MQTT.pattern(subscribed.topic_filter), (session, subscribed)):
             return
         self._count -= 1
-        self._plans.clear()
+        self.changed()
         if is_status(subscribed.topic_filter):
             self.watchers -= 1
         if not self._count:
             self._vhost.remove_sink(self)
 
     def changed(self) -> None:
-        """A subscription has other options now."""
+        """A subscription was added or removed, or has other options now."""
         self._plans.clear()
+        self._audiences.clear()
 
     def publish(self, batch: Batch, now: float) -> bool:
         """Send a batch to all clients that have subscribed to it; return whether there are any."""
@@ -183,26 +195,43 @@ class LiveSubscriptions:
                 sender = session.sender
                 if sender is not None and not sender.deliver_live(batch, group):
                     self.dropped += len(batch.bodies)
-            group.forget()
+            if len(group.sessions) > 1:
+                group.forget()
         return bool(groups)
 
     def _plan(self, envelope: Envelope) -> list[Group]:
+        matching: list[tuple[Session, Subscribed]] = []
         # A key that is no topic has no subscribers here.  It is no fault: other protocols have it.
-        matching: dict[Session, list[Subscribed]] = {}
         if not unsayable(envelope):
             topic = key_to_topic(envelope.key)
-            hidden = topic.startswith(MQTT.hidden)
-            for session, subscribed in self._trie.find(topic.split("/"), hidden=hidden):
-                matching.setdefault(session, []).append(subscribed)
-        groups: dict[Delivery, Group] = {}
-        for session, found in matching.items():
-            delivery = deliver_as(envelope, found, session.client_id)
-            if delivery is not None:
-                if delivery not in groups:
-                    groups[delivery] = Group(envelope, delivery)
-                groups[delivery].sessions.append(session)
-        plan = list(groups.values())
+            matching = self._trie.find(topic.split("/"), hidden=topic.startswith(MQTT.hidden))
+        plan = [
+            Group(envelope, delivery, sessions)
+            for delivery, sessions in self._audience(envelope, tuple(matching))
+        ]
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[envelope] = plan
         return plan
+
+    def _audience(self, envelope: Envelope, matching: _Matching) -> list[tuple[Delivery, list[Session]]]:
+        """Return how messages go to the sessions with these subscriptions."""
+        # All subscriptions here have QoS 0, and most envelopes have no properties.  Then it depends on the
+        # subscriptions alone, and many topics have the same ones.
+        plain = not envelope.properties
+        if plain and (known := self._audiences.get(matching)) is not None:
+            return known
+        subscribed_of: dict[Session, list[Subscribed]] = {}
+        for session, subscribed in matching:
+            subscribed_of.setdefault(session, []).append(subscribed)
+        sessions: dict[Delivery, list[Session]] = {}
+        for session, found in subscribed_of.items():
+            delivery = deliver_as(envelope, found, session.client_id)
+            if delivery is not None:
+                sessions.setdefault(delivery, []).append(session)
+        audience = list(sessions.items())
+        if plain:
+            if len(self._audiences) >= _MOST_AUDIENCES:
+                self._audiences.clear()
+            self._audiences[matching] = audience
+        return audience

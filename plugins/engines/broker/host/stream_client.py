@@ -151,10 +151,12 @@ class StreamClient(ConnectionOwner):
 
     def send(self, data: Buffer) -> None:
         """Have bytes written at the end of this turn."""
-        self._unsent.append(data)
-        # In ``flush`` it would be busy for the next turn, and that turn would have nothing to do.
-        if not self._flushing:
+        unsent = self._unsent
+        # Only for the first: what is unsent is written at the end of a turn that is due already, or when the
+        # store is ready.  In ``flush`` it would be busy for the next turn, which would have nothing to do.
+        if not unsent and not self._flushing:
             self.is_busy()
+        unsent.append(data)
 
     def write_after(self, mark: int) -> None:
         """Write nothing more before the store has reached ``mark``, which ``store.demand()`` has returned."""
