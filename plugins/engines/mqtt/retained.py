@@ -12,8 +12,10 @@ from plugins.engines.broker.public import Span, VirtualHost
 from plugins.protocols.mqtt.topics import key_to_topic
 
 _STORED_IN = "mqtt.retained"
-_LOOKED_AT = 2000
+_STEP = 2000
 """Topics that are compared with a filter in one step: about a millisecond."""
+_FOUND = 20
+"""As many of them take as long as one message that is found, and sent."""
 
 
 class Retained(msgspec.Struct, gc=False):
@@ -93,8 +95,8 @@ class RetainedMessages:
     def find(self, topic_filter: str, now: float) -> Iterator[Retained | None]:
         """Yield the messages whose topics a filter matches, in steps.
 
-        None says that a step is over: so many topics are looked at in between that others should have their
-        turn.  Topics may change meanwhile.
+        None says that a step is over: looking at topics, and sending what was yielded, has taken so long that
+        others should have their turn.  Topics may change meanwhile.
         """
         if "+" not in topic_filter and "#" not in topic_filter:
             found = self._alive(topic_filter, now)
@@ -103,12 +105,16 @@ class RetainedMessages:
             return
         matches = matcher_of(topic_filter)
         # The topics of this moment; to copy 100,000 references takes less than a millisecond.
-        for looked_at, topic in enumerate(list(self._topics), 1):
+        left = _STEP
+        for topic in list(self._topics):
+            left -= 1
             if matches(topic):
                 found = self._alive(topic, now)
                 if found is not None:
+                    left -= _FOUND
                     yield found
-            if not looked_at % _LOOKED_AT:
+            if left <= 0:
+                left = _STEP
                 yield None
 
     def _alive(self, topic: str, now: float) -> Retained | None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from plugins.engines.mqtt.retained import matcher_of
+from kernel.contracts.message import Envelope
+from plugins.engines.mqtt.retained import RetainedMessages, matcher_of
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.plugins.engines.mqtt.raw_client import (
     PUBACK,
@@ -239,3 +240,15 @@ def test_filters_match_topics(topic_filter: str, matches: list[str], others: lis
     """[MQTT-4.7.1-1] to [MQTT-4.7.3-1]."""
     found = matcher_of(topic_filter)
     assert [topic for topic in (*matches, *others) if found(topic)] == matches
+
+
+def test_few_of_many_matching_messages_are_sent_before_others_have_their_turn(quiet: StillServer) -> None:
+    """To send a message takes longer than to look at a topic."""
+    engine = quiet.engine
+    messages = RetainedMessages(engine.broker.vhost("/"), 10_000)
+    for number in range(2000):
+        messages.keep(f"plant/{number}", b"on", Envelope(key=f"plant.{number}"), 0.0)
+    found = list(messages.find("plant/#", 0.0))
+    first_step = found.index(None)
+    assert len(found) - found.count(None) == 2000
+    assert first_step <= 200
