@@ -112,6 +112,21 @@ const checks = {
     await client.deactivate();
   },
 
+  async together_with_amqp() {
+    const [client] = await connect();
+    const coming = collect(client, `/queue/${name}-to-stomp`, 1);
+    client.publish({
+      destination: `/queue/${name}-to-amqp`,
+      body: 'from stomp ü',
+      headers: { persistent: 'true', 'correlation-id': '7', own: 'value' },
+    });
+    const [message] = await coming;
+    assert.equal(message.body, 'from amqp ü');
+    assert.equal(message.headers['correlation-id'], '8');
+    assert.equal(message.headers.number, '5');
+    await client.deactivate();
+  },
+
   async a_wrong_password() {
     await assert.rejects(
       connect({ connectHeaders: { login: 'guest', passcode: 'wrong', host: '/' } }), /Bad CONNECT/,
