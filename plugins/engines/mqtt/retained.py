@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from kernel.contracts.message import Batch, Buffer, Envelope, batch_of_one
+from kernel.contracts.message import Batch, Buffer, Envelope
 from plugins.engines.broker.public import Span, VirtualHost
 from plugins.protocols.mqtt.topics import key_to_topic
 
@@ -52,9 +52,7 @@ class RetainedMessages:
         stored = self._vhost.stored_sets.get(_STORED_IN)
         for kept in () if stored is None else stored.messages():
             topic = key_to_topic(kept.envelope.key)
-            self._replace(
-                Retained(topic, batch_of_one(kept.body, kept.envelope), kept.expires_at, kept.number)
-            )
+            self._replace(Retained(topic, _batch(kept.body, kept.envelope), kept.expires_at, kept.number))
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -70,7 +68,7 @@ class RetainedMessages:
         expiration = envelope.expiration
         expires_at = None if expiration is None else now + expiration / 1000
         # A copy: the body may be a view of a whole read.
-        batch = batch_of_one(bytes(body), envelope)
+        batch = _batch(bytes(body), envelope)
         stored = self._vhost.stored_set(_STORED_IN)
         number = stored.next_number
         stored.keep(Span(number, batch, 0, 1, expires_at))
@@ -125,6 +123,15 @@ class RetainedMessages:
             self._remove(topic)
             return None
         return retained
+
+
+def _batch(body: Buffer, envelope: Envelope) -> Batch:
+    """Return a batch of one message that the garbage collector need not look at.
+
+    It looks at lists, but not at tuples of bytes: with a list in each of 100,000 retained messages, all clients
+    would wait 35 ms longer for each full collection.
+    """
+    return Batch((body,), len(body), envelope, False, len(body))
 
 
 def matcher_of(topic_filter: str) -> Callable[[str], object]:
