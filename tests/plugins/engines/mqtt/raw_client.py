@@ -223,6 +223,8 @@ class RawClient:
                 for index, payload in enumerate(packet.payloads):
                     self._came.append(_message(packet, bytes(payload), index))
             elif isinstance(packet, Acknowledgement):
+                # The broker has nothing to say in them.
+                assert packet.properties == NO_PROPERTIES
                 self._came += [Ack(packet.kind, number, packet.reason_code) for number in packet.ids]
             else:
                 self._came.append(packet)
@@ -246,12 +248,14 @@ class RawClient:
         properties = Properties(subscription_identifiers=(identifier,)) if identifier else NO_PROPERTIES
         self.send(Subscribe(number, subscriptions, properties))
         answer = self.expect(Suback)
+        assert answer.properties == NO_PROPERTIES
         assert answer.id == number
         return answer.reason_codes
 
     def unsubscribe(self, *names: str, number: int = 8) -> Any:
         self.send(Unsubscribe(number, names))
         answer = self.expect(Unsuback)
+        assert answer.properties == NO_PROPERTIES
         assert answer.id == number
         return answer.reason_codes
 

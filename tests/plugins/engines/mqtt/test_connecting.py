@@ -675,6 +675,13 @@ def test_reasons_are_kept_from_clients_that_take_no_packets_of_that_size(quiet: 
     assert said.properties == Properties()
 
 
+def test_a_refusal_is_no_larger_than_the_client_takes(still: Still) -> None:
+    """[MQTT-3.2.2-19]."""
+    client = still({"redirect": "elsewhere:1883"}).client(5)
+    answer = client.connect(maximum_packet_size=30)
+    assert answer.properties == Properties(server_reference="elsewhere:1883")
+
+
 def test_a_packet_that_is_too_large_ends_the_connection(still: Still, version: int) -> None:
     """[MQTT-3.2.2-15]; what the client is told is the size of the whole packet."""
     server = still({"max_packet_bytes": 1024})

@@ -157,6 +157,36 @@ def test_what_is_not_acknowledged_is_sent_again_in_order(quiet: StillServer, ver
     assert quiet.row("mqtt.session.c")["messages"] == 0
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_was_sent_does_not_expire(quiet: StillServer, qos: int) -> None:
+    """[MQTT-4.3.3-7]: it is completed, and sent again."""
+    client, publisher = quiet.connect(5, **kept(5)), quiet.connect(5)
+    client.subscribe("t", qos=qos)
+    publisher.publish("t", qos=qos, message_expiry_interval=10)
+    first = client.expect(Message)
+    quiet.pass_time(20)
+    client.close()
+    client = quiet.connect(5, **kept(5))
+    again = client.expect(Message)
+    assert (again.id, again.dup) == (first.id, True)
+    client.ack(PUBACK if qos == 1 else PUBREC, first.id)
+    if qos == 2:
+        client.expect_acks(PUBREL, first.id)
+        client.ack(PUBCOMP, first.id)
+    client.expect_nothing()
+    assert quiet.row("mqtt.session.c")["messages"] == 0
+
+
+def test_the_sequence_of_qos_2_goes_on_after_the_message_has_expired(quiet: StillServer) -> None:
+    """[MQTT-4.3.3-13]."""
+    client = quiet.connect(5)
+    client.send(publish("t", b"x", 2, 7, message_expiry_interval=10))
+    client.expect_acks(PUBREC, 7, code=ReasonCode.NO_MATCHING_SUBSCRIBERS)
+    quiet.pass_time(20)
+    client.ack(PUBREL, 7)
+    client.expect_acks(PUBCOMP, 7)
+
+
 def test_a_client_that_takes_less_than_before_gets_less(quiet: StillServer) -> None:
     """[MQTT-3.3.4-9] also where messages are sent again."""
     client = quiet.connect(5, **kept(5))

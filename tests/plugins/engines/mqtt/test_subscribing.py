@@ -17,6 +17,7 @@ from tests.plugins.engines.mqtt.raw_client import (
     PUBREC,
     PUBREL,
     Message,
+    everything,
     publish,
     subscription,
 )
@@ -110,6 +111,19 @@ def test_subscriptions_that_overlap_yield_one_message(quiet: StillServer, versio
     assert set(got.properties.subscription_identifiers) == wanted
     assert len(got.properties.subscription_identifiers) == len(wanted)
     client.expect_nothing()
+
+
+def test_a_session_of_both_kinds_gets_two_copies(quiet: StillServer) -> None:
+    """[MQTT-3.3.4-5]: of QoS 0 without a queue and of the queue (decision 31), each with its identifiers."""
+    client, publisher = quiet.connect(5), quiet.connect(5)
+    for identifier, (name, qos) in enumerate((("t", 0), ("+", 0), ("#", 1)), 1):
+        client.subscribe(name, qos=qos, identifier=identifier)
+    publisher.publish("t", qos=1)
+    came = everything(client)
+    assert sorted((each.qos, *sorted(each.properties.subscription_identifiers)) for each in came) == [
+        (0, 1, 2),
+        (1, 3),
+    ]
 
 
 def test_the_highest_qos_of_overlapping_subscriptions_counts(quiet: StillServer, version: int) -> None:
@@ -412,6 +426,21 @@ def test_another_member_gets_what_waits_for_the_disk(still: Still, tmp_path: Pat
         second.expect_message("t", b"%d" % number, 2)
     first.expect_nothing()
     second.expect_nothing()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_a_member_has_refused_goes_to_nobody_else(quiet: StillServer, qos: int) -> None:
+    """[MQTT-4.8.2-6], [MQTT-4.4.0-2]."""
+    first, second = quiet.connect(5), quiet.connect(5)
+    first.subscribe("$share/g/t", qos=qos)
+    quiet.connect(5).publish("t", qos=qos)
+    number = first.expect_message("t", qos=qos)
+    second.subscribe("$share/g/t", qos=qos)
+    first.ack(PUBACK if qos == 1 else PUBREC, number, code=ReasonCode.UNSPECIFIED_ERROR)
+    first.expect_nothing()
+    first.disconnect()
+    second.expect_nothing()
+    assert quiet.row("mqtt.share.g.t")["messages"] == 0
 
 
 def test_a_group_waits_for_a_member_that_takes_more(quiet: StillServer) -> None:
