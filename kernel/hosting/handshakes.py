@@ -21,7 +21,8 @@ class Handshakes:
 
     The constructor raises ``ValueError`` for wrong options and ``OSError`` for a certificate that cannot be
     read.  ``seconds``: how long one handshake may take.  ``subprotocols``: WebSocket's names of the protocol,
-    for which ``web`` may name others.  ``waits``: how it waits; None: as a task of trio.
+    for which ``web`` may name others.  ``takes_text``: whether it allows text messages of WebSocket.
+    ``waits``: how it waits; None: as a task of trio.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Handshakes:
         seconds: float,
         web: WebOptions | None = None,
         subprotocols: tuple[str, ...] = (),
+        takes_text: bool = True,
         waits: Waits | None = None,
     ) -> None:
         self._address = address
@@ -50,7 +52,11 @@ class Handshakes:
             from kernel.hosting.web_socket import WebHandshake
 
             self._web = WebHandshake(
-                address, web or WebOptions(), server_side=server_side, subprotocols=subprotocols
+                address,
+                web or WebOptions(),
+                server_side=server_side,
+                subprotocols=subprotocols,
+                takes_text=takes_text,
             )
 
     @property

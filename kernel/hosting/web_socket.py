@@ -75,11 +75,28 @@ READ_BYTES = 16 * 1024
 
 
 class WebSocketWire:
-    """A wire after the WebSocket handshake.  ``early``: events that came together with the handshake."""
+    """A wire after the WebSocket handshake.
 
-    __slots__ = ("_at_end", "_begun", "_early", "_encoded", "_inner", "_max_message", "_message_size", "_ws")
+    ``early``: events that came together with the handshake.  ``takes_text``: whether text messages are
+    allowed, beside binary ones.
+    """
 
-    def __init__(self, inner: Wire, ws: WSConnection, max_message: int, early: list[Event]) -> None:
+    __slots__ = (
+        "_at_end",
+        "_begun",
+        "_early",
+        "_encoded",
+        "_inner",
+        "_max_message",
+        "_message_size",
+        "_takes_text",
+        "_ws",
+    )
+
+    def __init__(
+        self, inner: Wire, ws: WSConnection, max_message: int, early: list[Event], *, takes_text: bool = True
+    ) -> None:
+        self._takes_text = takes_text
         self._inner = inner
         self._ws = ws
         self._max_message = max_message
@@ -138,6 +155,9 @@ class WebSocketWire:
         fragments: list[bytes] = []
         for event in events:
             if isinstance(event, (BytesMessage, TextMessage)):
+                if not self._takes_text and isinstance(event, TextMessage):
+                    self._send_control(CloseConnection(CloseReason.UNSUPPORTED_DATA))
+                    raise ConnectionAbortedError("WebSocket: a text message, where all are binary")
                 fragment = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
                 self._message_size += len(fragment)
                 if self._message_size > self._max_message:
@@ -233,12 +253,20 @@ class WebSocketWire:
 class WebHandshake:
     """The HTTP request and its answer, for one side of one address.
 
-    ``subprotocols``: the protocol's own names, which count if the options have none.
+    ``subprotocols``: the protocol's own names, which count if the options have none.  ``takes_text``: whether
+    the protocol allows text messages.
     """
 
     def __init__(
-        self, address: Address, options: WebOptions, *, server_side: bool, subprotocols: tuple[str, ...] = ()
+        self,
+        address: Address,
+        options: WebOptions,
+        *,
+        server_side: bool,
+        subprotocols: tuple[str, ...] = (),
+        takes_text: bool = True,
     ) -> None:
+        self._takes_text = takes_text
         self._address = address
         self._options = options
         self._server_side = server_side
@@ -272,7 +300,7 @@ class WebHandshake:
         except BaseException:
             inner.close()
             raise
-        return WebSocketWire(inner, ws, self._options.max_message, early)
+        return WebSocketWire(inner, ws, self._options.max_message, early, takes_text=self._takes_text)
 
     async def _ask(self, inner: Wire, ws: WSConnection, waits: Waits) -> list[Event]:
         address, offered = self._address, list(self._subprotocols)

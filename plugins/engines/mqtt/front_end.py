@@ -24,7 +24,15 @@ class MqttFrontEnd(StreamFrontEnd):
     def __init__(self, engine: BrokerEngine, options: MqttListenerOptions) -> None:
         self._mqtt_options = options
         self._broker_engine = engine
-        super().__init__(engine, options, "mqtt", self._begin_client, subprotocols=SUBPROTOCOLS)
+        super().__init__(
+            engine,
+            options,
+            "mqtt",
+            self._begin_client,
+            subprotocols=SUBPROTOCOLS,
+            # [MQTT-6.0.0-1]
+            takes_text=False,
+        )
 
     @property
     def sessions(self) -> Sessions:

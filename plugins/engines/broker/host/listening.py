@@ -45,11 +45,12 @@ class StreamFrontEnd:
         begin: Callable[[Accepted], Client],
         *,
         subprotocols: tuple[str, ...] = (),
+        takes_text: bool = True,
     ) -> None:
         """``protocol``: the part of an address before ``+``.
 
         ``subprotocols``: the protocol's names in WebSocket's handshake, the best first (RFC 6455, section
-        1.9).
+        1.9).  ``takes_text``: whether the protocol allows text messages of WebSocket.
         """
         # Here and not at the first login, so that the mistake ends the start of the engine.
         if options.anonymous and options.anonymous not in engine.options.users:
@@ -70,6 +71,7 @@ class StreamFrontEnd:
             seconds=options.handshake_seconds,
             web=options.web,
             subprotocols=subprotocols,
+            takes_text=takes_text,
         )
         self._acceptor: Acceptor | None = None
         self._rate: Bucket | None = None
