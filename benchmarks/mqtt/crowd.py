@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from collections import deque
 from multiprocessing.connection import Connection
 
 from benchmarks.mqtt.bare import DISCONNECT, READ_BYTES, BareClient, connect, opened, publish, subscribe
@@ -15,27 +17,33 @@ _RETAINED_BLOCK = 500
 
 def come_and_go(link: Connection, address: str, count: int) -> None:
     """Connect and disconnect, several clients at a time; send the seconds."""
-    _some_come_and_go(address, 0)
+    _come_and_go(address, AT_A_TIME)
     link.send("ready")
     link.recv()
     start = time.perf_counter()
-    for at in range(count // AT_A_TIME):
-        _some_come_and_go(address, at)
+    _come_and_go(address, count)
     link.send(time.perf_counter() - start)
     link.recv()
 
 
-def _some_come_and_go(address: str, at: int) -> None:
-    sockets = []
-    for number in range(AT_A_TIME):
+def _come_and_go(address: str, count: int) -> None:
+    # One comes whenever one goes: the broker has something to do all the time.
+    here: deque[socket.socket] = deque()
+    for number in range(count):
+        if len(here) == AT_A_TIME:
+            _go(here.popleft())
         sock = opened(address)
-        sock.sendall(connect(f"visitor-{at * AT_A_TIME + number}"))
-        sockets.append(sock)
-    for sock in sockets:
-        if len(sock.recv(_CONNACK_SIZE)) < _CONNACK_SIZE:
-            raise EOFError("the broker hung up")
-        sock.sendall(DISCONNECT)
-        sock.close()
+        sock.sendall(connect(f"visitor-{number}"))
+        here.append(sock)
+    for sock in here:
+        _go(sock)
+
+
+def _go(sock: socket.socket) -> None:
+    if len(sock.recv(_CONNACK_SIZE, socket.MSG_WAITALL)) < _CONNACK_SIZE:
+        raise EOFError("the broker hung up")
+    sock.sendall(DISCONNECT)
+    sock.close()
 
 
 def stay(link: Connection, address: str, count: int) -> None:

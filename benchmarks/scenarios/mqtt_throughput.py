@@ -33,18 +33,18 @@ class _Load:
 
 
 _LOADS = (
-    _Load("qos0", "QoS 0, 500 a write", Job(0, 1_500_000), 50_000, ">= 5.0", 1.0, rabbitmq_count=30_000),
-    _Load("qos1", "QoS 1, 500 a write", Job(1, 400_000), 20_000, most_cost=3.0, rabbitmq_count=20_000),
-    _Load("qos2", "QoS 2, 500 a write", Job(2, 200_000, window=2), 20_000, most_cost=6.0),
+    _Load("qos0", "QoS 0, 500 a write", Job(0, 1_500_000), 50_000, ">= 5.0", 1.0, rabbitmq_count=20_000),
+    _Load("qos1", "QoS 1, 500 a write", Job(1, 400_000), 20_000, most_cost=3.0, rabbitmq_count=10_000),
+    _Load("qos2", "QoS 2, 500 a write", Job(2, 100_000, window=2), 10_000, most_cost=6.0),
     _Load(
         "fanout_100",
         "QoS 0 to 100 subscribers, 50 a write",
         Job(0, 20_000, subscribers=100, block=50, window=4),
-        1_000,
+        500,
         most_cost=0.3,
     ),
-    _Load("topic_each", "QoS 0, 1,000 topics in turn, 500 a write", Job(0, 150_000, topics=1000), 50_000),
-    _Load("topic_new", "QoS 0, 10,000 topics in turn, 500 a write", Job(0, 50_000, topics=10_000), 50_000),
+    _Load("topic_each", "QoS 0, 1,000 topics in turn, 500 a write", Job(0, 100_000, topics=1000), 40_000),
+    _Load("topic_new", "QoS 0, 10,000 topics in turn, 500 a write", Job(0, 40_000, topics=10_000), 40_000),
     _Load("single", "QoS 0, one message a write", Job(0, 50_000, at_once=False), 50_000),
     _Load(
         "persistent",
