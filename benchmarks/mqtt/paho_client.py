@@ -7,6 +7,7 @@ import time
 from multiprocessing.connection import Connection
 
 import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.mqtt.flood import BODY
 from benchmarks.scenario import Unavailable
@@ -18,7 +19,7 @@ TIMEOUT = 20.0
 def subscribe(link: Connection, address: str, qos: int, count: int) -> None:
     """Receive so many messages; send their rate from the first on."""
     subscribed, done = threading.Event(), threading.Event()
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "subscriber")
+    client = paho.Client(CallbackAPIVersion.VERSION2, "subscriber")
     times: list[float] = []
     left = count
 
@@ -48,7 +49,7 @@ def subscribe(link: Connection, address: str, qos: int, count: int) -> None:
 
 def publish(link: Connection, address: str, qos: int, count: int) -> None:
     """Publish, a message a call."""
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "publisher")
+    client = paho.Client(CallbackAPIVersion.VERSION2, "publisher")
     _connect(client, address)
     link.recv()
     for _ in range(count):
