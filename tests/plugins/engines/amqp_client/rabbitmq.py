@@ -12,9 +12,10 @@ from typing import IO
 
 from tests.ports import free_port
 
-# Debian's own rabbitmq-server changes to the user and the folder of the system's service.
-SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-CONTROL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
+# Debian's own rabbitmq-server changes to the user and the folder of the system's service.  Another version can be
+# compared with: these name its scripts.
+SERVER = os.environ.get("KERNEL_RABBITMQ_SERVER", "/usr/lib/rabbitmq/bin/rabbitmq-server")
+CONTROL = os.environ.get("KERNEL_RABBITMQ_CONTROL", "/usr/lib/rabbitmq/bin/rabbitmqctl")
 TIMEOUT = 240.0
 """Erlang and Elixir take their time to start where others do as well."""
 
