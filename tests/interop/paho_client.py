@@ -112,6 +112,16 @@ class Paho:
             wire.shutdown(socket.SHUT_RDWR)
         self.client.loop_stop()
 
+    def come_back(self) -> None:
+        """Connect again after the connection was lost, with what this client knows of its session."""
+        self.disconnected.get(timeout=TIMEOUT)
+        self.client.loop_stop()
+        # ``loop_start`` makes new ones, and leaves these open.
+        self.client._reset_sockets(sockpair_only=True)
+        self.client.reconnect()
+        self.client.loop_start()
+        self.flags, self.code, self.properties = self.connected.get(timeout=TIMEOUT)
+
     def subscribe(self, topic_filter: str, qos: int = 0, **arguments: Any) -> Any:
         """Subscribe, wait for SUBACK, and return its reason code."""
         options = arguments.pop("options", None)
