@@ -201,6 +201,10 @@ class MqttClient(StreamClient):
             return
         session, sender = begun.session, begun.sender
         sender.begin_turn()
+        if session.is_undescribed:
+            # The client is told when the disk knows it.
+            session.describe()
+            self.write_after(self.engine.broker.store.demand())
         if self._incoming is not None and self._incoming.is_waiting:
             self._incoming.send_answers()
         if self._later:
@@ -467,15 +471,10 @@ class MqttClient(StreamClient):
                 begun.sender.release(ids, mark)
 
     def _on_subscribe(self, packet: Subscribe, now: float) -> None:
-        store = self.engine.broker.store
-        version = store.definition_version
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
         codes = tuple([self._subscribe(wanted, identifier, now) for wanted in packet.subscriptions])
         self.send(encode(Suback(packet.id, codes), self.version))
-        # A session that outlives the broker has its subscriptions on disk before the client is told.
-        if store.definition_version != version:
-            self.write_after(store.demand())
 
     def _subscribe(self, wanted: Subscription, identifier: int, now: float) -> int:
         session, login = self._started().session, self._started().login
@@ -489,12 +488,9 @@ class MqttClient(StreamClient):
             return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 
     def _on_unsubscribe(self, packet: Unsubscribe, now: float) -> None:
-        session, store = self._started().session, self.engine.broker.store
-        version = store.definition_version
+        session = self._started().session
         codes = tuple([session.unsubscribe(name, now) for name in packet.topic_filters])
         self.send(encode(Unsuback(packet.id, codes), self.version))
-        if store.definition_version != version:
-            self.write_after(store.demand())
 
     def _on_ping(self, packet: Pingreq, now: float) -> None:
         self.send(_PINGRESP)

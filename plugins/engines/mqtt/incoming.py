@@ -154,7 +154,7 @@ class Incoming:
                 head.attached = {}
             known, most = head.attached, _MOST_ENVELOPES
         # A retained message may meet such a subscription later.
-        publisher = session.client_id if session.keeps_own or packet.retain else ""
+        publisher = session.client_id if session.no_local or packet.retain else ""
         key = (topic, packet.qos, packet.retain, publisher)
         envelope = known.get(key)
         if envelope is None:

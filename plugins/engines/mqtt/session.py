@@ -55,8 +55,10 @@ class Session:
         self.expiry = 0
         """Seconds that it is kept without a connection."""
         self.subscriptions: dict[str, Subscribed] = {}
-        self.keeps_own = False
-        """Whether a subscription does not want what this client publishes."""
+        self.no_local = 0
+        """How many subscriptions do not want what this client publishes."""
+        self.is_undescribed = False
+        """Whether the subscriptions have changed since they were written to disk."""
         self.ended = False
         self._sessions = sessions
         self._live = live
@@ -89,7 +91,7 @@ class Session:
         self._will = None
         self._expiry_timer.cancel()
         self._share_again(now)
-        self._describe()
+        self.describe()
         self.outgoing.attach(client, sender, limit, now)
 
     def _share_again(self, now: float) -> None:
@@ -116,7 +118,7 @@ class Session:
             self.end(now)
             return
         self.outgoing.detach()
-        self._describe(self.vhost.broker.clock(now))
+        self.describe(self.vhost.broker.clock(now))
         if not self._sessions.running:
             # Not the client is lost, the broker ends.
             self._will = None
@@ -129,8 +131,10 @@ class Session:
         if self.expiry != FOR_EVER:
             self._expiry_timer.set(now + self.expiry)
 
-    def _describe(self, left_at: float = 0.0) -> None:
+    def describe(self, left_at: float = 0.0) -> None:
         """Write to disk what the session is.  ``left_at``: when its connection was lost; 0: it has one."""
+        # Once a turn: a client may subscribe ten thousand times in one read.
+        self.is_undescribed = False
         if self.durable:
             subscriptions = [
                 DescribedSubscription(
@@ -231,7 +235,7 @@ class Session:
         if before is None and len(self.subscriptions) >= self._most_subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
         subscribed = self._subscribe(wanted, identifier, name, now)
-        self._describe()
+        self.is_undescribed = self.durable
         handling = wanted.retain_handling
         if not wanted.share_name and (handling == 0 or (handling == 1 and before is None)):
             sessions, topic_filter = self._sessions, subscribed.topic_filter
@@ -248,6 +252,9 @@ class Session:
         own_topics = not wanted.share_name and topic_filter.startswith("$")
         live = own_topics or not (wanted.share_name or wanted.qos or self.durable)
         qos = 0 if live else wanted.qos
+        if before is not None:
+            self.no_local -= before.no_local
+        self.no_local += wanted.no_local
         if before is not None and before.live == live:
             # Changed in place: no message is lost or doubled meanwhile [MQTT-3.8.4-4].
             before.qos, before.no_local = qos, wanted.no_local
@@ -270,7 +277,6 @@ class Session:
             if before is not None:
                 self._remove(before, now)
             self.subscriptions[name] = subscribed
-        self.keeps_own = any(each.no_local for each in self.subscriptions.values())
         return subscribed
 
     def unsubscribe(self, name: str, now: float) -> int:
@@ -278,9 +284,9 @@ class Session:
         subscribed = self.subscriptions.pop(name, None)
         if subscribed is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
+        self.no_local -= subscribed.no_local
         self._remove(subscribed, now)
-        self._describe()
-        self.keeps_own = any(each.no_local for each in self.subscriptions.values())
+        self.is_undescribed = self.durable
         return ReasonCode.SUCCESS
 
     def _add(self, subscribed: Subscribed, now: float) -> None:

@@ -160,7 +160,7 @@ class Sessions:
             will.properties,
             will.qos,
             retain=will.retain,
-            publisher=session.client_id if session.keeps_own or will.retain else "",
+            publisher=session.client_id if session.no_local or will.retain else "",
         )
         try:
             publisher.publish(batch_of_one(will.payload, publisher.admit(envelope)), now)

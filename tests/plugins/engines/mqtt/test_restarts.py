@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from plugins.protocols.mqtt.packets import Suback, Subscribe, Subscription
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.plugins.engines.mqtt.raw_client import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, publish, subscription
 from tests.plugins.engines.mqtt.still_server import StillServer
@@ -185,3 +186,22 @@ def test_a_retained_message_expires_by_the_time_of_day(restart: Callable[..., St
     server.pass_time(61)
     reader.subscribe("kept")
     reader.expect_nothing()
+
+
+def test_subscriptions_in_one_write_are_described_once_a_turn(
+    restart: Callable[..., StillServer],
+) -> None:
+    server = restart(max_subscriptions=2000)
+    client = server.connect(**FIVE)
+    descriptions = server.engine.broker.vhost("/").stored_set("mqtt.sessions")
+    before = descriptions.next_number
+    client.send(*[Subscribe(1, (Subscription(f"a/{number}", 1),)) for number in range(2000)])
+    for _ in range(2000):
+        client.expect(Suback)
+    # A few reads, and not one for each subscription.
+    assert descriptions.next_number - before < 50
+    client.close()
+    server = restart(max_subscriptions=2000)
+    again = server.connect(**FIVE)
+    server.connect(client_id="other").publish("a/1999", b"there", qos=1)
+    again.expect_message("a/1999", b"there", qos=1)
