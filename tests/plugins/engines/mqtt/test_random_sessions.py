@@ -7,6 +7,7 @@ subscription changes while messages wait, and they may come or not.
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -72,6 +73,8 @@ class Half:
         """Packet identifiers of QoS 2 that are not done with."""
         self.most = MOST
         """How many messages of QoS 1 and 2 it takes."""
+        self.restarted = False
+        """Whether the broker was restarted during this session."""
         self.again: set[int] = set()
         """Packet identifiers that this connection was sent again and has not acknowledged."""
         self.sent: dict[int, tuple[str, int, int]] = {}
@@ -79,8 +82,14 @@ class Half:
 
 
 class Program:
-    def __init__(self) -> None:
-        self.server = StillServer({"max_inflight": MOST}, {})
+    def __init__(self, directory: Path | None = None) -> None:
+        """``directory``: of the store; None: all is in memory."""
+        self.options = {} if directory is None else {"data_dir": str(directory), "fsync": False}
+        # A broker that was restarted does not know what it had sent, but for the identifiers: messages of
+        # groups then have others, and subscriptions that changed meanwhile count for all messages.
+        self.granted = (0, 1, 2, 2) if directory is None else (2,)
+        self.topics = TOPICS if directory is None else [topic for topic in TOPICS if topic not in GROUPS]
+        self.server = self._start()
         self.halves = [Half(f"c{number}") for number in range(CLIENTS)]
         self.published = 0
         self.repeated: set[int] = set()
@@ -90,6 +99,9 @@ class Program:
         """Who has a message of a group and has not acknowledged it."""
         self.deaf: Half | None = None
         """Who loses the answers to what it publishes."""
+
+    def _start(self) -> StillServer:
+        return StillServer({"max_inflight": MOST}, self.options)
 
     def run(self, random: Random, steps: int) -> None:
         """Do random things, and then all that is left to do."""
@@ -109,6 +121,8 @@ class Program:
     def _run(self, random: Random, steps: int) -> None:
         for _ in range(steps):
             half = random.choice(self.halves)
+            if self.options and random.random() < 0.03:
+                self.restart()
             if half.client is None:
                 if random.random() < 0.5:
                     self._connect_somehow(random, half)
@@ -119,12 +133,12 @@ class Program:
                 case 1:
                     self.leave(half, kindly=random.random() < 0.5)
                 case 2:
-                    self.subscribe(half, random.choice(FILTERS), random.choice((0, 1, 2, 2)))
-                case 3:
+                    self.subscribe(half, random.choice(FILTERS), random.choice(self.granted))
+                case 3 if not self.options:
                     self.unsubscribe(half, random.choice(FILTERS))
                 case 4:
                     lose = random.choices(("", "PUBACK", "PUBCOMP"), (10, 1, 1))[0]
-                    self.publish(half, random.choice(TOPICS), random.choice((0, 1, 2, 2)), lose)
+                    self.publish(half, random.choice(self.topics), random.choice((0, 1, 2, 2)), lose)
                 case _:
                     self.answer(half, random.randrange(1, 5), in_order=random.random() < 0.8)
 
@@ -183,6 +197,21 @@ class Program:
         if not half.lasting:
             self._ended(half)
         self.read()
+
+    def restart(self) -> None:
+        """Restart the broker.  Messages of QoS 0 are in memory only."""
+        for half in self.halves:
+            if half.client is not None:
+                self._lost(half)
+                half.client = None
+        self.server.close()
+        self.server = self._start()
+        for half in self.halves:
+            half.restarted = True
+            if not half.lasting:
+                self._ended(half)
+            for owed in half.owed.values():
+                owed.sure = owed.sure and owed.qos > 0
 
     def _lost(self, half: Half) -> None:
         """The connection is lost: other members get what it has of groups, but not what QoS 2 has begun."""
@@ -328,10 +357,12 @@ class Program:
 
     def _came(self, half: Half, came: Message) -> None:
         message = int(came.payload)
+        # A broker that was restarted does not know what it has sent.
+        again = came.dup and (came.id in half.held or not half.restarted)
         if came.qos:
             half.unanswered.append(came)
-            self._sent(half, came, message)
-        if came.dup:
+            self._sent(half, came, message, again=again)
+        if again:
             return
         name = GROUPS.get(came.topic)
         owed = self.groups[name][message] if name else half.owed[message]
@@ -352,9 +383,9 @@ class Program:
             assert message > half.latest, "out of order"
             half.latest = message
 
-    def _sent(self, half: Half, came: Message, message: int) -> None:
+    def _sent(self, half: Half, came: Message, message: int, *, again: bool) -> None:
         """Look at the identifier of a message of QoS 1 or 2, and at how many there are."""
-        if came.dup:
+        if again:
             half.again.add(came.id)
             assert len(half.again | half.begun - half.held.keys()) <= half.most, "more than the client takes"
             assert half.held.get(came.id) == message, "sent again, but it was not sent under this identifier"
@@ -382,6 +413,13 @@ SEEDS = many(0, 120)
 def test_short_programs(seeds: range) -> None:
     for seed in seeds:
         Program().run(Random(seed), 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", in_groups(many(1000, 40), 10), ids=str)
+def test_programs_with_restarts(seeds: range, tmp_path: Path) -> None:
+    for seed in seeds:
+        Program(tmp_path / str(seed)).run(Random(seed), 200)
 
 
 @pytest.mark.slow
