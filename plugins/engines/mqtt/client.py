@@ -282,6 +282,10 @@ class MqttClient(StreamClient):
             if packet.will is not None:
                 check_topic(packet.will.topic)
                 login.require("write", "exchange", options.exchange, vhost.name)
+            found = self.sessions.find(vhost.name, packet.client_id)
+            if found is not None and found.subscriptions and not packet.clean_start:
+                # Its subscriptions may have been granted to another user.
+                login.require("read", "exchange", found.exchange, vhost.name)
             login.enter(vhost.name)
         except BrokerError as refusal:
             self._refuse(ReasonCode.NOT_AUTHORIZED, refusal.text)

@@ -546,6 +546,25 @@ def test_a_virtual_host_can_be_closed_to_a_user(guarded: StillServer, version: i
     client.expect_close()
 
 
+def test_a_session_is_only_for_those_who_may_read(still: Still, version: int) -> None:
+    """Its subscriptions were granted to another user, or before permissions were changed."""
+    server = still(users={"u": {"password": "p"}, "v": {"password": "p", "read": "nothing"}})
+    kept: dict[str, Any] = {"client_id": "c", "clean_start": False, "password": b"p"}
+    if version == 5:
+        kept["session_expiry_interval"] = 60
+    client = server.connect(version, **kept, user_name="u")
+    client.subscribe("t", qos=1)
+    stranger = server.client(version)
+    assert stranger.connect(**kept, user_name="v").reason_code == ReasonCode.NOT_AUTHORIZED
+    stranger.expect_close()
+    client.publish("t", qos=1)
+    client.expect_message("t", qos=1)
+    client.close()
+    assert server.client(version).connect(**kept, user_name="v").reason_code == ReasonCode.NOT_AUTHORIZED
+    assert server.connect(version, **kept, user_name="u").connack.session_present
+    server.connect(version, **{**kept, "clean_start": True}, user_name="v").expect_nothing()
+
+
 def test_a_user_can_have_too_many_connections(guarded: StillServer, version: int) -> None:
     login = {"user_name": "one", "password": b"p"}
     first = guarded.connect(version, **login)
