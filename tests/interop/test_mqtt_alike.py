@@ -6,9 +6,10 @@ import socket
 
 import pytest
 
+from plugins.protocols.mqtt.packets import Pingreq, Pingresp, Subscribe
 from tests.interop.mqtt_brokers import Mosquitto, MqttBroker, MqttKernel, RabbitMqWithMqtt
 from tests.interop.mqtt_conversations import BOTH, ONLY_5, Lines
-from tests.plugins.engines.mqtt.raw_client import TIMEOUT, RawClient
+from tests.plugins.engines.mqtt.raw_client import TIMEOUT, Message, RawClient, subscription
 
 MOSQUITTO: dict[str, str] = {
     "a wrong password": "says that it is not authorized, where there is a code for user name and password",
@@ -91,6 +92,29 @@ def test_as_with_mosquitto(
         assert ours != theirs
     else:
         assert ours == theirs
+
+
+def _status(broker: MqttBroker, name: str) -> set[str]:
+    """Return the topics under ``$SYS`` that have a value when somebody subscribes."""
+    with socket.create_connection((broker.host, broker.port), timeout=TIMEOUT) as wire:
+        client = RawClient(wire, 4)
+        client.connect(client_id=name)
+        client.send(Subscribe(1, (subscription("$SYS/#"),)))
+        found: set[str] = set()
+        # Twice: what does not fit into one turn follows the first answer.
+        for _ in range(2):
+            client.send(Pingreq())
+            while not isinstance(came := client.next(), Pingresp):
+                if isinstance(came, Message):
+                    found.add(came.topic)
+    return found
+
+
+@pytest.mark.peer("mosquitto")
+def test_the_status_has_names_of_mosquitto(mqtt_kernel: MqttKernel, mosquitto: Mosquitto, name: str) -> None:
+    ours, theirs = (_status(broker, name) for broker in (mqtt_kernel.mqtt, mosquitto.mqtt))
+    assert len(ours) > 10
+    assert ours <= theirs
 
 
 @pytest.mark.slow
