@@ -19,14 +19,14 @@ from kernel.contracts.properties import PROPERTIES
 from kernel.contracts.timestamp import Timestamp
 from plugins.engines.broker.storage.envelopes import Codecs, Envelopes
 from plugins.engines.broker.storage.values import CannotStore
-from plugins.engines.mqtt.messages import envelope_of as mqtt_envelope_of
-from plugins.engines.mqtt.messages import properties_of as mqtt_properties_of
 from plugins.protocols.amqp091.content import decode_properties, raw_properties
 from plugins.protocols.amqp091.stored import StoredProperties
 from plugins.protocols.backend.greeting import decode_envelope, encode_readable_envelope
 from plugins.protocols.journal_format.envelopes import fields_of, row_of
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS
 from plugins.protocols.mqtt import properties as mqtt_properties
+from plugins.protocols.mqtt.messages import envelope_of as mqtt_envelope_of
+from plugins.protocols.mqtt.messages import properties_of as mqtt_properties_of
 from plugins.protocols.stomp.escapes import header_line
 from plugins.protocols.stomp.frame_reader import FrameReader
 from plugins.protocols.stomp.properties import envelope_of, headers_of

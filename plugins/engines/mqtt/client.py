@@ -24,9 +24,8 @@ from plugins.engines.broker.public import (
     VirtualHost,
     invent_name,
 )
-from plugins.engines.mqtt.incoming import FAILED, Incoming
+from plugins.engines.mqtt.incoming import Incoming
 from plugins.engines.mqtt.logging_in import PLAIN, Attempt, log_in, plain_credentials
-from plugins.engines.mqtt.messages import check_topic
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.sender import Sender
 from plugins.engines.mqtt.session import FOR_EVER, Session
@@ -52,8 +51,8 @@ from plugins.protocols.mqtt.packets import (
 from plugins.protocols.mqtt.parser import Parser
 from plugins.protocols.mqtt.properties import Properties
 from plugins.protocols.mqtt.publishing import acknowledge
-from plugins.protocols.mqtt.reason_codes import ReasonCode, return_code
-from plugins.protocols.mqtt.topics import join_share
+from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode, return_code
+from plugins.protocols.mqtt.topics import is_hidden, join_share
 
 if TYPE_CHECKING:
     from plugins.engines.mqtt.sessions import Sessions
@@ -280,7 +279,7 @@ class MqttClient(StreamClient):
             vhost = self.engine.broker.vhost(attempt.vhost)
             vhost.find_exchange(options.exchange)
             if packet.will is not None:
-                check_topic(packet.will.topic)
+                _check_topic(packet.will.topic)
                 login.require("write", "exchange", options.exchange, vhost.name)
             found = self.sessions.find(vhost.name, packet.client_id)
             if found is not None and found.subscriptions and not packet.clean_start:
@@ -498,6 +497,12 @@ class MqttClient(StreamClient):
 
     def _on_ping(self, packet: Pingreq, now: float) -> None:
         self.send(_PINGRESP)
+
+
+def _check_topic(topic: str) -> None:
+    """Refuse a topic that is for the broker alone to publish to (MQTT 5.0, 4.7.2)."""
+    if is_hidden(topic):
+        raise AccessRefused(f"topics that begin with '$' are the broker's own: {topic[:80]!r}")
 
 
 _HANDLERS: dict[type[Packet], Callable[[MqttClient, Any, float], None]] = {

@@ -8,9 +8,7 @@ from plugins.engines.broker.public import Accepted, BrokerEngine, StreamFrontEnd
 from plugins.engines.mqtt.client import MqttClient
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.sessions import Sessions, sessions_of
-
-SUBPROTOCOLS = ("mqtt",)
-"""MQTT's name in WebSocket's handshake [MQTT-6.0.0-3]."""
+from plugins.protocols.mqtt.packet_types import SUBPROTOCOLS
 
 
 def make_front_end(engine: BrokerEngine, options: MqttListenerOptions) -> StreamFrontEnd:

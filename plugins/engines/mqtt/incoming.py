@@ -21,20 +21,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kernel.contracts.message import Batch, Buffer, Envelope
 from plugins.engines.broker.public import AccessRefused, BrokerError, Confirms, Login, Publisher
-from plugins.engines.mqtt.messages import envelope_of
+from plugins.protocols.mqtt.messages import envelope_of
 from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.packets import AcknowledgementType, Publish
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publishing import acknowledge
-from plugins.protocols.mqtt.reason_codes import ReasonCode
+from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode
 
 if TYPE_CHECKING:
     from plugins.engines.mqtt.client import MqttClient
     from plugins.engines.mqtt.options import MqttListenerOptions
     from plugins.engines.mqtt.session import Session
 
-FAILED = 0x80
-"""Reason codes from this on are failures (MQTT 5.0, 2.4)."""
 _MOST_ENVELOPES = 1024
 """Envelopes that are remembered for one head of packets."""
 _MOST_SHARED = 16_384

@@ -37,8 +37,8 @@ from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.public import Consumer, Queue, Receiver, Span, UnackedRange, Window
 from plugins.engines.broker.public import Delivery as Handed
 from plugins.engines.mqtt.durable import Released
-from plugins.engines.mqtt.messages import unsayable
 from plugins.engines.mqtt.subscriptions import Delivery, Subscribed, deliver_as
+from plugins.protocols.mqtt.messages import unsayable
 from plugins.protocols.mqtt.topics import key_to_topic
 
 if TYPE_CHECKING:

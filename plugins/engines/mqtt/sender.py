@@ -9,8 +9,8 @@ import msgspec
 
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.broker.public import Span, Store
-from plugins.engines.mqtt.messages import properties_of
 from plugins.engines.mqtt.subscriptions import Delivery, Group, prefix_of
+from plugins.protocols.mqtt.messages import properties_of
 from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.publishing import PublishPrefix, acknowledge, publish_run
 from plugins.protocols.mqtt.topics import key_to_topic

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.public import Consumer, Login, Queue, Timer, VirtualHost
 from plugins.engines.mqtt.durable import DescribedSubscription, Description, Received, Released
-from plugins.engines.mqtt.messages import PUBLISHER, retained_copy
 from plugins.engines.mqtt.outgoing import Outgoing
 from plugins.engines.mqtt.retained import Retained
 from plugins.engines.mqtt.subscriptions import Delivery, LiveSubscriptions, Subscribed
+from plugins.protocols.mqtt.messages import PUBLISHER, retained_copy
 from plugins.protocols.mqtt.packets import Subscription, Will
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from plugins.protocols.mqtt.topics import topic_to_key

@@ -9,12 +9,12 @@ import msgspec
 from kernel.contracts.message import Buffer, Envelope, batch_of_one
 from plugins.engines.broker.public import BrokerEngine, BrokerError, Login, Publisher, VirtualHost
 from plugins.engines.mqtt.durable import Description, Descriptions
-from plugins.engines.mqtt.messages import envelope_of
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.retained import RetainedMessages
 from plugins.engines.mqtt.session import Session
 from plugins.engines.mqtt.status import Status
 from plugins.engines.mqtt.subscriptions import LiveSubscriptions
+from plugins.protocols.mqtt.messages import envelope_of
 from plugins.protocols.mqtt.packets import Will
 
 _SHARED = "mqtt"

@@ -11,7 +11,7 @@ from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.spelling import MQTT
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.public import Binding, Consumer, VirtualHost
-from plugins.engines.mqtt.messages import PUBLISHER, RETAIN, RETAINED, properties_of, qos_of, unsayable
+from plugins.protocols.mqtt.messages import PUBLISHER, RETAIN, RETAINED, properties_of, qos_of, unsayable
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publishing import PublishPrefix, publish_run
 from plugins.protocols.mqtt.topics import is_status, key_to_topic

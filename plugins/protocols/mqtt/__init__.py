@@ -11,6 +11,7 @@ module             what it has
 ``encoder``        ``encode``: a packet to bytes
 ``publishing``     ``PublishPrefix`` and ``publish_run``: many messages of one topic to bytes at little cost
 ``topics``         topic names and filters: what is valid, and their form as keys of the kernel
+``messages``       the envelope of a PUBLISH, and the topic and properties of an envelope
 =================  ===========================================================================================
 
 In short::

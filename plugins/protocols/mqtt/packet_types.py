@@ -52,3 +52,6 @@ FROM_SERVER = frozenset(PacketType) - {
     PacketType.PINGREQ,
 }
 """The packets that a server may send.  In MQTT 3.1.1 it sends no DISCONNECT."""
+
+SUBPROTOCOLS = ("mqtt",)
+"""MQTT's name in WebSocket's handshake [MQTT-6.0.0-3]."""

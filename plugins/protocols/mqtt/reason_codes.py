@@ -24,6 +24,10 @@ _DISCONNECT = PacketType.DISCONNECT
 _AUTH = PacketType.AUTH
 
 
+FAILED = 0x80
+"""Reason codes from this on are failures (MQTT 5.0, 2.4)."""
+
+
 class ReasonCode(IntEnum):
     """The result of an operation, or why a connection ends.  Codes from 0x80 on are failures."""
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kernel.contracts.message import Envelope
-from plugins.engines.mqtt.messages import envelope_of, properties_of
 from plugins.protocols.amqp091.content import ContentProperties, decode_properties, raw_properties
+from plugins.protocols.mqtt.messages import envelope_of, properties_of
 from plugins.protocols.mqtt.properties import Properties
 
 

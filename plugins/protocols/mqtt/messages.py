@@ -1,4 +1,6 @@
-"""Messages: what a PUBLISH becomes in the broker, and what an envelope of the broker becomes for a subscriber.
+"""Messages: the envelope that a PUBLISH becomes, and the topic and properties that an envelope becomes.
+
+The front end of the broker and the client engine use it.
 
 Properties that several protocols know have the names of ``kernel.contracts.properties``.  What only MQTT has
 is in properties with names that begin with ``mqtt_``: other protocols drop them.
@@ -15,9 +17,8 @@ import msgspec
 
 from kernel.contracts.message import Envelope
 from kernel.contracts.properties import changed
-from plugins.engines.broker.public import AccessRefused
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
-from plugins.protocols.mqtt.topics import is_hidden, key_to_topic, topic_to_key
+from plugins.protocols.mqtt.topics import key_to_topic, topic_to_key
 
 QOS = "mqtt_qos"
 """The QoS of a persistent message that was published with QoS 1.  Without it, a persistent message has QoS
@@ -35,16 +36,10 @@ _LONGEST_TOPIC = 65_535
 """Octets of UTF-8 (MQTT 5.0, 1.5.4)."""
 
 
-def check_topic(topic: str) -> None:
-    """Refuse a topic that is for the broker alone to publish to (MQTT 5.0, 4.7.2)."""
-    if is_hidden(topic):
-        raise AccessRefused(f"topics that begin with '$' are the broker's own: {topic[:80]!r}")
-
-
 def envelope_of(
     exchange: str, topic: str, properties: Properties, qos: int, *, retain: bool, publisher: str = ""
 ) -> Envelope:
-    """Return the envelope under which a PUBLISH, or a will, goes into the broker."""
+    """Return the envelope under which a PUBLISH, or a will, goes on."""
     others: dict[str, Any] = {}
     if qos == 1:
         others[QOS] = 1
