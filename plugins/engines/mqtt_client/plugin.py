@@ -1,0 +1,30 @@
+"""The MQTT client as a plugin."""
+
+from __future__ import annotations
+
+from kernel import hookimpl
+from kernel.contracts.engine import Engine
+from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
+
+
+@hookimpl
+def register_engines() -> list[EngineKind]:
+    """Register kind ``mqtt-client``."""
+    from plugins.engines.mqtt_client.options import MqttClientOptions
+
+    return [
+        EngineKind(
+            name="mqtt-client",
+            summary="MQTT 5.0 and 3.1.1 client: publishes and subscribes with QoS 0 to 2, resumes its session",
+            options=MqttClientOptions,
+            create=_create,
+            # Without subscriptions nothing comes from the broker.
+            flow=lambda options: Flow(gives=bool(options.subscriptions), alone=False),
+        )
+    ]
+
+
+def _create(setup: EngineSetup) -> Engine:
+    from plugins.engines.mqtt_client.engine import MqttClientEngine
+
+    return MqttClientEngine(setup.name, setup.options)
