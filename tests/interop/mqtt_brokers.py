@@ -55,8 +55,10 @@ certfile {folder}/server.pem
 keyfile {folder}/server.pem
 allow_anonymous false
 password_file {folder}/passwords
-persistence false
+persistence {persistence}
+persistence_location {folder}/
 sys_interval 1
+{settings}
 """
 
 
@@ -122,21 +124,30 @@ class MqttKernel(KernelProcess):
 class Mosquitto:
     """A mosquitto with its files in a folder of the test."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: str = "", *, persistence: bool = False) -> None:
+        """``settings``: lines of its configuration file.  ``persistence``: it keeps sessions when it is stopped."""
         ports = {name: free_port() for name in ("mqtt", "web", "tls")}
         _, authority = _certificate(folder)
         passwords = folder / "passwords"
         passwords.touch(mode=0o600)
         subprocess.run(["mosquitto_passwd", "-b", str(passwords), "guest", "guest"], check=True)
-        configuration = folder / "mosquitto.conf"
+        self._configuration = folder / "mosquitto.conf"
+        lines = _MOSQUITTO.format(
+            **ports, folder=folder, settings=settings, persistence="true" if persistence else "false"
+        )
         # It changes to the user ``mosquitto`` otherwise, who cannot read the folder.
-        configuration.write_text(f"user root\n{_MOSQUITTO.format(**ports, folder=folder)}")
+        self._configuration.write_text(f"user root\n{lines}")
         self.mqtt = MqttBroker(
             "mosquitto", ports["mqtt"], ports["web"], tls_port=ports["tls"], authority=authority
         )
         self._log = folder / "mosquitto.log"
+        self.start()
+
+    def start(self) -> None:
+        """Start it, on the same ports as before if it has run before, and wait until it listens."""
+        command = ["mosquitto", "-c", str(self._configuration)]
         with self._log.open("w") as log:
-            self._process = subprocess.Popen(["mosquitto", "-c", str(configuration)], stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
         until(self._has_started)
 
     def _has_started(self) -> bool:
@@ -146,6 +157,11 @@ class Mosquitto:
     def stop(self) -> None:
         """End it."""
         self._process.terminate()
+        self._process.wait(TIMEOUT)
+
+    def kill(self) -> None:
+        """Kill it: it has no time to write anything."""
+        self._process.kill()
         self._process.wait(TIMEOUT)
 
 
