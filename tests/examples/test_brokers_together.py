@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
 
 from tests.examples.test_examples import TIMEOUT, _kernel_run, spawned
+from tests.interop.mqtt_brokers import Mosquitto
+from tests.interop.until import until
+from tests.plugins.engines.mqtt.lasting_client import LastingClient
 from tests.ports import free_port
 
 __all__ = ["spawned"]
@@ -18,7 +22,15 @@ pytestmark = pytest.mark.peer("pika")
 
 @pytest.fixture(autouse=True)
 def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SOURCE_PORT", "DESTINATION_PORT", "NORTH_PORT", "EAST_PORT", "WEST_PORT"):
+    for name in (
+        "SOURCE_PORT",
+        "DESTINATION_PORT",
+        "NORTH_PORT",
+        "EAST_PORT",
+        "WEST_PORT",
+        "AMQP_PORT",
+        "MQTT_PORT",
+    ):
         monkeypatch.setenv(name, str(free_port()))
 
 
@@ -90,3 +102,36 @@ def _read(channels, got: list[list[bytes]]) -> None:  # type: ignore[no-untyped-
         while (message := channel.basic_get("q", auto_ack=True))[0] is not None:
             bodies.append(bytes(message[2]))
     sleep(0.01)
+
+
+@pytest.mark.peer("mosquitto")
+def test_the_bridge_to_mosquitto_carries_both_ways(
+    spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    there = Mosquitto(tmp_path)
+    for name, value in (("PORT", str(there.mqtt.port)), ("USER", "guest"), ("PASSWORD", "guest")):
+        monkeypatch.setenv(f"MQTT_BRIDGE_{name}", value)
+    client = LastingClient(there.mqtt.port, "plant", [("commands/#", 1)])
+    try:
+        while not client.is_subscribed:
+            client.go_on(1.0)
+        _kernel_run(spawned, "mqtt_bridge.toml")
+        with _connect("AMQP_PORT") as connection:
+            channel = connection.channel()
+            channel.queue_declare("readings")
+            channel.queue_bind("readings", "amq.topic", "readings.#")
+            channel.basic_publish("amq.topic", "commands.oven", b"heat")
+
+            def arrived() -> bool:
+                client.go_on(0.1)
+                return bool(client.got)
+
+            # The bridge publishes when its subscription is there, so from now on readings come.
+            until(arrived)
+            assert client.got == [("commands/oven", b"heat", 0)]
+            client.publish([("readings/oven", b"200", 1)])
+            client.go_on(0.1)
+            assert _get(channel, "readings") == b"200"
+    finally:
+        client.close()
+        there.stop()
