@@ -24,7 +24,8 @@ A new connection
 A new engine on an old session
     The engine may have been restarted, and the broker may know identifiers of QoS 2 that this engine does not
     know.  It would take a new message with such an identifier for an old one, and drop it.  So PUBREL goes
-    before a message of QoS 2 until the broker has answered one for this identifier (``_stale``).
+    before a message of QoS 2 until the broker has answered one for this identifier (``_stale``).  If the
+    connection is lost before that, the message may come twice: it goes with PUBREL again.
 """
 
 from __future__ import annotations

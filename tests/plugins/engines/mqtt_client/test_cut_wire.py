@@ -162,6 +162,10 @@ class Course:
         self.broker = LastingBroker(self.world, version)
         self._chance = chance
         self._qos = qos
+        # The engine has to know that the session is its own.  On one of a former engine some messages of QoS 2 may
+        # come twice if the connection is cut again (``Outgoing``).
+        self.broker.connect(split=1 << 16, delay=0.0)
+        self.world.run()
 
     def step(self) -> None:
         chance = self._chance
