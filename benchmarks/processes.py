@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
@@ -137,6 +138,30 @@ def round_trip(echo: Role, asker: Role, *arguments: Any) -> Figures:
         place = echoing.hear()
         with Child(asker, place, *arguments, cpu=0) as asking:
             return percentiles(asking.hear(echoing))
+
+
+class Arrivals:
+    """Messages that a client library hands over in its own thread: they are counted, and the time taken."""
+
+    def __init__(self, count: int) -> None:
+        self._count = self._left = count
+        self._first = self._last = 0.0
+        self._done = threading.Event()
+
+    def one_more(self) -> None:
+        """Count one."""
+        if self._left == self._count:
+            self._first = time.perf_counter()
+        self._left -= 1
+        if not self._left:
+            self._last = time.perf_counter()
+            self._done.set()
+
+    def rate(self, seconds: float) -> float:
+        """Wait for all of them; return how many came in a second, from the first on."""
+        if not self._done.wait(seconds):
+            raise Unavailable(f"{self._left} of {self._count} messages have not come within {seconds:g} s")
+        return (self._count - 1) / (self._last - self._first)
 
 
 def percentiles(nanoseconds: list[int]) -> Figures:

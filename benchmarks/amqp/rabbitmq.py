@@ -1,4 +1,7 @@
-"""The RabbitMQ of a whole run: started once, when the first side wants it, and gone when the run ends."""
+"""The RabbitMQ of a whole run: started once, when the first side wants it, and gone when the run ends.
+
+For another protocol than AMQP there is a node of its own, with the plugin.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from benchmarks.amqp.brokers import Broker
 from benchmarks.processes import PR_SET_PDEATHSIG, Child
 from benchmarks.scenario import Unavailable
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+from tests.ports import free_port
 
 MISSING = "RabbitMQ is not installed: make peers (root)"
 
@@ -24,8 +28,8 @@ MISSING = "RabbitMQ is not installed: make peers (root)"
 class Node(Broker):
     """A RabbitMQ with Debian's defaults, on a free port, its files in a temporary folder."""
 
-    def __init__(self) -> None:
-        self._child = Child(_serve)
+    def __init__(self, protocol: str) -> None:
+        self._child = Child(_serve, protocol)
         atexit.register(self._child.__exit__, None, None, None)
         address, pid, seconds = self._child.hear()
         super().__init__("RabbitMQ", address, pid)
@@ -36,24 +40,30 @@ class Node(Broker):
 
 
 @cache
-def rabbitmq() -> Node:
-    """Return the node that all sides share."""
+def rabbitmq(protocol: str = "amqp") -> Node:
+    """Return the node that all sides share; ``protocol``: what its address is for."""
     if shutil.which("rabbitmq-server") is None:
         raise Unavailable(MISSING)
-    return Node()
+    return Node(protocol)
 
 
-def _serve(link: Connection) -> None:
+def _serve(link: Connection, protocol: str) -> None:
     # Not killed with the parent, as other roles are: it has a server to take along.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
-        node = RabbitMq(Path(folder))
+        if protocol == "amqp":
+            node = RabbitMq(Path(folder))
+            address = node.address
+        else:
+            address = f"127.0.0.1:{free_port()}"
+            listener = f"{protocol}.listeners.tcp.1 = {address}"
+            node = RabbitMq(Path(folder), [f"rabbitmq_{protocol}"], [listener])
         try:
             start = time.perf_counter()
             node.start()
             seconds = time.perf_counter() - start
-            link.send((node.address, int((Path(folder) / "pid").read_text()), seconds))
+            link.send((address, int((Path(folder) / "pid").read_text()), seconds))
             link.recv()
         except (EOFError, KeyboardInterrupt):  # the parent is gone, or the whole batch is given up
             pass

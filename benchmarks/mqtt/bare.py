@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import socket
 
+from benchmarks.streams import READ_BYTES, Stream
 from plugins.protocols.mqtt.encoder import encode
 from plugins.protocols.mqtt.packets import Connect, Disconnect, Pingreq, Subscribe, Subscription
 from plugins.protocols.mqtt.publishing import PublishPrefix, publish_run
 
 VERSION = 4
-READ_BYTES = 1 << 18
-WRITE_BYTES = 1 << 18
 DISCONNECT = encode(Disconnect(), VERSION)
 _PINGREQ = encode(Pingreq(), VERSION)
 _CONNACK_SIZE, _SUBACK_SIZE, _PINGRESP_SIZE = 4, 5, 2
@@ -21,27 +20,25 @@ def connect(client_id: str, *, clean: bool = True) -> bytes:
     return encode(Connect(level=VERSION, client_id=client_id, clean_start=clean, keep_alive=600), VERSION)
 
 
-class BareClient:
+class BareClient(Stream):
     """A connection."""
 
     def __init__(self, address: str, client_id: str, *, clean: bool = True) -> None:
-        self.socket = opened(address)
-        # A block of messages is written without waiting for the broker to read it.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WRITE_BYTES)
+        super().__init__(address)
         self.socket.sendall(connect(client_id, clean=clean))
-        answer = self._read(_CONNACK_SIZE)
+        answer = self.read_exactly(_CONNACK_SIZE)
         if answer[3]:
             raise ConnectionError(f"the broker refuses the connection with code {answer[3]}")
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
         """Subscribe, and wait for the answer."""
         self.socket.sendall(subscribe(topic_filter, qos))
-        self._read(_SUBACK_SIZE)
+        self.read_exactly(_SUBACK_SIZE)
 
     def ping(self) -> None:
         """Make a round trip."""
         self.socket.sendall(_PINGREQ)
-        self._read(_PINGRESP_SIZE)
+        self.read_exactly(_PINGRESP_SIZE)
 
     def close(self) -> None:
         """Disconnect, and wait until the broker has done so as well."""
@@ -50,20 +47,6 @@ class BareClient:
         while self.socket.recv(READ_BYTES):
             pass
         self.socket.close()
-
-    def _read(self, size: int) -> bytes:
-        data = self.socket.recv(size, socket.MSG_WAITALL)
-        if len(data) < size:
-            raise EOFError("the broker hung up")
-        return data
-
-
-def opened(address: str) -> socket.socket:
-    """Return a connected socket."""
-    host, _, port = address.rpartition("/")[2].partition(":")
-    sock = socket.create_connection((host, int(port)))
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
 
 
 def subscribe(topic_filter: str, qos: int) -> bytes:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
-import ctypes
 import shutil
-import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from benchmarks import front_ends
 from benchmarks.amqp.brokers import Broker
-from benchmarks.processes import PR_SET_PDEATHSIG, Child, end_with_parent
+from benchmarks.processes import end_with_parent
 from benchmarks.scenario import Unavailable
-from kernel.topology.plan import EnginePlan, Plan, ThreadPlan
-from kernel.topology.system import Kernel
-from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.ports import free_port
 
 _STARTED_WITHIN = 10.0
@@ -42,13 +34,8 @@ set_tcp_nodelay true
 """
 
 
-@contextmanager
-def our_broker(durable: bool = False, **listener: Any) -> Iterator[Broker]:
-    """Run ours.  ``durable``: with a store in a temporary folder.  ``listener``: options of its listener."""
-    with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
-        options = {"data_dir": folder} if durable else {}
-        with Child(_serve_ours, options, listener) as child:
-            yield Broker("kernel", child.hear(), child.pid)
+our_broker = partial(front_ends.our_broker, "mqtt")
+rabbitmq = partial(front_ends.rabbitmq_with, "mqtt")
 
 
 @contextmanager
@@ -90,52 +77,3 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
         else:
             return
     raise Unavailable(f"mosquitto does not listen on port {port}")
-
-
-class Node(Broker):
-    """A RabbitMQ with ``rabbitmq_mqtt``, and Debian's defaults otherwise."""
-
-    def __init__(self) -> None:
-        self._child = Child(_serve_rabbitmq)
-        atexit.register(self._child.__exit__, None, None, None)
-        address, pid = self._child.hear()
-        super().__init__("RabbitMQ", address, pid)
-
-
-@cache
-def _rabbitmq() -> Node:
-    if shutil.which("rabbitmq-server") is None:
-        raise Unavailable("RabbitMQ is not installed: make peers (root)")
-    return Node()
-
-
-@contextmanager
-def rabbitmq(durable: bool = False) -> Iterator[Broker]:
-    """Return the node of this run; it stays."""
-    yield _rabbitmq()
-
-
-def _serve_ours(link: Connection, options: dict[str, Any], listener: dict[str, Any]) -> None:
-    mqtt = {"protocol": "mqtt", "address": "127.0.0.1:0", "anonymous": "guest", **listener}
-    engine = EnginePlan(name="broker", kind="broker", options={**options, "listeners": [mqtt]})
-    with Kernel(Plan(threads=(ThreadPlan(name="io"),), engines=(engine,))) as kernel:
-        kernel.wait_running()
-        link.send(kernel.address_of("broker"))
-        link.recv()
-
-
-def _serve_rabbitmq(link: Connection) -> None:
-    # Not killed with the parent, as other roles are: it has a server to take along.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
-        port = free_port()
-        node = RabbitMq(Path(folder), ["rabbitmq_mqtt"], [f"mqtt.listeners.tcp.default = {port}"])
-        try:
-            node.start()
-            link.send((f"127.0.0.1:{port}", int((Path(folder) / "pid").read_text())))
-            link.recv()
-        except (EOFError, KeyboardInterrupt):  # the parent is gone, or the whole batch is given up
-            pass
-        finally:
-            node.close()

@@ -7,8 +7,9 @@ import time
 from collections import deque
 from multiprocessing.connection import Connection
 
-from benchmarks.mqtt.bare import DISCONNECT, READ_BYTES, BareClient, connect, opened, publish, subscribe
-from benchmarks.mqtt.flood import BODY
+from benchmarks.floods import BODY
+from benchmarks.mqtt.bare import DISCONNECT, BareClient, connect, publish, subscribe
+from benchmarks.streams import opened
 
 AT_A_TIME = 16
 _CONNACK_SIZE, _SUBACK_SIZE = 4, 5
@@ -68,16 +69,12 @@ def read_retained(link: Connection, address: str, count: int) -> None:
     """Subscribe to everything; send the seconds until all retained messages are there."""
     client = BareClient(address, "reader")
     wanted = _SUBACK_SIZE + count * len(publish(_retained_topic(0), BODY, 0, range(1), retain=True))
-    room = bytearray(READ_BYTES)
     link.send("ready")
     link.recv()
     start = time.perf_counter()
     client.socket.sendall(subscribe("#", 0))
     while wanted:
-        read = client.socket.recv_into(room)
-        if not read:
-            raise EOFError("the broker hung up")
-        wanted -= read
+        wanted -= client.read_into_room()
     link.send(time.perf_counter() - start)
     link.recv()
 

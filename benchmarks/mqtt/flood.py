@@ -1,4 +1,4 @@
-"""Floods: one process that publishes and subscribes over bare connections, and needs little time for it.
+"""Floods of MQTT messages.
 
 All messages have the same size.  So deliveries of QoS 0 are counted by their bytes, and packet identifiers of
 QoS 1 and 2 are cut out at equal distances and written into the answers in the same way.
@@ -6,119 +6,64 @@ QoS 1 and 2 are cut out at equal distances and written into the answers in the s
 
 from __future__ import annotations
 
-import select
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from benchmarks.mqtt.bare import READ_BYTES, BareClient, publish
+from benchmarks import floods
+from benchmarks.floods import BODY, End, Flood
+from benchmarks.mqtt.bare import BareClient, publish
 
-BODY = b"x" * 100
 _PUBLISH, _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 3, 0x40, 0x50, 0x62, 0x70
 _ANSWER_SIZE = 4
 _MOST_IN_RUN = 4096
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is published, and who gets it."""
+class Job(floods.Job):
+    """With no subscribers, the session of a client that is not connected gets the messages."""
 
-    qos: int
-    count: int
-    """Messages."""
-    subscribers: int = 1
-    """0: the session of a client that is not connected."""
+    qos: int = 0
     topics: int = 1
     """In turn; with more than one the subscriber has a wildcard."""
-    block: int = 500
-    """Messages that are written before anything is read."""
     at_once: bool = True
     """Whether a block is one write; otherwise each message is one."""
-    window: int = 8
-    """Blocks on their way at most."""
 
 
 def flood(link: Connection, address: str, job: Job) -> None:
     """Publish all messages, and wait until all are delivered and acknowledged; send the seconds."""
-    course = _Course(address, job)
-    course.run(1)  # whatever the first one brings along
-    link.send("ready")
-    link.recv()
-    start = time.perf_counter()
-    course.run(job.count // job.block)
-    link.send(time.perf_counter() - start)
-    link.recv()
-
-
-class _Course:
-    """The connections, and how far they are."""
-
-    def __init__(self, address: str, job: Job) -> None:
-        self._job = job
-        self._blocks = [_block(job, at) for at in range(max(job.window, job.topics // job.block))]
-        name = _topic(job, 0)
-        topic_filter = "flood/#" if job.topics > 1 else name
-        size = len(publish(name, BODY, job.qos, range(1, 2)))
-        self._subscribers = []
-        for at in range(job.subscribers):
-            client = BareClient(address, f"subscriber-{at}")
-            client.subscribe(topic_filter, job.qos)
-            self._subscribers.append(_Packets(client, size, len(name)))
-        if not job.subscribers:
-            sleeper = BareClient(address, "sleeper", clean=False)
-            sleeper.subscribe(topic_filter, job.qos)
-            sleeper.close()
-        self._publisher = _Packets(BareClient(address, "publisher"), size, len(name))
-
-    def run(self, blocks: int) -> None:
-        """Publish so many blocks."""
-        job, publisher = self._job, self._publisher
-        wanted = blocks * job.block
-        by_descriptor = {each.client.socket.fileno(): each for each in (publisher, *self._subscribers)}
-        ready = select.epoll()
-        for descriptor in by_descriptor:
-            ready.register(descriptor, select.EPOLLIN)
-        delivered = acknowledged = sent = 0
-        if not job.qos:
-            acknowledged = wanted
-        if not self._subscribers:
-            delivered = wanted
-        factor = len(self._subscribers) or 1
-        while delivered < wanted * factor or acknowledged < wanted:
-            done = min(delivered // factor, acknowledged) // job.block
-            while sent < min(blocks, done + job.window):
-                for data in self._blocks[sent % len(self._blocks)]:
-                    publisher.client.socket.sendall(data)
-                sent += 1
-            for descriptor, _ in ready.poll():
-                packets = by_descriptor[descriptor]
-                if packets is publisher:
-                    acknowledged += packets.take_answers()
-                elif job.qos:
-                    delivered += packets.take_messages()
-                else:
-                    delivered += packets.count_messages()
-        ready.close()
+    blocks = [_block(job, at) for at in range(max(job.window, job.topics // job.block))]
+    name = _topic(job, 0)
+    topic_filter = "flood/#" if job.topics > 1 else name
+    size = len(publish(name, BODY, job.qos, range(1, 2)))
+    subscribers = []
+    for at in range(job.subscribers):
+        client = BareClient(address, f"subscriber-{at}")
+        client.subscribe(topic_filter, job.qos)
+        packets = _Packets(client, size, len(name))
+        subscribers.append(End(client, packets.take_messages if job.qos else packets.count_messages))
+    if not job.subscribers:
+        sleeper = BareClient(address, "sleeper", clean=False)
+        sleeper.subscribe(topic_filter, job.qos)
+        sleeper.close()
+    client = BareClient(address, "publisher")
+    publisher = End(client, _Packets(client, size, len(name)).take_answers)
+    Flood(job, blocks, publisher, subscribers, confirmed=job.qos > 0).measure(link)
 
 
 class _Packets:
     """What one connection receives: messages of one size, and answers."""
 
     def __init__(self, client: BareClient, size: int, topic_size: int) -> None:
-        self.client = client
+        self._client = client
         self._size = size
         self._id_offset = 2 + 2 + topic_size
         self._rest = b""
-        self._room = bytearray(READ_BYTES)
         self._bytes = 0
 
     def count_messages(self) -> int:
         """Read once; return how many messages have come without looking at them."""
-        read = self.client.socket.recv_into(self._room)
-        if not read:
-            raise EOFError("the broker hung up")
-        messages, self._bytes = divmod(self._bytes + read, self._size)
+        messages, self._bytes = divmod(self._bytes + self._client.read_into_room(), self._size)
         return messages
 
     def take_messages(self) -> int:
@@ -145,14 +90,11 @@ class _Packets:
     def _answer(self, first: int, ids: bytes) -> None:
         data = bytearray(bytes((first, 2, 0, 0)) * (len(ids) // 2))
         data[2::4], data[3::4] = ids[0::2], ids[1::2]
-        self.client.socket.sendall(data)
+        self._client.socket.sendall(data)
 
     def _runs(self) -> Iterator[tuple[int, bytes]]:
         """Read once; yield the first byte and the packet identifiers of consecutive packets of one kind."""
-        read = self.client.socket.recv(READ_BYTES)
-        if not read:
-            raise EOFError("the broker hung up")
-        data = self._rest + read
+        data = self._rest + self._client.read()
         position = 0
         while position < len(data):
             first = data[position]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from multiprocessing.connection import Connection
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from benchmarks.mqtt.flood import BODY
+from benchmarks.floods import BODY
+from benchmarks.processes import Arrivals
 from benchmarks.scenario import Unavailable
 
 TOPIC = "paho"
@@ -18,30 +18,16 @@ TIMEOUT = 20.0
 
 def subscribe(link: Connection, address: str, qos: int, count: int) -> None:
     """Receive so many messages; send their rate from the first on."""
-    subscribed, done = threading.Event(), threading.Event()
+    subscribed, arrivals = threading.Event(), Arrivals(count)
     client = paho.Client(CallbackAPIVersion.VERSION2, "subscriber")
-    times: list[float] = []
-    left = count
-
-    def on_message(client: paho.Client, userdata: object, message: paho.MQTTMessage) -> None:
-        nonlocal left
-        if left == count:
-            times.append(time.perf_counter())
-        left -= 1
-        if not left:
-            times.append(time.perf_counter())
-            done.set()
-
-    client.on_message = on_message
+    client.on_message = lambda *_: arrivals.one_more()
     client.on_subscribe = lambda *_: subscribed.set()
     _connect(client, address)
     client.subscribe(TOPIC, qos)
     if not subscribed.wait(TIMEOUT):
         raise Unavailable("paho could not subscribe")
     link.send("ready")
-    if not done.wait(TIMEOUT):
-        raise Unavailable(f"{left} of {count} messages have not come within {TIMEOUT:g} s")
-    link.send((count - 1) / (times[1] - times[0]))
+    link.send(arrivals.rate(TIMEOUT))
     link.recv()
     client.disconnect()
     client.loop_stop()
