@@ -1,0 +1,1 @@
+"""STOMP brokers and clients."""
