@@ -274,22 +274,13 @@ class MqttClient(StreamClient):
 
     def _enter(self, packet: Connect, attempt: Attempt, login: Login, now: float) -> None:
         """Let the client in, and begin or continue its session."""
-        options = self._options
         try:
-            vhost = self.engine.broker.vhost(attempt.vhost)
-            vhost.find_exchange(options.exchange)
-            if packet.will is not None:
-                _check_topic(packet.will.topic)
-                login.require("write", "exchange", options.exchange, vhost.name)
-            found = self.sessions.find(vhost.name, packet.client_id)
-            if found is not None and found.subscriptions and not packet.clean_start:
-                # Its subscriptions may have been granted to another user.
-                login.require("read", "exchange", found.exchange, vhost.name)
+            vhost = self._permitted(packet, attempt, login)
             login.enter(vhost.name)
         except BrokerError as refusal:
             self._refuse(ReasonCode.NOT_AUTHORIZED, refusal.text)
             return
-        properties = packet.properties
+        options, properties = self._options, packet.properties
         client_id = packet.client_id or invent_name("auto-", self.engine.broker.random)
         if self.version == 5:
             asked = properties.session_expiry_interval or 0
@@ -313,22 +304,14 @@ class MqttClient(StreamClient):
             most_unwritten=options.max_unwritten_bytes,
         )
         self._begun = _Begun(session, sender, login)
-        if self.version == 4:
-            answer = Connack(session_present=before is not None)
-        else:
-            answer = Connack(
-                session_present=before is not None,
-                properties=Properties(
-                    session_expiry_interval=expiry if expiry != asked else None,
-                    receive_maximum=options.receive_maximum if options.receive_maximum < 65_535 else None,
-                    retain_available=None if options.retain else 0,
-                    maximum_packet_size=options.max_packet_bytes,
-                    assigned_client_identifier=None if packet.client_id else client_id,
-                    topic_alias_maximum=options.topic_alias_maximum or None,
-                    server_keep_alive=keep_alive if keep_alive != packet.keep_alive else None,
-                    authentication_method=self._method or None,
-                ),
+        answer = Connack(session_present=before is not None)
+        if self.version == 5:
+            granted = Properties(
+                session_expiry_interval=expiry if expiry != asked else None,
+                assigned_client_identifier=None if packet.client_id else client_id,
+                server_keep_alive=keep_alive if keep_alive != packet.keep_alive else None,
             )
+            answer = Connack(session_present=before is not None, properties=self._with_limits(granted))
         # First of all: what was not acknowledged follows it.
         self.send(encode(answer, self.version))
         limit = min(properties.receive_maximum or 65_535, options.max_inflight)
@@ -338,6 +321,31 @@ class MqttClient(StreamClient):
         if session.durable:
             # The client relies on its session from now on.
             self.write_after(self.engine.broker.store.demand())
+
+    def _permitted(self, packet: Connect, attempt: Attempt, login: Login) -> VirtualHost:
+        """Return the virtual host, if the user may do there what CONNECT asks for; raise a ``BrokerError``."""
+        vhost, exchange = self.engine.broker.vhost(attempt.vhost), self._options.exchange
+        vhost.find_exchange(exchange)
+        if packet.will is not None:
+            _check_topic(packet.will.topic)
+            login.require("write", "exchange", exchange, vhost.name)
+        found = self.sessions.find(vhost.name, packet.client_id)
+        if found is not None and found.subscriptions and not packet.clean_start:
+            # Its subscriptions may have been granted to another user.
+            login.require("read", "exchange", found.exchange, vhost.name)
+        return vhost
+
+    def _with_limits(self, granted: Properties) -> Properties:
+        """Return the properties of CONNACK with those that are the same for all clients of the listener."""
+        options = self._options
+        return msgspec.structs.replace(
+            granted,
+            receive_maximum=options.receive_maximum if options.receive_maximum < 65_535 else None,
+            retain_available=None if options.retain else 0,
+            maximum_packet_size=options.max_packet_bytes,
+            topic_alias_maximum=options.topic_alias_maximum or None,
+            authentication_method=self._method or None,
+        )
 
     def _continued(self, vhost: VirtualHost, client_id: str, packet: Connect, now: float) -> Session | None:
         """Return the session to continue, if there is one and the client wants that."""
