@@ -91,6 +91,7 @@ PEERS: dict[str, Peer] = {
         Peer("qemu-sctp", guest.is_there, _PEERS),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),
         Peer("scapy", _has_module("scapy"), _SETUP),
+        Peer("scramp", _has_module("scramp"), _SETUP),
         Peer("stomp-py", _has_module("stomp"), _SETUP),
         Peer("usrsctp", usrsctp_peer.is_there, _PEERS),
         Peer("tshark", _has_command("tshark"), _PEERS),

@@ -2,7 +2,8 @@
 
 A connection begins when its CONNECT is accepted: then it has a ``Session``, which may be older than the
 connection and may outlive it, and a ``Sender`` for what it is sent.  It gets an ``Incoming`` when the client
-publishes for the first time.  Before that, the parser lets nothing but CONNECT pass.
+publishes for the first time.  Before that, the parser lets nothing but CONNECT pass, and while a login takes
+several packets (SCRAM) the client handles nothing but AUTH and DISCONNECT.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from plugins.engines.broker.public import (
     invent_name,
 )
 from plugins.engines.mqtt.incoming import Incoming
-from plugins.engines.mqtt.logging_in import PLAIN, Attempt, log_in, plain_credentials
+from plugins.engines.mqtt.logging_in import METHODS, Attempt, ScramLogin, log_in, plain_credentials
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.sender import Sender
 from plugins.engines.mqtt.session import FOR_EVER, Session
 from plugins.protocols.mqtt.encoder import encode
-from plugins.protocols.mqtt.errors import PacketFault
+from plugins.protocols.mqtt.errors import PacketFault, protocol_error
 from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.packets import (
     Acknowledgement,
@@ -52,6 +53,7 @@ from plugins.protocols.mqtt.parser import Parser
 from plugins.protocols.mqtt.properties import Properties
 from plugins.protocols.mqtt.publishing import acknowledge
 from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode, return_code
+from plugins.protocols.mqtt.scram import SCRAM
 from plugins.protocols.mqtt.topics import is_hidden, join_share
 
 if TYPE_CHECKING:
@@ -96,6 +98,11 @@ class MqttClient(StreamClient):
         """Seconds that the client may be silent; None: for ever."""
         self._method = ""
         """The authentication method of MQTT 5; empty: none."""
+        self._scram: ScramLogin | None = None
+        """An exchange that waits for the client's final message."""
+        self._connect: Connect | None = None
+        """The CONNECT that is answered when the exchange is over."""
+        self._handlers = _HANDLERS
         self._explains = True
         """Whether the client wants reason strings."""
         self._largest_packet = 0
@@ -153,7 +160,8 @@ class MqttClient(StreamClient):
         if deadline is None or now < deadline:
             return
         if self._begun is None:
-            self.close("no CONNECT has come in time")
+            waited_for = "AUTH" if self._connect is not None else "CONNECT"
+            self.close(f"no {waited_for} has come in time")
         else:
             self.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing has come for {self._patience:g} s")
 
@@ -172,9 +180,8 @@ class MqttClient(StreamClient):
         except PacketFault as error:
             # What came before the fault was received in good order.
             packets, fault = error.packets, error
-        handlers = _HANDLERS
         for packet in packets:
-            handlers[type(packet)](self, packet, now)
+            self._handlers[type(packet)](self, packet, now)
             if self.closing or self.login_refused:
                 return
         if self._parser.in_packet():
@@ -250,29 +257,63 @@ class MqttClient(StreamClient):
             # [MQTT-3.1.3-8], of MQTT 3.1.1
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session needs a client identifier")
             return
-        name, password = packet.user_name, packet.password
         method = packet.properties.authentication_method
-        if method is not None:
-            if method != PLAIN:
-                why = f"the authentication method here is {PLAIN}, not {method[:80]}"
-                self._refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, why)
-                return
-            self._method = method
-            name, password = plain_credentials(packet.properties.authentication_data)
+        if method is not None and method not in METHODS:
+            why = f"the authentication methods here are {', '.join(METHODS)}, not {method[:80]}"
+            self._refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, why)
+            return
         if packet.will is not None and packet.will.retain and not self._options.retain:
             # [MQTT-3.2.2-13]
             self._refuse(ReasonCode.RETAIN_NOT_SUPPORTED, "the will is retained, and nothing is here")
             return
-        attempt = log_in(self.engine, self._accepted, self._options, name, password)
-        if attempt.login is None:
+        self._method = method or ""
+        self._connect = packet
+        self._authenticate(packet.properties.authentication_data, now)
+
+    def _authenticate(self, data: bytes | None, now: float) -> None:
+        """Begin to log in, or to authenticate again."""
+        connect, options = self._connect, self._options
+        if self._method == SCRAM:
+            self._handlers = _HANDLERS if connect is None else _AUTHENTICATING
+            scram = ScramLogin(self.sessions.scram_logins, self._accepted, options)
+            answer = scram.first(data or b"")
+            if isinstance(answer, Attempt):
+                self._authenticated(answer, None, now)
+            else:
+                self._scram = scram
+                self._send_auth(ReasonCode.CONTINUE_AUTHENTICATION, answer)
+            return
+        if connect is None or self._method:
+            name, password = plain_credentials(data)
+            attempt = log_in(self.engine, self._accepted, options, name, password)
+        else:
+            attempt = log_in(self.engine, self._accepted, options, connect.user_name, connect.password)
+        self._authenticated(attempt, None, now)
+
+    def _authenticated(self, attempt: Attempt, signature: bytes | None, now: float) -> None:
+        """An attempt is over.  ``signature``: what proves to the client that this is the server."""
+        connect, self._connect = self._connect, None
+        if connect is None:
+            if attempt.login is None or attempt.login.name != self._started().login.name:
+                self.disconnect(ReasonCode.NOT_AUTHORIZED, "the client could not authenticate again")
+            else:
+                self._send_auth(ReasonCode.SUCCESS, signature)
+        elif attempt.login is None:
             self.refuse_login(attempt.name, attempt.how, self._refuse_credentials)
         else:
-            self._enter(packet, attempt, attempt.login, now)
+            self._handlers = _HANDLERS
+            self._enter(connect, attempt, attempt.login, signature, now)
+
+    def _send_auth(self, code: int, data: bytes | None) -> None:
+        properties = Properties(authentication_method=self._method, authentication_data=data)
+        self.send(encode(Auth(code, properties), self.version))
 
     def _refuse_credentials(self) -> None:
         self._refuse(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "login refused")
 
-    def _enter(self, packet: Connect, attempt: Attempt, login: Login, now: float) -> None:
+    def _enter(
+        self, packet: Connect, attempt: Attempt, login: Login, signature: bytes | None, now: float
+    ) -> None:
         """Let the client in, and begin or continue its session."""
         try:
             vhost = self._permitted(packet, attempt, login)
@@ -310,6 +351,7 @@ class MqttClient(StreamClient):
                 session_expiry_interval=expiry if expiry != asked else None,
                 assigned_client_identifier=None if packet.client_id else client_id,
                 server_keep_alive=keep_alive if keep_alive != packet.keep_alive else None,
+                authentication_data=signature,
             )
             answer = Connack(session_present=before is not None, properties=self._with_limits(granted))
         # First of all: what was not acknowledged follows it.
@@ -361,21 +403,26 @@ class MqttClient(StreamClient):
         return session
 
     def _on_auth(self, packet: Auth, now: float) -> None:
-        """Authenticate again (MQTT 5.0, 4.12.1)."""
-        begun, properties = self._started(), packet.properties
+        """Go on with an authentication (MQTT 5.0, 4.12), or begin another one (4.12.1)."""
+        scram, properties, code = self._scram, packet.properties, packet.reason_code
         if not self._method or properties.authentication_method != self._method:
             # [MQTT-4.12.0-6], [MQTT-4.12.1-1]
-            self.disconnect(ReasonCode.PROTOCOL_ERROR, "AUTH with another method than CONNECT")
-            return
-        if packet.reason_code != ReasonCode.RE_AUTHENTICATE:
-            self.disconnect(ReasonCode.PROTOCOL_ERROR, "AUTH that nobody has asked for")
-            return
-        name, password = plain_credentials(properties.authentication_data)
-        attempt = log_in(self.engine, self._accepted, self._options, name, password)
-        if attempt.login is None or attempt.login.name != begun.login.name:
-            self.disconnect(ReasonCode.NOT_AUTHORIZED, "the client could not authenticate again")
-            return
-        self.send(encode(Auth(properties=Properties(authentication_method=self._method)), self.version))
+            self._on_fault(protocol_error("AUTH with another method than CONNECT"))
+        elif scram is not None and code == ReasonCode.CONTINUE_AUTHENTICATION:
+            self._scram = None
+            self._authenticated(*scram.final(properties.authentication_data or b""), now)
+        elif scram is None and code == ReasonCode.RE_AUTHENTICATE:
+            self._authenticate(properties.authentication_data, now)
+        else:
+            self._on_fault(protocol_error("AUTH that nobody has asked for"))
+
+    def _on_too_early(self, packet: Packet, now: float) -> None:
+        """The client must not send this before its CONNACK [MQTT-3.1.2-30]."""
+        self._on_fault(protocol_error(f"{type(packet).__name__.upper()} in the middle of an authentication"))
+
+    def _on_given_up(self, packet: Disconnect, now: float) -> None:
+        """DISCONNECT in the middle of the first authentication."""
+        self.close("the client has disconnected")
 
     # The end
 
@@ -524,3 +571,9 @@ _HANDLERS: dict[type[Packet], Callable[[MqttClient, Any, float], None]] = {
     Unsubscribe: MqttClient._on_unsubscribe,
 }
 """The parser of a server lets no other packet pass."""
+_AUTHENTICATING: dict[type[Packet], Callable[[MqttClient, Any, float], None]] = {
+    **dict.fromkeys(_HANDLERS, MqttClient._on_too_early),
+    Auth: MqttClient._on_auth,
+    Disconnect: MqttClient._on_given_up,
+}
+"""In the middle of the first authentication."""

@@ -9,6 +9,7 @@ import msgspec
 from kernel.contracts.message import Buffer, Envelope, batch_of_one
 from plugins.engines.broker.public import BrokerEngine, BrokerError, Login, Publisher, VirtualHost
 from plugins.engines.mqtt.durable import Description, Descriptions
+from plugins.engines.mqtt.logging_in import ScramLogins
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.retained import RetainedMessages
 from plugins.engines.mqtt.session import Session
@@ -42,6 +43,7 @@ class Sessions:
         self._descriptions: dict[str, Descriptions] = {}
         self._restored = False
         self.status = Status(engine, self, options.status_seconds)
+        self.scram_logins = ScramLogins(engine)
         self.wills = 0
         """Wills that were published."""
 

@@ -23,6 +23,11 @@ class Password(msgspec.Struct, frozen=True):
     digest: bytes = b""
     salt: bytes = b""
     hashing: Hashing = "sha256"
+    plain: str = ""
+    """In plain text, where it was given so: proofs such as SCRAM's need it.  Empty: it is not known."""
+
+    def __repr__(self) -> str:
+        return "<Password>"
 
     @classmethod
     def from_hash(cls, text: str, hashing: Hashing) -> Password:
@@ -36,7 +41,7 @@ class Password(msgspec.Struct, frozen=True):
     @classmethod
     def from_plain(cls, text: str, salt: bytes) -> Password:
         """Salt and digest a password.  The empty password lets nobody in, as in RabbitMQ."""
-        return cls(_digest("sha256", salt, text.encode()), salt) if text else cls()
+        return cls(_digest("sha256", salt, text.encode()), salt, plain=text) if text else cls()
 
     def is_given_by(self, given: str) -> bool:
         """Whether ``given`` is the password.  A wrong one takes as long as the right one."""

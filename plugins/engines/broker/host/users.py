@@ -191,6 +191,14 @@ class Users:
         """Check a password, and log in.  None for every failure: a client is not told the reason."""
         return self.log_in(name, loopback=loopback) if self._knows(name, password) else None
 
+    def plain_password(self, name: str) -> str | None:
+        """Return a user's password in plain text; None if there is no such user, or the broker has a hash only.
+
+        For a front end whose clients prove that they know the password without sending it.
+        """
+        account = self.accounts.get(name)
+        return None if account is None else account.password.plain or None
+
     def _knows(self, name: str, password: str) -> bool:
         account = self.accounts.get(name)
         return account is not None and account.password.is_given_by(password)

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from plugins.engines.broker.host.passwords import Password
 from plugins.protocols.mqtt.encoder import encode
-from plugins.protocols.mqtt.packets import Auth, Connack, Connect, Disconnect, Pingreq, Pingresp
+from plugins.protocols.mqtt.packets import Auth, Connack, Connect, Disconnect, Packet, Pingreq, Pingresp
 from plugins.protocols.mqtt.properties import Properties
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.plugins.engines.mqtt.conftest import Shared
-from tests.plugins.engines.mqtt.raw_client import Ack, connect_packet, publish, subscription, will
+from tests.plugins.engines.mqtt.raw_client import Ack, RawClient, connect_packet, publish, subscription, will
 from tests.plugins.engines.mqtt.still_server import StillServer
+from tests.plugins.protocols.mqtt.scram_client import ScramClient
 
 Still = Callable[..., StillServer]
 
@@ -642,6 +644,193 @@ def test_a_client_without_method_must_not_send_auth(quiet: StillServer) -> None:
     """[MQTT-4.12.0-6], [MQTT-4.12.0-7]."""
     client = quiet.connect(5)
     client.send(again("PLAIN", plain("guest", "guest")))
+    client.expect_end(ReasonCode.PROTOCOL_ERROR)
+
+
+# SCRAM-SHA-256
+
+SCRAM: dict[str, Any] = {**PLAIN, "authentication_method": "SCRAM-SHA-256"}
+
+
+def step(data: bytes | None, code: int = ReasonCode.CONTINUE_AUTHENTICATION) -> Auth:
+    return again("SCRAM-SHA-256", data, code)
+
+
+def begin(client: RawClient, scram: ScramClient, **connect: Any) -> bytes:
+    """Send CONNECT; return the server's first message."""
+    client.send(connect_packet(5, **SCRAM, **connect, authentication_data=scram.first()))
+    answer = client.expect(Auth)
+    assert answer == step(answer.properties.authentication_data)
+    return bytes(answer.properties.authentication_data)
+
+
+def scrammed(server: StillServer, name: str = "u", password: str = "secret", **connect: Any) -> RawClient:
+    """Return a client that has logged in, and whom the server has convinced."""
+    client, scram = server.client(5), ScramClient(name, password)
+    client.send(step(scram.final(begin(client, scram, **connect))))
+    client.connack = client.expect(Connack)
+    assert client.connack.reason_code == 0
+    assert client.connack.properties.authentication_method == "SCRAM-SHA-256"
+    scram.verify(client.connack.properties.authentication_data)
+    return client
+
+
+def test_scram_logs_in(guarded: StillServer) -> None:
+    """[MQTT-4.12.0-2], [MQTT-4.12.0-3], [MQTT-4.12.0-5]."""
+    client = scrammed(guarded, client_id="c")
+    client.expect_nothing()
+    (row,) = guarded.engine.inspect("connections")
+    assert (row["user"], row["vhost"]) == ("u", "/")
+
+
+def test_scram_can_choose_a_virtual_host(guarded: StillServer) -> None:
+    scrammed(guarded, "other:u")
+    (row,) = guarded.engine.inspect("connections")
+    assert (row["user"], row["vhost"]) == ("u", "other")
+
+
+def refused(server: StillServer, client: RawClient) -> None:
+    """The login has failed, and the client is not told why."""
+    server.pass_time(0.9)
+    client.send(Pingreq())  # it is not read
+    server.pass_time(0.2)
+    answer = client.expect(Connack)
+    assert answer.reason_code == ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    assert answer.properties == Properties(reason_string="login refused")
+    client.expect_close()
+
+
+HASHED = Password.from_plain("secret", b"salt").as_hash()
+
+
+@pytest.mark.parametrize(
+    "name, password",
+    [("u", "wrong"), ("nobody", "secret"), ("device-7", ""), ("hashed", "secret"), ("nowhere:u", "secret")],
+)
+def test_scram_tells_nobody_which_names_there_are(still: Still, name: str, password: str) -> None:
+    """The course is the same for a wrong password, a name that is unknown, and one without a plain password."""
+    server = still(users={"u": {"password": "secret"}, "device-7": {}, "hashed": {"password_hash": HASHED}})
+    salts, lengths = set(), set()
+    for _ in range(2):
+        client, scram = server.client(5), ScramClient(name, password)
+        first = begin(client, scram)
+        client.send(step(scram.final(first)))
+        refused(server, client)
+        salts.add(scram.salt)
+        lengths.add(len(scram.salt))
+    assert len(salts) == 1, "a name has one salt"
+    assert lengths == {16}
+    right = ScramClient("u", "secret")
+    right.final(begin(server.client(5), right))
+    assert (right.salt in salts) == (name == "u")
+
+
+def test_an_operator_is_told_that_a_hash_does_not_do(still: Still) -> None:
+    server = still(users={"hashed": {"password_hash": HASHED}})
+    client, scram = server.client(5), ScramClient("hashed", "secret")
+    client.send(step(scram.final(begin(client, scram))))
+    refused(server, client)
+    assert any("'password' in the topology file" in event.detail for event in server.host.events)
+
+
+def test_scram_is_for_this_machine_only_if_the_user_is(guarded: StillServer) -> None:
+    client, scram = guarded.client(5, loopback=False), ScramClient("guest", "guest")
+    client.send(step(scram.final(begin(client, scram))))
+    refused(guarded, client)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"n,,n=u", b"p=tls-unique,,n=u,r=abc"])
+def test_a_first_message_that_is_none_is_refused(guarded: StillServer, data: bytes | None) -> None:
+    client = guarded.client(5)
+    client.send(connect_packet(5, **SCRAM, authentication_data=data))
+    refused(guarded, client)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"c=biws,r=other,p=AAAA"])
+def test_a_final_message_that_is_none_is_refused(guarded: StillServer, data: bytes | None) -> None:
+    client, scram = guarded.client(5), ScramClient("u", "secret")
+    begin(client, scram)
+    client.send(step(data))
+    refused(guarded, client)
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        publish("a"),
+        Pingreq(),
+        again("PLAIN", plain("u", "secret")),
+        again("PLAIN", b"", ReasonCode.CONTINUE_AUTHENTICATION),
+        step(b"", ReasonCode.RE_AUTHENTICATE),
+    ],
+)
+def test_before_connack_a_client_may_go_on_or_leave_only(guarded: StillServer, packet: Packet) -> None:
+    """[MQTT-3.1.2-30], [MQTT-4.12.0-5]."""
+    client, scram = guarded.client(5), ScramClient("u", "secret")
+    begin(client, scram)
+    client.send(packet)
+    assert client.expect(Connack).reason_code == ReasonCode.PROTOCOL_ERROR
+    client.expect_close()
+
+
+def test_a_client_may_leave_in_the_middle(guarded: StillServer) -> None:
+    client, scram = guarded.client(5), ScramClient("u", "secret")
+    begin(client, scram)
+    client.send(Disconnect())
+    client.expect_close()
+
+
+def test_a_client_that_stops_in_the_middle_is_given_up(guarded: StillServer) -> None:
+    client, scram = guarded.client(5), ScramClient("u", "secret")
+    begin(client, scram)
+    guarded.pass_time(11)
+    client.expect_close()
+
+
+def test_a_final_message_is_not_taken_twice(guarded: StillServer) -> None:
+    """Who has listened cannot use it again."""
+    client, scram = guarded.client(5), ScramClient("u", "secret")
+    final = scram.final(begin(client, scram))
+    client.send(step(final))
+    client.expect(Connack)
+    other = guarded.client(5)
+    begin(other, ScramClient("u", "unknown"))
+    other.send(step(final))
+    refused(guarded, other)
+
+
+def test_a_client_authenticates_again_with_scram(guarded: StillServer) -> None:
+    """[MQTT-4.12.1-1]: the connection goes on meanwhile."""
+    client = scrammed(guarded, client_id="c")
+    client.subscribe("t")
+    for _ in range(2):
+        scram = ScramClient("u", "secret")
+        client.send(step(scram.first(), ReasonCode.RE_AUTHENTICATE))
+        challenge = client.expect(Auth).properties.authentication_data
+        client.send(publish("t"))
+        client.expect_message("t")
+        client.send(step(scram.final(challenge)))
+        answer = client.expect(Auth)
+        assert answer == step(answer.properties.authentication_data, ReasonCode.SUCCESS)
+        scram.verify(answer.properties.authentication_data)
+
+
+@pytest.mark.parametrize("name, password", [("u", "wrong"), ("guest", "guest"), ("nobody", "x")])
+def test_a_client_that_fails_to_authenticate_again_is_sent_away(
+    guarded: StillServer, name: str, password: str
+) -> None:
+    """[MQTT-4.12.1-2]."""
+    client, scram = scrammed(guarded), ScramClient(name, password)
+    client.send(step(scram.first(), ReasonCode.RE_AUTHENTICATE))
+    client.send(step(scram.final(client.expect(Auth).properties.authentication_data)))
+    client.expect_end(ReasonCode.NOT_AUTHORIZED)
+
+
+def test_a_second_exchange_does_not_begin_in_the_middle_of_one(guarded: StillServer) -> None:
+    client = scrammed(guarded)
+    client.send(step(ScramClient("u", "secret").first(), ReasonCode.RE_AUTHENTICATE))
+    client.expect(Auth)
+    client.send(step(ScramClient("u", "secret").first(), ReasonCode.RE_AUTHENTICATE))
     client.expect_end(ReasonCode.PROTOCOL_ERROR)
 
 
