@@ -9,10 +9,11 @@ next connection has a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kernel.contracts.engine import Port
+from kernel.contracts.message import Buffer
 from plugins.engines.amqp_client.channel_handler import ChannelHandler
 from plugins.engines.amqp_client.declarations import Declarations, MakeRequests
 from plugins.engines.amqp_client.inbound_buffer import InboundBuffer
@@ -64,6 +65,11 @@ class Session:
         self.ended = False
         self.reason = ""
         """Why the connection has ended."""
+        self.finished = False
+        """Whether the wire may be closed when everything is written."""
+        self.written = None
+        self.next_deadline = connection.next_deadline
+        """When a heartbeat is due, or the server counts as lost."""
         self.login_refused = False
         self.blocked = ""
         """Why the server accepts no messages now (connection.blocked); empty: it does."""
@@ -274,12 +280,18 @@ class Session:
         """Report an event to the operator."""
         self.link.report(what, detail, next_try)
 
-    def finish(self, *, publish: bool) -> bool:
-        """End a turn: send consumed messages to the routes, and publish; return whether more wait."""
-        if self.ended:
-            return False
-        self.inbound.flush()
-        return publish and self.pump()
+    def take_output(self, *, publish: bool) -> tuple[Sequence[Buffer], bool]:
+        """End a turn: send consumed messages to the routes, and publish.
+
+        Return what has to be written, and whether more messages wait to be published.
+        """
+        more = False
+        if not self.ended:
+            self.inbound.flush()
+            more = publish and self.pump()
+        data = self.connection.data_to_send()
+        self.finished = self.connection.closed()
+        return data, more
 
     def pump(self) -> bool:
         """Publish messages that wait; return whether more of them wait.  For subclasses."""

@@ -71,8 +71,13 @@ class Session:
         self.usable = False
         """Whether the broker has accepted the connection and answered the subscriptions."""
         self.ended = False
+        self.finished = False
+        """Whether the connection has to be closed when everything is written."""
         self.reason = ""
         """Why it has ended."""
+        self.stops_reading = False
+        """Whether the socket must not be read now."""
+        self.written = engine.outgoing.written
         self.login_refused = False
         self.refusals: dict[str, str] = {}
         """Filters that the broker has refused, and why."""
@@ -239,12 +244,13 @@ class Session:
 
     # Turns
 
-    def take_output(self, *, publish: bool, now: float) -> tuple[list[Buffer], bool]:
+    def take_output(self, *, publish: bool) -> tuple[list[Buffer], bool]:
         """Return what has to be sent, and whether more can be published.
 
         ``publish``: whether the socket has room for messages.
         """
         engine = self._engine
+        now = engine.host.now()
         out, self._out = self._out, []
         more = False
         if self._accepted and not self.ended:
@@ -257,6 +263,8 @@ class Session:
                 out += engine.outgoing.take_answers()
         if out:
             self._sent_at = now
+        self.finished = self.ended
+        self.stops_reading = engine.incoming.stops_reading
         return out, more
 
     # Time

@@ -97,7 +97,7 @@ class Site:
         """Cut the wire of a link, as a router that goes would."""
         states = [state for thread in self.kernel._threads() for state in thread.states.values()]
         (engine,) = [state.engine for state in states if state.name == name]
-        descriptor = os.dup(engine.link.connection._connection.wire.fileno())
+        descriptor = os.dup(engine.link.connection.connection.wire.fileno())
         with socket.socket(fileno=descriptor) as wire:
             wire.shutdown(socket.SHUT_RDWR)
 
