@@ -96,8 +96,7 @@ class Sender:
         """Send what the client takes: not what is too large for it [MQTT-3.1.2-24]."""
         bodies = batch.bodies
         if self._largest_packet:
-            plain = prefix_of(self._version, batch.envelope, delivery, seconds_left=seconds_left)
-            most = plain.largest_payload(self._largest_packet)
+            most = self._largest_payload(batch.envelope, delivery, seconds_left)
             bodies = [body for body in bodies if len(body) <= most]
         if bodies:
             fitting = Batch(bodies, 0, batch.envelope)
@@ -109,8 +108,21 @@ class Sender:
         if not self._largest_packet:
             return False
         batch = span.as_batch()
-        prefix = prefix_of(self._version, batch.envelope, delivery)
-        return max(map(len, batch.bodies)) > prefix.largest_payload(self._largest_packet)
+        return max(map(len, batch.bodies)) > self._largest_payload(batch.envelope, delivery)
+
+    def _largest_payload(
+        self, envelope: Envelope, delivery: Delivery, seconds_left: float | None = None
+    ) -> int:
+        """Return how large a payload may be; the client may know a short alias of a long topic."""
+        largest = self._largest_packet
+        most = prefix_of(self._version, envelope, delivery, seconds_left=seconds_left).largest_payload(
+            largest
+        )
+        alias = self._aliases.get(key_to_topic(envelope.key))
+        if alias is None:
+            return most
+        aliased = self._with_alias("", alias, envelope, delivery, dup=False, seconds_left=seconds_left)
+        return max(most, aliased.largest_payload(largest))
 
     def release(self, ids: Sequence[int], mark: int) -> None:
         """Send PUBREL when the store has reached ``mark``."""
@@ -159,18 +171,30 @@ class Sender:
         alias = self._aliases.get(topic)
         if alias is None and len(self._aliases) >= self._most_aliases:
             return None
-        properties = msgspec.structs.replace(
-            properties_of(envelope, delivery.identifiers, seconds_left),
-            topic_alias=len(self._aliases) + 1 if alias is None else alias,
-        )
+        number = len(self._aliases) + 1 if alias is None else alias
         said = topic if alias is None else ""
-        prefix = PublishPrefix(
-            self._version, said, properties, qos=delivery.qos, retain=delivery.retain, dup=dup
-        )
+        prefix = self._with_alias(said, number, envelope, delivery, dup=dup, seconds_left=seconds_left)
         # An alias takes three bytes, which may be more than the topic has.
         largest = self._largest_packet
         if largest and max(map(len, batch.bodies)) > prefix.largest_payload(largest):
             return None
         if alias is None:
-            self._aliases[topic] = len(self._aliases) + 1
+            self._aliases[topic] = number
         return prefix
+
+    def _with_alias(
+        self,
+        topic: str,
+        alias: int,
+        envelope: Envelope,
+        delivery: Delivery,
+        *,
+        dup: bool,
+        seconds_left: float | None,
+    ) -> PublishPrefix:
+        """Return what packets with an alias begin with; an empty topic if the client knows the alias."""
+        properties = properties_of(envelope, delivery.identifiers, seconds_left)
+        properties = msgspec.structs.replace(properties, topic_alias=alias)
+        return PublishPrefix(
+            self._version, topic, properties, qos=delivery.qos, retain=delivery.retain, dup=dup
+        )

@@ -288,7 +288,10 @@ def packet_size(topic: str, payload: bytes, qos: int, **properties: Any) -> int:
 def test_a_client_gets_no_packet_that_is_too_large(
     quiet: StillServer, qos: int, aliases: int, stays: bool
 ) -> None:
-    """[MQTT-3.1.2-24], [MQTT-3.1.2-25]: it counts as delivered."""
+    """[MQTT-3.1.2-24], [MQTT-3.1.2-25]: it counts as delivered.
+
+    The empty message has room for the topic and its alias.  With the alias alone the next ones are smaller.
+    """
     most = 120
     topic = "a/long/topic"
     client = quiet.connect(
@@ -305,8 +308,9 @@ def test_a_client_gets_no_packet_that_is_too_large(
     publisher.send(
         *[publish(topic, b"x" * size, qos, number + 1) for number, size in enumerate((room + 1, room))]
     )
-    got = messages(client, 3)
-    assert [len(message.payload) for message in got] == [room, 0, room]
+    sizes = [room, 0, room + 1, room] if aliases else [room, 0, room]
+    got = messages(client, len(sizes))
+    assert [len(message.payload) for message in got] == sizes
     for message in got:
         if qos == 1:
             client.ack(PUBACK, message.id)
@@ -326,6 +330,30 @@ def test_a_retained_message_may_be_too_large(quiet: StillServer) -> None:
     publisher.publish("b", b"x" * 200, retain=True)
     client.subscribe("#")
     client.expect_message("a", b"x" * 80, retain=True)
+    client.expect_nothing()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_fits_only_with_an_alias_is_sent_with_it(quiet: StillServer, qos: int) -> None:
+    """[MQTT-3.1.2-24]: up to the last byte, each message by itself, and retained ones as well."""
+    most, topic = 120, "a/long/topic"
+    client = quiet.connect(5, client_id="c", maximum_packet_size=most, topic_alias_maximum=1)
+    client.subscribe("#", qos=qos)
+    publisher = quiet.connect(5)
+    publisher.publish(topic, b"", qos)
+    (first,) = messages(client, 1)
+    alias = len(encode(publish("x", qos=qos, topic_alias=1), 5)) - len(encode(publish("x", qos=qos), 5))
+    room = most - packet_size(topic, b"", qos) + len(topic) - alias
+    for size in (room, room + 1):
+        publisher.publish(topic, b"x" * size, qos)
+    got = messages(client, 1)
+    assert [len(message.payload) for message in got] == [room]
+    client.ack(PUBACK, *[each.id for each in (first, *got) if qos])
+    publisher.publish(topic, b"x" * room, qos, retain=True)
+    client.ack(PUBACK, *[each.id for each in messages(client, 1) if qos])
+    client.unsubscribe("#")
+    client.subscribe(topic)
+    assert [(len(message.payload), message.retain) for message in messages(client, 1)] == [(room, True)]
     client.expect_nothing()
 
 
