@@ -50,7 +50,7 @@ from plugins.protocols.mqtt.packets import (
     Unsubscribe,
 )
 from plugins.protocols.mqtt.parser import Parser
-from plugins.protocols.mqtt.properties import Properties
+from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
 from plugins.protocols.mqtt.publishing import acknowledge
 from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode, return_code
 from plugins.protocols.mqtt.scram import SCRAM
@@ -306,7 +306,18 @@ class MqttClient(StreamClient):
 
     def _send_auth(self, code: int, data: bytes | None) -> None:
         properties = Properties(authentication_method=self._method, authentication_data=data)
-        self.send(encode(Auth(code, properties), self.version))
+        octets = encode(Auth(code, properties), self.version)
+        if self._takes(octets):
+            self.send(octets)
+        else:
+            self._refuse_small_packets()
+
+    def _refuse_small_packets(self) -> None:
+        code, why = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "the client's maximum packet size is too small"
+        if self._begun is None:
+            self._refuse(code, why)
+        else:
+            self.disconnect(code, why)
 
     def _refuse_credentials(self) -> None:
         self._refuse(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "login refused")
@@ -315,12 +326,6 @@ class MqttClient(StreamClient):
         self, packet: Connect, attempt: Attempt, login: Login, signature: bytes | None, now: float
     ) -> None:
         """Let the client in, and begin or continue its session."""
-        try:
-            vhost = self._permitted(packet, attempt, login)
-            login.enter(vhost.name)
-        except BrokerError as refusal:
-            self._refuse(ReasonCode.NOT_AUTHORIZED, refusal.text)
-            return
         options, properties = self._options, packet.properties
         client_id = packet.client_id or invent_name("auto-", self.engine.broker.random)
         if self.version == 5:
@@ -329,12 +334,31 @@ class MqttClient(StreamClient):
             asked = 0 if packet.clean_start else FOR_EVER
         self._asked_expiry = asked
         expiry = min(asked, options.max_session_seconds)
-        before = self._continued(vhost, client_id, packet, now)
-        session = before or self.sessions.make(vhost, client_id, options, durable=expiry > 0)
         keep_alive = packet.keep_alive
         longest = options.max_keep_alive_seconds
         if longest and not 0 < keep_alive <= longest:
             keep_alive = longest
+        granted: Properties | None = NO_PROPERTIES
+        if self.version == 5:
+            granted = self._with_limits(
+                Properties(
+                    session_expiry_interval=expiry if expiry != asked else None,
+                    assigned_client_identifier=None if packet.client_id else client_id,
+                    server_keep_alive=keep_alive if keep_alive != packet.keep_alive else None,
+                    authentication_data=signature,
+                )
+            )
+        try:
+            vhost = self._permitted(packet, attempt, login)
+            if granted is None:
+                self._refuse_small_packets()
+                return
+            login.enter(vhost.name)
+        except BrokerError as refusal:
+            self._refuse(ReasonCode.NOT_AUTHORIZED, refusal.text)
+            return
+        before = self._continued(vhost, client_id, packet, now)
+        session = before or self.sessions.make(vhost, client_id, options, durable=expiry > 0)
         # [MQTT-3.1.2-22]
         self._patience = keep_alive * 1.5 if keep_alive else None
         self.arm(self.next_deadline())
@@ -345,16 +369,8 @@ class MqttClient(StreamClient):
             most_unwritten=options.max_unwritten_bytes,
         )
         self._begun = _Begun(session, sender, login)
-        answer = Connack(session_present=before is not None)
-        if self.version == 5:
-            granted = Properties(
-                session_expiry_interval=expiry if expiry != asked else None,
-                assigned_client_identifier=None if packet.client_id else client_id,
-                server_keep_alive=keep_alive if keep_alive != packet.keep_alive else None,
-                authentication_data=signature,
-            )
-            answer = Connack(session_present=before is not None, properties=self._with_limits(granted))
         # First of all: what was not acknowledged follows it.
+        answer = Connack(session_present=before is not None, properties=granted)
         self.send(encode(answer, self.version))
         limit = min(properties.receive_maximum or 65_535, options.max_inflight)
         session.attach(self, sender, limit=limit, expiry=expiry, now=now)
@@ -372,22 +388,35 @@ class MqttClient(StreamClient):
             _check_topic(packet.will.topic)
             login.require("write", "exchange", exchange, vhost.name)
         found = self.sessions.find(vhost.name, packet.client_id)
-        if found is not None and found.subscriptions and not packet.clean_start:
-            # Its subscriptions may have been granted to another user.
-            login.require("read", "exchange", found.exchange, vhost.name)
+        if found is not None and not packet.clean_start:
+            found.require_all(login)
         return vhost
 
-    def _with_limits(self, granted: Properties) -> Properties:
-        """Return the properties of CONNACK with those that are the same for all clients of the listener."""
+    def _with_limits(self, granted: Properties) -> Properties | None:
+        """Return the properties of CONNACK with those that are the same for all clients of the listener.
+
+        None: the client takes no packet of that size.  It has to know all of them but one: if it is told of no
+        topic aliases, it uses none.
+        """
         options = self._options
-        return msgspec.structs.replace(
+        granted = msgspec.structs.replace(
             granted,
             receive_maximum=options.receive_maximum if options.receive_maximum < 65_535 else None,
             retain_available=None if options.retain else 0,
             maximum_packet_size=options.max_packet_bytes,
-            topic_alias_maximum=options.topic_alias_maximum or None,
             authentication_method=self._method or None,
         )
+        with_aliases = msgspec.structs.replace(
+            granted, topic_alias_maximum=options.topic_alias_maximum or None
+        )
+        for properties in (with_aliases, granted):
+            if self._takes(encode(Connack(properties=properties), self.version)):
+                return properties
+        return None
+
+    def _takes(self, data: Buffer) -> bool:
+        """Whether the client takes a packet of that size [MQTT-3.1.2-24]."""
+        return not 0 < self._largest_packet < len(data)
 
     def _continued(self, vhost: VirtualHost, client_id: str, packet: Connect, now: float) -> Session | None:
         """Return the session to continue, if there is one and the client wants that."""
@@ -429,25 +458,32 @@ class MqttClient(StreamClient):
     def _refuse(self, code: int, why: str, reference: str = "") -> None:
         """Refuse the connection with a CONNACK, if the version has one for the reason."""
         if self.version == 5 or return_code(code) is not None:
-            properties = Properties(server_reference=reference or None)
-            self.send(self._explained(Connack(reason_code=code, properties=properties), why))
+            properties = Properties(server_reference=reference) if reference else NO_PROPERTIES
+            for data in self._explained(Connack(reason_code=code, properties=properties), why):
+                self.send(data)
         self.close(why)
 
-    def _explained(self, packet: Connack | Disconnect, why: str) -> bytes:
-        """Return a packet with a reason string, if the client wants one and takes a packet of that size."""
-        plain = encode(packet, self.version)
-        if self.version == 4 or not self._explains:
-            return plain
-        properties = msgspec.structs.replace(packet.properties, reason_string=why[:_LONGEST_REASON])
-        data = encode(msgspec.structs.replace(packet, properties=properties), self.version)
-        # [MQTT-3.2.2-19], [MQTT-3.14.2-3]
-        return plain if 0 < self._largest_packet < len(data) else data
+    def _explained(self, packet: Connack | Disconnect, why: str) -> Sequence[Buffer]:
+        """Return a packet with a reason string, if the client wants one.
+
+        What it takes no packets large enough for is left out: the reason string, all properties, the packet.
+        """
+        properties = packet.properties
+        choices = [properties, NO_PROPERTIES]
+        if self.version == 5 and self._explains:
+            choices.insert(0, msgspec.structs.replace(properties, reason_string=why[:_LONGEST_REASON]))
+        for choice in choices:
+            data = encode(msgspec.structs.replace(packet, properties=choice), self.version)
+            # [MQTT-3.2.2-19], [MQTT-3.14.2-3]
+            if self._takes(data):
+                return (data,)
+        return ()
 
     def _farewell(self, code: int, why: str) -> Sequence[Buffer]:
         """Return DISCONNECT.  A server of MQTT 3.1.1 has none."""
         if self._begun is None or self.version == 4:
             return ()
-        return (self._explained(Disconnect(code), why),)
+        return self._explained(Disconnect(code), why)
 
     def disconnect(self, code: int, why: str) -> None:
         """Close the connection because of what the client has done, or not done."""
@@ -537,7 +573,6 @@ class MqttClient(StreamClient):
     def _subscribe(self, wanted: Subscription, identifier: int, now: float) -> int:
         session, login = self._started().session, self._started().login
         try:
-            login.require("read", "exchange", session.exchange, session.vhost.name)
             name = join_share(wanted.share_name, wanted.topic_filter)
             return session.subscribe(wanted, identifier, name, login, now)
         except AccessRefused:

@@ -224,13 +224,10 @@ class Session:
     def subscribe(self, wanted: Subscription, identifier: int, name: str, login: Login, now: float) -> int:
         """Add or replace a subscription; return the reason code for SUBACK.
 
-        ``name``: the filter as the client has sent it.  Raises a ``BrokerError`` if ``login`` may not read the
-        queue of a shared subscription.
+        ``name``: the filter as the client has sent it.  Raises a ``BrokerError`` if ``login`` may not read what
+        it subscribes to.
         """
-        if wanted.share_name:
-            login.require(
-                "read", "queue", self._shared_name(wanted.share_name, wanted.topic_filter), self.vhost.name
-            )
+        self._require_read(login, wanted)
         before = self.subscriptions.get(name)
         if before is None and len(self.subscriptions) >= self._most_subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
@@ -245,6 +242,20 @@ class Session:
             ):
                 self._retained.append((subscribed, found))
         return subscribed.qos
+
+    def _require_read(self, login: Login, wanted: Subscription | Subscribed) -> None:
+        login.require("read", "exchange", self.exchange, self.vhost.name)
+        if wanted.share_name:
+            name = self._shared_name(wanted.share_name, wanted.topic_filter)
+            login.require("read", "queue", name, self.vhost.name)
+
+    def require_all(self, login: Login) -> None:
+        """Refuse a user who could not have subscribed to what the session has.  Raises a ``BrokerError``."""
+        # The subscriptions may have been granted to another user.  The queue may have messages of former ones.
+        if self._queue is not None:
+            login.require("read", "exchange", self.exchange, self.vhost.name)
+        for subscribed in self.subscriptions.values():
+            self._require_read(login, subscribed)
 
     def _subscribe(self, wanted: Subscription, identifier: int, name: str, now: float) -> Subscribed:
         before, topic_filter = self.subscriptions.get(name), wanted.topic_filter

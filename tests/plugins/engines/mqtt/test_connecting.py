@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from plugins.engines.broker.host.passwords import Password
@@ -567,6 +568,37 @@ def test_a_session_is_only_for_those_who_may_read(still: Still, version: int) ->
     server.connect(version, **{**kept, "clean_start": True}, user_name="v").expect_nothing()
 
 
+@pytest.mark.parametrize("read", ["^amq.topic$", "^mqtt.share.g.a$"])
+def test_a_session_with_a_shared_subscription_is_for_those_who_may_read_its_queue(
+    still: Still, version: int, read: str
+) -> None:
+    """To continue a session takes the rights that its subscriptions have taken."""
+    server = still(users={"u": {"password": "p"}, "v": {"password": "p", "read": read}})
+    kept: dict[str, Any] = {"client_id": "c", "clean_start": False, "password": b"p"}
+    if version == 5:
+        kept["session_expiry_interval"] = 60
+    server.connect(version, **kept, user_name="u").subscribe("$share/g/a", qos=1)
+    assert server.client(version).connect(**kept, user_name="v").reason_code == ReasonCode.NOT_AUTHORIZED
+    assert server.connect(version, **kept, user_name="u").connack.session_present
+
+
+def test_a_session_whose_queue_has_messages_is_only_for_those_who_may_read(
+    still: Still, version: int
+) -> None:
+    """Also if it is not subscribed any more."""
+    server = still(users={"u": {"password": "p"}, "v": {"password": "p", "read": "nothing"}})
+    kept: dict[str, Any] = {"client_id": "c", "clean_start": False, "password": b"p"}
+    if version == 5:
+        kept["session_expiry_interval"] = 60
+    client = server.connect(version, **kept, user_name="u")
+    client.subscribe("t", qos=1)
+    client.publish("t", b"secret", 1)
+    client.expect_message("t", b"secret", 1)
+    client.unsubscribe("t")
+    client.close()
+    assert server.client(version).connect(**kept, user_name="v").reason_code == ReasonCode.NOT_AUTHORIZED
+
+
 def test_a_user_can_have_too_many_connections(guarded: StillServer, version: int) -> None:
     login = {"user_name": "one", "password": b"p"}
     first = guarded.connect(version, **login)
@@ -888,6 +920,46 @@ def test_a_refusal_is_no_larger_than_the_client_takes(still: Still) -> None:
     client = still({"redirect": "elsewhere:1883"}).client(5)
     answer = client.connect(maximum_packet_size=30)
     assert answer.properties == Properties(server_reference="elsewhere:1883")
+    client = still({"redirect": "elsewhere:1883"}).client(5)
+    assert client.connect(maximum_packet_size=20) == Connack(reason_code=ReasonCode.USE_ANOTHER_SERVER)
+
+
+LIMITED: dict[str, Any] = {"max_keep_alive_seconds": 30, "max_session_seconds": 60}
+ASKED: dict[str, Any] = {"client_id": "c", "keep_alive": 31, "session_expiry_interval": 61}
+
+
+def test_a_connack_has_no_more_than_the_client_takes(still: Still) -> None:
+    """[MQTT-3.1.2-24]: a client that is told of no topic aliases uses none."""
+    server = still(LIMITED)
+    whole = server.connect(5, **ASKED).connack
+    size = len(encode(whole, 5))
+    assert server.connect(5, **ASKED, maximum_packet_size=size).connack.properties == whole.properties
+    less = server.connect(5, **ASKED, maximum_packet_size=size - 1).connack
+    assert less.properties == msgspec.structs.replace(whole.properties, topic_alias_maximum=None)
+
+
+def test_a_client_that_takes_no_connack_is_refused_and_changes_nothing(still: Still) -> None:
+    """[MQTT-3.1.2-24]: without its limits it would break them."""
+    server = still(LIMITED)
+    first = server.connect(5, **ASKED)
+    most = len(encode(first.connack, 5)) - 4
+    client = server.client(5)
+    assert client.connect(**ASKED, maximum_packet_size=most) == Connack(
+        reason_code=ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+    )
+    client.expect_close()
+    first.expect_nothing()  # its session was not taken over
+    client = server.client(5)
+    client.send(connect_packet(5, **ASKED, maximum_packet_size=4))
+    client.expect_close()
+
+
+def test_a_client_whose_packets_are_too_small_for_scram_is_refused(guarded: StillServer) -> None:
+    client = guarded.client(5)
+    data = ScramClient("u", "secret").first()
+    client.send(connect_packet(5, **SCRAM, authentication_data=data, maximum_packet_size=50))
+    assert client.expect(Connack) == Connack(reason_code=ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+    client.expect_close()
 
 
 def test_a_packet_that_is_too_large_ends_the_connection(still: Still, version: int) -> None:
