@@ -373,9 +373,8 @@ class MqttClient(StreamClient):
         answer = Connack(session_present=before is not None, properties=granted)
         self.send(encode(answer, self.version))
         limit = min(properties.receive_maximum or 65_535, options.max_inflight)
-        session.attach(self, sender, limit=limit, expiry=expiry, now=now)
-        if packet.will is not None:
-            session.set_will(packet.will, login)
+        will = None if packet.will is None else (packet.will, login)
+        session.attach(self, sender, limit=limit, expiry=expiry, will=will, now=now)
         if session.durable:
             # The client relies on its session from now on.
             self.write_after(self.engine.broker.store.demand())

@@ -1,8 +1,8 @@
 """Durable: what of the sessions is on disk, in stored sets of their virtual host (decisions 30 and 31).
 
 ``mqtt.sessions``
-    A message for each session that outlives its connection: a ``Description``.  A change keeps a new
-    description and drops the one before it.
+    A message for each session that outlives its connection: a ``Description``, with its will.  A change keeps
+    a new description and drops the one before it.
 ``mqtt.received.CLIENT``
     Packet identifiers of QoS 2 messages that the client has published and not released: the lowest 16 bits of
     the numbers.  The message of a number is the published one, in one record with the queues that have it.
@@ -19,11 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from struct import iter_unpack, pack
+from typing import Self
 
 import msgspec
 
 from kernel.contracts.message import Batch, batch_of_one
 from plugins.engines.broker.public import Span, VirtualHost
+from plugins.protocols.mqtt.fields import Fields, encode_properties
+from plugins.protocols.mqtt.packets import Will
+from plugins.protocols.mqtt.properties import WILL
 
 _SESSIONS = "mqtt.sessions"
 
@@ -40,6 +44,31 @@ class DescribedSubscription(msgspec.Struct, frozen=True):
     identifier: int
 
 
+class DescribedWill(msgspec.Struct, frozen=True):
+    """A will in a description."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    """As in a CONNECT of MQTT 5."""
+    user: str
+    """Whose rights it takes to publish it."""
+
+    @classmethod
+    def of(cls, will: Will, user: str) -> Self:
+        """Describe a will."""
+        properties = encode_properties(will.properties, WILL)
+        return cls(will.topic, will.payload, will.qos, will.retain, properties, user)
+
+    def will(self) -> Will:
+        """Return the will."""
+        # The parser has read them before: they are in order.
+        properties = Fields(self.properties, 0, len(self.properties), "a will on disk").properties(WILL)
+        return Will(self.topic, self.payload, self.qos, self.retain, properties)
+
+
 class Description(msgspec.Struct, frozen=True):
     """What is on disk of a session.  Fields may be added, with a default."""
 
@@ -49,6 +78,7 @@ class Description(msgspec.Struct, frozen=True):
     left_at: float
     """The time of day at which its connection was lost; 0: it has one."""
     subscriptions: tuple[DescribedSubscription, ...]
+    will: DescribedWill | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.public import Consumer, Login, Queue, Timer, VirtualHost
-from plugins.engines.mqtt.durable import DescribedSubscription, Description, Received, Released
+from plugins.engines.mqtt.durable import DescribedSubscription, DescribedWill, Description, Received, Released
 from plugins.engines.mqtt.outgoing import Outgoing
 from plugins.engines.mqtt.retained import Retained
 from plugins.engines.mqtt.subscriptions import Delivery, LiveSubscriptions, Subscribed
@@ -68,8 +68,10 @@ class Session:
         self._retained: list[tuple[Subscribed, Iterator[Retained | None]]] = []
         """Retained messages that are being sent for new subscriptions."""
         self._will: tuple[Will, Login] | None = None
+        self._left_at = 0.0
+        """The time of day at which its connection was lost; 0: it has one."""
         broker = vhost.broker
-        self._will_timer = Timer(broker, self._publish_will)
+        self._will_timer = Timer(broker, self._on_will_due)
         self._expiry_timer = Timer(broker, self._on_expired)
 
     def __repr__(self) -> str:
@@ -82,13 +84,27 @@ class Session:
 
     # Connections
 
-    def attach(self, client: MqttClient, sender: Sender, *, limit: int, expiry: int, now: float) -> None:
-        """The session has a connection.  ``limit``: messages of QoS 1 and 2 that may be on their way to it."""
+    def attach(
+        self,
+        client: MqttClient,
+        sender: Sender,
+        *,
+        limit: int,
+        expiry: int,
+        will: tuple[Will, Login] | None,
+        now: float,
+    ) -> None:
+        """The session has a connection.
+
+        ``limit``: messages of QoS 1 and 2 that may be on their way to it.  ``will``: what to publish when the
+        connection is lost.
+        """
         self.client, self.sender = client, sender
         self.expiry = expiry
+        self._left_at = 0.0
         # A will whose delay is not over is not published [MQTT-3.1.3-9].
         self._will_timer.cancel()
-        self._will = None
+        self._will = will
         self._expiry_timer.cancel()
         self._share_again(now)
         self.describe()
@@ -102,10 +118,6 @@ class Session:
         # Those, and not the session's own queue: ``is_broken`` has been asked before.
         self.outgoing.receiver.cancelled.clear()
 
-    def set_will(self, will: Will, login: Login) -> None:
-        """Publish this when the connection is lost."""
-        self._will = (will, login)
-
     def forget_will(self) -> None:
         """The client has disconnected in good order [MQTT-3.14.4-3]."""
         self._will = None
@@ -118,21 +130,31 @@ class Session:
             self.end(now)
             return
         self.outgoing.detach()
-        self.describe(self.vhost.broker.clock(now))
-        if not self._sessions.running:
-            # Not the client is lost, the broker ends.
-            self._will = None
+        self._left_at = self.vhost.broker.clock(now)
+        # If the broker ends, its successor publishes the will (MQTT 5.0, 3.1.2.5).
+        if self._sessions.running:
+            self._wait(0.0, now)
+        self.describe()
+
+    def _wait(self, away: float, now: float) -> None:
+        """Publish the will when its delay is over, and end when the session expires.
+
+        ``away``: seconds since the connection was lost.
+        """
+        if self.expiry != FOR_EVER:
+            if away >= self.expiry:
+                self.end(now)
+                return
+            self._expiry_timer.set(now + self.expiry - away)
         if self._will is not None:
-            delay = self._will[0].properties.will_delay_interval or 0
-            if delay:
-                self._will_timer.set(now + delay)
+            left = (self._will[0].properties.will_delay_interval or 0) - away
+            if left > 0:
+                self._will_timer.set(now + left)
             else:
                 self._publish_will(now)
-        if self.expiry != FOR_EVER:
-            self._expiry_timer.set(now + self.expiry)
 
-    def describe(self, left_at: float = 0.0) -> None:
-        """Write to disk what the session is.  ``left_at``: when its connection was lost; 0: it has one."""
+    def describe(self) -> None:
+        """Write to disk what the session is."""
         # Once a turn: a client may subscribe ten thousand times in one read.
         self.is_undescribed = False
         if self.durable:
@@ -148,13 +170,15 @@ class Session:
                 )
                 for each in self.subscriptions.values()
             ]
+            will = None if self._will is None else DescribedWill.of(self._will[0], self._will[1].name)
             self._sessions.descriptions(self.vhost).keep(
-                Description(self.client_id, self.exchange, self.expiry, left_at, tuple(subscriptions))
+                Description(
+                    self.client_id, self.exchange, self.expiry, self._left_at, tuple(subscriptions), will
+                )
             )
 
     def restore(self, description: Description, now: float) -> None:
         """Be again what a description says, after a restart of the broker.  May raise a ``BrokerError``."""
-        clock = self.vhost.broker.clock(now)
         for each in description.subscriptions:
             wanted = Subscription(
                 each.topic_filter,
@@ -168,14 +192,19 @@ class Session:
             self.outgoing.recovered(self._queue)
             self._forget_other_bindings(self._queue)
         self.expiry = description.expiry
-        if self.expiry == FOR_EVER:
-            return
+        self._left_at = description.left_at
+        if description.will is not None:
+            login = self._sessions.login(self, description.will.user)
+            self._will = None if login is None else (description.will.will(), login)
+
+    def wait_again(self, now: float) -> None:
+        """All sessions are there again after a restart of the broker, and have no connection."""
+        had_will = self._will is not None
         # Without a time, it had a connection until the broker ended.
-        left = self.expiry - (clock - description.left_at if description.left_at else 0.0)
-        if left > 0:
-            self._expiry_timer.set(now + left)
-        else:
-            self.end(now)
+        away = self.vhost.broker.clock(now) - self._left_at if self._left_at else 0.0
+        self._wait(away, now)
+        if had_will and self._will is None and not self.ended:
+            self.describe()
 
     def _forget_other_bindings(self, queue: Queue) -> None:
         """Remove bindings of the queue without a subscription: a crash may leave one."""
@@ -211,6 +240,10 @@ class Session:
         if self._queue is not None:
             self.vhost.remove_queue(self._queue, now)
         self._publish_will(now)
+
+    def _on_will_due(self, now: float) -> None:
+        self._publish_will(now)
+        self.describe()
 
     def _publish_will(self, now: float) -> None:
         self._will_timer.cancel()

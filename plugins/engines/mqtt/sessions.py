@@ -65,6 +65,9 @@ class Sessions:
             self.retained(vhost).restore(now)
             for description in self.descriptions(vhost).read():
                 self._restore(vhost, description, now)
+        # Then: the will of one may be for another.
+        for session in list(self._sessions.values()):
+            session.wait_again(now)
 
     def _restore(self, vhost: VirtualHost, description: Description, now: float) -> None:
         client_id = description.client_id
@@ -174,6 +177,17 @@ class Sessions:
                 "refused", f"the will of MQTT client {session.client_id!r}: {refusal.text}"
             )
         self._engine.finish_soon()
+
+    def login(self, session: Session, user: str) -> Login | None:
+        """Return the login of a user whose will was on disk; None if there is no such user any more."""
+        # Where the client was, was checked when it logged in.
+        login = self._engine.users.log_in(user, loopback=True)
+        if login is None:
+            self._engine.broker.report(
+                "refused",
+                f"the will of MQTT client {session.client_id!r}: there is no user {user!r} any more",
+            )
+        return login
 
     def detached_rows(self) -> list[dict[str, Any]]:
         """Return the rows of ``kernel consumers`` of sessions without a connection."""

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from plugins.engines.broker.host import engine
 from plugins.protocols.mqtt.packets import Suback, Subscribe, Subscription
 from plugins.protocols.mqtt.reason_codes import ReasonCode
-from tests.plugins.engines.mqtt.raw_client import PUBACK, PUBCOMP, PUBREC, PUBREL, Ack, publish, subscription
+from tests.plugins.engines.mqtt.raw_client import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    Ack,
+    RawClient,
+    publish,
+    subscription,
+    will,
+)
 from tests.plugins.engines.mqtt.still_server import StillServer
 
 Still = Callable[..., StillServer]
@@ -205,3 +218,130 @@ def test_subscriptions_in_one_write_are_described_once_a_turn(
     again = server.connect(**FIVE)
     server.connect(client_id="other").publish("a/1999", b"there", qos=1)
     again.expect_message("a/1999", b"there", qos=1)
+
+
+# Wills
+
+WATCHER: dict[str, Any] = {**FIVE, "client_id": "watcher"}
+
+
+@pytest.fixture(params=["stopped", "killed"])
+def end(request: pytest.FixtureRequest, still: Still, tmp_path: Path) -> Callable[[StillServer], StillServer]:
+    """End a broker while its clients are connected, and start it anew."""
+
+    def end_and_start(server: StillServer, **options: Any) -> StillServer:
+        path = tmp_path / "after"
+        if request.param == "killed":
+            # What is on disk at this moment.
+            shutil.copytree(tmp_path / "before", path)
+            return still({}, data_dir=str(path), **options)
+        server.engine.stop()
+        return still({}, data_dir=str(tmp_path / "before"), **options)
+
+    return end_and_start
+
+
+End = Callable[..., StillServer]
+
+
+@pytest.fixture
+def watched(still: Still, tmp_path: Path) -> StillServer:
+    """A broker with a session that gets all wills."""
+    server = still({}, data_dir=str(tmp_path / "before"), users=USERS)
+    server.connect(**WATCHER).subscribe("w/#", qos=2)
+    return server
+
+
+USERS: dict[str, Any] = {"guest": {"password": "guest"}, "u": {"password": "p"}}
+
+
+def watcher(server: StillServer) -> RawClient:
+    return server.connect(**WATCHER)
+
+
+def test_a_will_outlives_the_broker(watched: StillServer, end: End, version: int) -> None:
+    """MQTT 5.0, 3.1.2.5: it may be published after a restart.  It has all that it had."""
+    more: dict[str, Any] = {"content_type": "text/plain", "user_properties": (("a", "1"), ("a", "2"))}
+    if version == 4:
+        more = {}
+    watched.connect(version, **lasting(version), will=will("w/1", b"gone", 1, retain=True, **more))
+    server = end(watched)
+    reader = watcher(server)
+    reader.ack(PUBACK, reader.expect_message("w/1", b"gone", 1, **more))
+    reader.expect_nothing()
+    late = server.connect(client_id="late")
+    late.subscribe("w/1")
+    late.expect_message("w/1", b"gone", retain=True, **more)
+
+
+def test_a_will_that_waits_for_its_delay_outlives_the_broker(watched: StillServer, end: End) -> None:
+    watched.connect(**FIVE, will=will("w/1", qos=1, will_delay_interval=10))
+    server = end(watched)
+    reader = watcher(server)
+    server.pass_time(9)
+    reader.expect_nothing()
+    server.pass_time(1.1)
+    reader.expect_message("w/1", b"will", 1)
+
+
+def test_a_client_that_comes_back_after_the_restart_cancels_its_will(watched: StillServer, end: End) -> None:
+    """[MQTT-3.1.3-9]"""
+    watched.connect(**FIVE, will=will("w/1", qos=1, will_delay_interval=10))
+    server = end(watched)
+    server.connect(**FIVE)
+    server.pass_time(20)
+    watcher(server).expect_nothing()
+
+
+def test_a_will_is_published_when_its_session_ends_after_the_restart(watched: StillServer, end: End) -> None:
+    brief = {**FIVE, "session_expiry_interval": 5}
+    watched.connect(**brief, will=will("w/1", qos=1, will_delay_interval=10))
+    server = end(watched)
+    server.pass_time(5.1)
+    watcher(server).expect_message("w/1", b"will", 1)
+
+
+def test_a_will_is_not_published_twice_nor_after_disconnect(watched: StillServer, end: End) -> None:
+    """Neither one whose delay was over before the broker ended."""
+    for number, delay in enumerate((0, 10)):
+        lost = {**FIVE, "client_id": f"lost {number}"}
+        watched.connect(**lost, will=will(f"w/{number}", qos=1, will_delay_interval=delay)).close()
+    watched.pass_time(11)
+    watched.connect(**FIVE, will=will("w/2", qos=1)).disconnect()
+    server = end(watched)
+    reader = watcher(server)
+    for number in range(2):
+        reader.ack(PUBACK, reader.expect_message(f"w/{number}", b"will", 1, dup=True))
+    server.pass_time(20)
+    reader.expect_nothing()
+
+
+@pytest.mark.parametrize("down, is_due", [(4, False), (7, True)])
+@pytest.mark.parametrize("expiry", [1000, 9])
+def test_the_delay_of_a_will_goes_on_while_the_broker_is_down(
+    watched: StillServer, end: End, monkeypatch: pytest.MonkeyPatch, down: float, is_due: bool, expiry: int
+) -> None:
+    """So does the expiry of its session."""
+    clock = watched.vhost.broker.clock(watched.host.now())
+    lost = {**FIVE, "session_expiry_interval": expiry}
+    watched.connect(**lost, will=will("w/1", qos=1, will_delay_interval=9)).close()
+    watched.pass_time(3)
+    monkeypatch.setattr(engine, "time", SimpleNamespace(time=lambda: clock + 3 + down))
+    server = end(watched)
+    reader = watcher(server)
+    if not is_due:
+        reader.expect_nothing()
+        server.pass_time(2.1)
+    reader.expect_message("w/1", b"will", 1)
+    server.pass_time(20)
+    reader.expect_nothing()
+
+
+def test_a_will_is_published_with_the_rights_that_its_user_has_then(watched: StillServer, end: End) -> None:
+    for user, number in (("u", 1), ("guest", 2)):
+        login = {"user_name": user, "password": USERS[user]["password"].encode()}
+        watched.connect(**{**FIVE, "client_id": user}, **login, will=will(f"w/{number}", qos=1))
+    server = end(watched, users={"guest": {"password": "guest"}})
+    watcher(server).expect_message("w/2", b"will", 1)
+    (event,) = [event for event in server.host.events if event.what == "refused"]
+    assert "the will of MQTT client 'u'" in event.detail
