@@ -525,6 +525,7 @@ class MqttClient(StreamClient):
         begun = self._begun
         if begun is not None:
             begun.session.detach(now)
+            self.sessions.count_past(begun.session.vhost, self)
             begun.login.leave()
 
     # Messages and subscriptions

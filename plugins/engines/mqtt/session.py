@@ -271,7 +271,7 @@ class Session:
             sessions, topic_filter = self._sessions, subscribed.topic_filter
             for found in (
                 sessions.retained(self.vhost).find(topic_filter, now),
-                sessions.status.find(topic_filter, now),
+                sessions.status.find(self.vhost, topic_filter, now),
             ):
                 self._retained.append((subscribed, found))
         return subscribed.qos

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,7 +19,11 @@ from plugins.engines.mqtt.subscriptions import LiveSubscriptions
 from plugins.protocols.mqtt.messages import envelope_of
 from plugins.protocols.mqtt.packets import Will
 
+if TYPE_CHECKING:
+    from plugins.engines.mqtt.client import MqttClient
+
 _SHARED = "mqtt"
+_TRAFFIC = ("bytes_in", "bytes_out", "messages_in", "messages_out")
 
 
 def sessions_of(engine: BrokerEngine, options: MqttListenerOptions) -> Sessions:
@@ -41,6 +46,8 @@ class Sessions:
         self._live: dict[tuple[str, str], LiveSubscriptions] = {}
         self._envelopes: dict[str, dict[tuple[str, int, bool, str], Envelope]] = {}
         self._descriptions: dict[str, Descriptions] = {}
+        self._past: dict[str, Counter[str]] = {}
+        """Traffic of connections that are over, by virtual host."""
         self._restored = False
         self.status = Status(engine, self, options.status_seconds)
         self.scram_logins = ScramLogins(engine)
@@ -120,19 +127,27 @@ class Sessions:
         """Return the subscriptions without a queue at all exchanges."""
         return list(self._live.values())
 
-    def counts(self) -> dict[str, int]:
-        """Return how many there are of what the status tells."""
-        sessions = self._sessions.values()
-        connected = sum(session.client is not None for session in sessions)
+    def counts(self, vhost: VirtualHost) -> dict[str, int]:
+        """Return how many there are in a virtual host of what the status tells."""
+        sessions = [session for session in self._sessions.values() if session.vhost is vhost]
+        clients = [session.client for session in sessions if session.client is not None]
         subscriptions = [each for session in sessions for each in session.subscriptions.values()]
+        traffic = Counter(self._past.get(vhost.name, {}))
+        for client in clients:
+            traffic.update(_traffic_of(client))
         return {
-            "connected": connected,
-            "disconnected": len(sessions) - connected,
+            "connected": len(clients),
+            "disconnected": len(sessions) - len(clients),
             "subscriptions": len(subscriptions),
             "shared": sum(bool(each.share_name) for each in subscriptions),
-            "retained": sum(map(len, self._retained.values())),
-            "dropped": sum(each.dropped for each in self._live.values()),
+            "retained": len(self.retained(vhost)),
+            "dropped": sum(each.dropped for each in self._live.values() if each.vhost is vhost),
+            **{name: traffic[name] for name in _TRAFFIC},
         }
+
+    def count_past(self, vhost: VirtualHost, client: MqttClient) -> None:
+        """A connection is over: what it has sent and received still counts."""
+        self._past.setdefault(vhost.name, Counter()).update(_traffic_of(client))
 
     def envelopes(self, exchange: str) -> dict[tuple[str, int, bool, str], Envelope]:
         """Return the envelopes of PUBLISH packets without properties that were made for an exchange.
@@ -204,3 +219,7 @@ class Sessions:
             "dropped": sum(each.dropped for each in list(self._live.values())),
             "wills": self.wills,
         }
+
+
+def _traffic_of(client: MqttClient) -> dict[str, int]:
+    return {name: getattr(client, name) for name in _TRAFFIC}

@@ -3,6 +3,9 @@
 The messages go to the live subscriptions directly, past all exchanges and queues.  They are published every
 ``status_seconds`` while somebody has subscribed to topics that begin with ``$SYS``.  A new subscription gets
 the present values at once, as retained messages.
+
+Version and uptime are the broker's.  All else is of the subscriber's virtual host alone: who uses one must not
+see what goes on in another.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from kernel.contracts.message import Batch, Envelope, batch_of_one
-from plugins.engines.broker.public import BrokerEngine, Timer
+from plugins.engines.broker.public import BrokerEngine, Timer, VirtualHost
 from plugins.engines.mqtt.retained import Retained, matcher_of
 from plugins.protocols.mqtt.topics import STATUS, is_status, topic_to_key
 
@@ -57,43 +60,45 @@ class Status:
             assert self._timer is not None, "it has called"
             self._timer.cancel()
             return
-        for _, batch in self._messages(now):
+        for vhost in {live.vhost.name: live.vhost for live in watched}.values():
+            messages = list(self._messages(vhost, now))
             for live in watched:
-                live.publish(batch, now)
+                if live.vhost is vhost:
+                    for _, batch in messages:
+                        live.publish(batch, now)
         assert self._timer is not None, "it has called"
         self._timer.set(now + self._period)
 
-    def find(self, topic_filter: str, now: float) -> Iterator[Retained]:
+    def find(self, vhost: VirtualHost, topic_filter: str, now: float) -> Iterator[Retained]:
         """Yield the present values that a new subscription gets."""
         if not self._period or not is_status(topic_filter):
             return
         matches = matcher_of(topic_filter)
-        for topic, batch in self._messages(now):
+        for topic, batch in self._messages(vhost, now):
             if matches(topic):
                 yield Retained(topic, batch, None, 0)
 
-    def _messages(self, now: float) -> Iterator[tuple[str, Batch]]:
-        for name, value in self._values(now).items():
+    def _messages(self, vhost: VirtualHost, now: float) -> Iterator[tuple[str, Batch]]:
+        for name, value in self._values(vhost, now).items():
             topic = f"{_PREFIX}{name}"
             envelope = self._envelopes.get(topic)
             if envelope is None:
                 envelope = self._envelopes[topic] = Envelope(key=topic_to_key(topic))
             yield topic, batch_of_one(str(value).encode(), envelope)
 
-    def _values(self, now: float) -> dict[str, int | str]:
-        engine, counts = self._engine, self._sessions.counts()
-        figures = engine.statistics()
-        queues = [queue for vhost in engine.broker.vhosts.values() for queue in vhost.queues.values()]
+    def _values(self, vhost: VirtualHost, now: float) -> dict[str, int | str]:
+        counts = self._sessions.counts(vhost)
+        queues = vhost.queues.values()
         stored = sum(queue.backlog.count for queue in queues)
-        received, sent = figures["messages_in"], figures["messages_out"]
+        received, sent = counts["messages_in"], counts["messages_out"]
         return {
             "version": f"messaging-kernel version {_version()}",
             "uptime": f"{int(now - (self._started or 0.0))} seconds",
             "clients/total": counts["connected"] + counts["disconnected"],
             "clients/connected": counts["connected"],
             "clients/disconnected": counts["disconnected"],
-            "bytes/received": figures["bytes_in"],
-            "bytes/sent": figures["bytes_out"],
+            "bytes/received": counts["bytes_in"],
+            "bytes/sent": counts["bytes_out"],
             "messages/received": received,
             "messages/sent": sent,
             "messages/stored": stored,

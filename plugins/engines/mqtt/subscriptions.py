@@ -143,7 +143,7 @@ class LiveSubscriptions:
         """``on_watched`` is called for each subscription to the broker's status."""
         self.name = "mqtt.live"
         self.incoming: dict[Identity, Binding] = {}
-        self._vhost = vhost
+        self.vhost = vhost
         self.exchange = exchange
         self._trie: WordTrie[tuple[Session, Subscribed]] = WordTrie()
         self._count = 0
@@ -156,12 +156,12 @@ class LiveSubscriptions:
         self._on_watched = on_watched
 
     def __repr__(self) -> str:
-        return f"<LiveSubscriptions of {self._vhost.name!r}, {self._count}>"
+        return f"<LiveSubscriptions of {self.vhost.name!r}, {self._count}>"
 
     def add(self, session: Session, subscribed: Subscribed) -> None:
         """Add a subscription.  Raises a ``BrokerError`` if there is no such exchange."""
         if not self._count:
-            self._vhost.bind(self.exchange, self, "#")
+            self.vhost.bind(self.exchange, self, "#")
         self._count += 1
         self._trie.add(MQTT.pattern(subscribed.topic_filter), (session, subscribed))
         self.changed()
@@ -178,7 +178,7 @@ class LiveSubscriptions:
         if is_status(subscribed.topic_filter):
             self.watchers -= 1
         if not self._count:
-            self._vhost.remove_sink(self)
+            self.vhost.remove_sink(self)
 
     def changed(self) -> None:
         """A subscription was added or removed, or has other options now."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.plugins.engines.mqtt.raw_client import RawClient, subscription
+from plugins.protocols.mqtt.encoder import encode
+from plugins.protocols.mqtt.packets import Subscribe
+from tests.plugins.engines.mqtt.raw_client import RawClient, connect_packet, subscription
 from tests.plugins.engines.mqtt.still_server import StillServer
 from tests.plugins.engines.mqtt.test_retained import everything
 
@@ -73,6 +75,60 @@ def test_sessions_without_a_connection_are_counted(quiet: StillServer) -> None:
         "$SYS/broker/clients/connected": "1",
         "$SYS/broker/clients/disconnected": "1",
     }
+
+
+def test_a_virtual_host_does_not_see_what_there_is_in_another(still: Still) -> None:
+    server = still(vhosts=["/", "other"])
+    names = ["client", "lasting"]
+    for name in names:
+        client = server.connect(client_id=name, user_name="other:guest", session_expiry_interval=100)
+        client.subscribe("a", f"$share/g/{name}", qos=1)
+        client.publish(f"kept/{name}", b"x" * 500, 1, retain=True)
+    client.disconnect()
+    publisher = server.connect(client_id="publisher", user_name="other:guest")
+    publisher.publish("a", b"y" * 500, 1)
+    publisher.disconnect()
+    watcher = server.connect(client_id="watcher")
+    watcher.subscribe(subscription("$SYS/#"))
+    found = {topic.removeprefix("$SYS/broker/"): value for topic, value in values(watcher).items()}
+    server_wide = {name: found.pop(name) for name in ("version", "uptime")}
+    own = {name: value for name, value in found.items() if value != "0"}
+    # The watcher itself.
+    subscribe = encode(Subscribe(9, (subscription("$SYS/#"),)), 5)
+    size = len(encode(connect_packet(5, client_id="watcher"), 5)) + len(subscribe)
+    assert own == {
+        "clients/total": "1",
+        "clients/connected": "1",
+        "subscriptions/count": "1",
+        "bytes/received": str(size),
+        "bytes/sent": str(len(encode(watcher.connack, 5))),
+    }
+    there = server.connect(client_id="there", user_name="other:guest")
+    there.subscribe(subscription("$SYS/#"))
+    found = {topic.removeprefix("$SYS/broker/"): value for topic, value in values(there).items()}
+    assert {name: found[name] for name in server_wide} == server_wide
+    assert found["clients/total"] == "3"
+    assert found["clients/disconnected"] == "1"
+    assert found["subscriptions/count"] == "5"
+    assert found["shared_subscriptions/count"] == "2"
+    assert found["retained messages/count"] == "2"
+    assert found["messages/stored"] == "1"
+    assert found["store/messages/bytes"] == "500"
+    # Also what has come from clients that are gone.
+    assert found["messages/received"] == "3"
+    assert int(found["bytes/received"]) > 1500
+
+
+def test_what_comes_again_is_of_the_own_virtual_host(still: Still) -> None:
+    server = still({"status_seconds": 10}, vhosts=["/", "other"])
+    here = server.connect(client_id="here")
+    there = [server.connect(client_id=name, user_name="other:guest") for name in ("one", "two")]
+    for client in (here, *there):
+        client.subscribe(subscription("$SYS/broker/clients/total"))
+        everything(client)
+    server.pass_time(10)
+    assert values(here) == {"$SYS/broker/clients/total": "1"}
+    assert values(there[0]) == {"$SYS/broker/clients/total": "2"}
 
 
 def test_a_filter_that_begins_with_a_wildcard_does_not_match(quiet: StillServer) -> None:
