@@ -517,6 +517,10 @@ class Queue:
         for span in self.backlog.take_expired(now):
             self._give_up(span, "expired", now)
 
+    def has_room_for(self, batch: Batch) -> bool:
+        """Whether it accepts all of a batch now; a queue that does not reject has always room."""
+        return not self._rejects or self._acceptable(batch) == len(batch.bodies)
+
     def _acceptable(self, batch: Batch) -> int:
         """Return how many of a batch's first messages are below the limits of a queue that rejects."""
         room = len(batch.bodies)

@@ -102,6 +102,10 @@ class VirtualHost:
         # The smallest number: a message counts as accepted only if every queue has it.
         return min([queue.publish(batch, now) for queue in queues])
 
+    def has_room_for(self, batch: Batch) -> bool:
+        """Whether no full queue will refuse a message of this batch."""
+        return all(queue.has_room_for(batch) for queue in self.routes.find(batch.envelope).queues)
+
     def reaches_quorum_queue(self, envelope: Envelope) -> bool:
         """Whether messages under this envelope go to a quorum queue."""
         return any(queue.keeps_all for queue in self.routes.find(envelope).queues)

@@ -130,10 +130,10 @@ class Incoming:
             if packet.retain:
                 # First, so that the answer waits until the disk has this, too.
                 client.sessions.keep_retained(session.vhost, topic, payloads[-1], envelope, now)
-            publisher.publish(batch, now, mandatory=qos > 0 and client.version == 5)
-            if qos == 2:
-                # Directly behind it: the store then has both in one record.
-                session.received.add(ids, batch)
+            if qos < 2:
+                publisher.publish(batch, now, mandatory=qos > 0 and client.version == 5)
+            else:
+                self._publish_once(batch, ids, now)
         except BrokerError as refusal:
             if not qos or client.version == 4:
                 # What cannot be refused by itself ends the connection [MQTT-3.3.5-2, of MQTT 3.1.1].
@@ -142,6 +142,19 @@ class Incoming:
             refused = isinstance(refusal, AccessRefused)
             return ReasonCode.NOT_AUTHORIZED if refused else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
         return ReasonCode.SUCCESS if publisher.reached else ReasonCode.NO_MATCHING_SUBSCRIBERS
+
+    def _publish_once(self, batch: Batch, ids: Sequence[int], now: float) -> None:
+        """Publish messages of QoS 2, and note their identifiers."""
+        session, mandatory = self._session, self._client.version == 5
+        parts = [(batch, ids)]
+        # A queue that refuses some of a batch keeps a copy of the rest, and so in another record.
+        if len(ids) > 1 and not session.vhost.has_room_for(batch):
+            parts = [(batch.slice(at, at + 1), ids[at : at + 1]) for at in range(len(ids))]
+        for part, numbers in parts:
+            accepted = self._publisher.publish(part, now, mandatory=mandatory)
+            if accepted:
+                # Directly behind it: the store then has both in one record.
+                session.received.add(numbers[:accepted], part)
 
     def _envelope_of(self, packet: Publish, topic: str) -> Envelope:
         """Return the envelope of a PUBLISH, the same object for the same topic, properties and flags."""

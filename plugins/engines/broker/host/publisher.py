@@ -75,8 +75,10 @@ class Publisher:
 
     def publish(
         self, batch: Batch, now: float, *, mandatory: bool = False, route: Route | None = None
-    ) -> None:
+    ) -> int:
         """Publish messages that were admitted; the routes of the topology get them, too.
+
+        Return how many of the first were not refused by a full queue.
 
         ``mandatory``: ``on_unroutable`` is called if they go nowhere.  ``route``: it was found before (a
         transaction).
@@ -100,6 +102,7 @@ class Publisher:
             stored = envelope.persistent or (vhost.quorum_queues and vhost.reaches_quorum_queue(envelope))
             unsafe = vhost.store.mark if stored else 0
             self.confirms.add(len(batch.bodies), accepted, mark, unsafe)
+        return accepted
 
     def on_unroutable(self, batch: Batch) -> None:
         """Mandatory messages go nowhere: neither a queue nor a route wants them."""

@@ -220,6 +220,37 @@ def test_subscriptions_in_one_write_are_described_once_a_turn(
     again.expect_message("a/1999", b"there", qos=1)
 
 
+@pytest.mark.parametrize("limit", [{"x-max-length": 3}, {"x-max-length-bytes": 3}])
+def test_messages_and_identifiers_are_on_disk_together_where_a_full_queue_refuses_some(
+    still: Still, tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    """Whenever the broker is killed: otherwise a message would come twice, or not at all."""
+    before = tmp_path / "before"
+    full = {"name": "full", "durable": True, "arguments": {**limit, "x-overflow": "reject-publish"}}
+    options = {"queues": [full], "bindings": [{"queue": "full", "exchange": "amq.topic", "key": "t"}]}
+    server = still({}, data_dir=str(before), **options)
+    client = server.connect(**FIVE)
+    (segment,) = before.glob("*.log")
+    start = len(segment.read_bytes().rstrip(b"\0"))  # behind that, the file has room
+    client.send(*[publish("t", b"x", 2, number) for number in range(1, 6)])
+    client.expect_acks(PUBREC, 1, 2, 3)
+    client.expect_acks(PUBREC, 4, 5, code=ReasonCode.QUOTA_EXCEEDED)
+    octets = segment.read_bytes()
+    seen = set()
+    for cut in range(start, len(octets.rstrip(b"\0")) + 8, 4):
+        path = tmp_path / f"killed at {cut}"
+        shutil.copytree(before, path)
+        (path / segment.name).write_bytes(octets[:cut])
+        killed = still({}, data_dir=str(path), **options)
+        session = killed.session("lasting")
+        assert session is not None
+        count = killed.row("full")["messages"]
+        assert [number for number in range(1, 6) if number in session.received] == list(range(1, count + 1))
+        seen.add(count)
+        killed.close()
+    assert {0, 3} <= seen
+
+
 # Wills
 
 WATCHER: dict[str, Any] = {**FIVE, "client_id": "watcher"}
