@@ -25,8 +25,8 @@ class Transacting(Interface):
 
     vhost: VirtualHost
 
-    def publish(self, batch: Batch, now: float, *, mandatory: bool, route: Route | None = None) -> None:
-        """Publish messages that were checked."""
+    def publish(self, batch: Batch, now: float, *, mandatory: bool, route: Route | None = None) -> object:
+        """Publish messages that were checked.  What it returns is not used."""
         ...
 
 
