@@ -63,7 +63,7 @@ plan = Plan(
 )
 with Kernel(plan) as kernel, kernel.open("out") as out:
     while not (folder / "enough").exists():
-        while number > copy.bounds().end + 200_000 and not (folder / "enough").exists():
+        while number > copy.bounds().end + 100_000 and not (folder / "enough").exists():
             time.sleep(0.01)  # leave the processors to the others
         out.send_many([b"%d" % each for each in range(number, number + 5000)], key=f"k.{number % 7}")
         out.wait_confirmed()
@@ -166,7 +166,7 @@ def test_nothing_is_lost_and_nothing_comes_twice_whoever_is_killed(tmp_path: Pat
     names = ["driver", "kernel", "publisher"] * (KILLS // 3 + 1)
     with _victims(tmp_path) as victims:
         for name in chance.sample(names[:KILLS], KILLS):
-            _wait_for_rows(target, _end(target) + chance.randrange(1, 120_000))
+            _wait_for_rows(target, _end(target) + chance.randrange(1, 60_000))
             victims.kill(name)
             victims.start(name)
         (tmp_path / "enough").touch()
