@@ -7,8 +7,9 @@
     Packet identifiers of QoS 2 messages that the client has published and not released: the lowest 16 bits of
     the numbers.  The message of a number is the published one, in one record with the queues that have it.
 ``mqtt.released.CLIENT``
-    Messages of the session's queue for which the client has sent PUBREC and no PUBCOMP, by their positions.
-    Each message of the set has the positions of one PUBREC, eight bytes each.
+    Messages for which the client has sent PUBREC and no PUBCOMP: those of the session's queue by their
+    positions, those of shared subscriptions by ``SHARED`` and their packet identifier.  Each message of the set
+    has those of one PUBREC, eight bytes each.
 
 What a client is told waits for the disk: PUBREC for the identifiers that were received, PUBREL for the note of
 what is released, PUBCOMP for its removal.  Otherwise the client could forget an identifier that the broker
@@ -183,8 +184,12 @@ class Received:
         return self._vhost.store.demand()
 
 
+SHARED = 1 << 63
+"""Added to the identifier of a message of a shared subscription.  Positions are smaller."""
+
+
 class Released:
-    """The messages of a session's own queue for which PUBREC has come, and PUBCOMP has not."""
+    """The messages of a session for which PUBREC has come, and PUBCOMP has not."""
 
     def __init__(self, vhost: VirtualHost, client_id: str, *, durable: bool) -> None:
         self._vhost = vhost

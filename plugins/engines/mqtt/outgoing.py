@@ -36,7 +36,7 @@ from kernel.contracts.spelling import MQTT
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.public import Consumer, Queue, Receiver, Span, UnackedRange, Window
 from plugins.engines.broker.public import Delivery as Handed
-from plugins.engines.mqtt.durable import Released
+from plugins.engines.mqtt.durable import SHARED, Released
 from plugins.engines.mqtt.subscriptions import Delivery, Subscribed, deliver_as
 from plugins.protocols.mqtt.messages import unsayable
 from plugins.protocols.mqtt.topics import key_to_topic
@@ -70,12 +70,13 @@ class Outgoing:
         """What is to be sent again when the client has acknowledged some of it."""
         self._qos1: dict[int, int] = {}
         self._qos2: dict[int, int] = {}
-        self._released: dict[int, int | None] = {}
-        """The position in the session's queue, by identifier; None: it was of a shared subscription."""
+        self._released: dict[int, int] = {}
+        """The position in the session's queue, by identifier; of a shared subscription ``SHARED`` and the
+        identifier."""
         self._noted = released
         for position in released.positions():
-            self._released[position % OWN_IDS + 1] = position
-        self._settled_before = set(released.positions())
+            self._released[_id_of(position)] = position
+        self._settled_before = {position for position in released.positions() if position < SHARED}
         self._limit = 1
         self._next_shared = OWN_IDS
         self._recovered_up_to = 0
@@ -406,23 +407,27 @@ class Outgoing:
         Return the identifiers that are unknown, and the mark that the store has to reach before PUBREL may be
         sent for the others.
         """
-        tags: list[int] = []
+        numbers: dict[int, int] = {}
         unknown: list[int] = []
         for number in ids:
             tag = self._qos2.pop(number, None)
             if tag is not None:
-                tags.append(tag)
-                self._released[number] = None
+                numbers[tag] = number
+                # In this order PUBREL is sent again.
+                self._released[number] = SHARED + number
             elif number not in self._released:
                 unknown.append(number)
         positions: list[int] = []
-        taken = self._take(tags)
+        taken = self._take(list(numbers))
         for one in taken:
             # Not ``self.shared``: a subscription may have ended before PUBREC has come.
             if one.consumer is not None and not one.consumer.tag:
                 for position in range(one.span.first, one.span.base + one.span.stop):
-                    self._released[position % OWN_IDS + 1] = position
+                    self._released[_id_of(position)] = position
                     positions.append(position)
+            else:
+                tags = range(one.first_tag, one.first_tag + len(one))
+                positions += [SHARED + numbers[tag] for tag in tags]
         mark = self._noted.add(positions)
         if taken:
             self._set_credit()
@@ -431,8 +436,7 @@ class Outgoing:
 
     def completed(self, ids: Sequence[int]) -> None:
         """PUBCOMP has come."""
-        positions = [self._released.pop(number, None) for number in ids]
-        self._noted.discard([position for position in positions if position is not None])
+        self._noted.discard([self._released.pop(number) for number in ids if number in self._released])
         self._set_credit()
         self.receiver.wake()
 
@@ -481,6 +485,11 @@ class _Again(NamedTuple):
 
     handed: Handed
     ids: Sequence[int]
+
+
+def _id_of(position: int) -> int:
+    """Return the packet identifier of what was released (``Released``)."""
+    return position - SHARED if position >= SHARED else position % OWN_IDS + 1
 
 
 def _one_by_one(handed: Handed) -> Iterator[Handed]:

@@ -92,6 +92,35 @@ def test_a_shared_subscription_is_there(restart: Callable[..., StillServer]) -> 
     again.expect_message("a", qos=1)
 
 
+def test_what_was_received_of_a_shared_subscription_is_not_sent_again(
+    restart: Callable[..., StillServer], version: int
+) -> None:
+    """From PUBREC on: its identifier is in use until PUBCOMP, and no other message gets it."""
+    server = restart()
+    first = server.connect(version, **lasting(version))
+    first.subscribe("$share/group/a", "b", qos=2)
+    other = server.connect(version, client_id="other")
+    for topic in ("a", "b"):
+        other.publish(topic, b"one", qos=2)
+    shared, own = (first.expect_message(topic, b"one", qos=2) for topic in ("a", "b"))
+    first.ack(PUBREC, shared, own)
+    first.expect_acks(PUBREL, shared, own)
+    first.close()
+    server = restart()
+    again = server.connect(version, **lasting(version))
+    came = {again.next(), again.next()}
+    assert came == {Ack(PUBREL, shared), Ack(PUBREL, own)}
+    server.connect(version, client_id="other").publish("a", b"two", qos=2)
+    number = again.expect_message("a", b"two", qos=2)
+    assert number != shared
+    again.ack(PUBREC, number)
+    again.expect_acks(PUBREL, number)
+    again.ack(PUBCOMP, shared, own, number)
+    again.close()
+    again = restart().connect(version, **lasting(version))
+    again.expect_nothing()
+
+
 def test_a_session_that_has_expired_meanwhile_is_gone(restart: Callable[..., StillServer]) -> None:
     server = restart()
     first = server.connect(**FIVE)
