@@ -23,16 +23,14 @@ class _Node(Generic[V]):
     processor's cache.
     """
 
-    __slots__ = ("_counts", "_values", "any_words", "one_word", "repeats", "words")
+    __slots__ = ("_counts", "_values", "any_words", "one_word", "words")
 
-    def __init__(self, *, repeats: bool = False) -> None:
+    def __init__(self) -> None:
         # None, not an empty dict: most nodes are leaves, and a look-up that goes no further reads one object
         # less.
         self.words: dict[str, _Node[V]] | None = None
         self.one_word: _Node[V] | None = None
         self.any_words: _Node[V] | None = None
-        self.repeats = repeats
-        """Whether ``ANY_WORDS`` leads here, so that any further word stays on this node."""
         self._counts: dict[V, int] | None = None
         self._values: tuple[V, ...] | None = ()
 
@@ -113,47 +111,43 @@ class WordTrie(Generic[V]):
         A value once for each of its patterns.
 
         ``hidden``: patterns that begin with a wildcard do not match.  The look-up goes through the trie word
-        by word, with the set of all nodes that the words so far lead to.
+        by word, with all nodes that the words so far lead to.
         """
-        # A dict as an ordered set. A node is in it once, however many ways lead to it: a pattern with several
-        # ``#`` can match a key in a number of ways that grows exponentially.
-        nodes: dict[_Node[V], None] = {}
+        # Each node is in one of the two, and once. One way leads to a node of ``reached``, so a list will do.
+        # ``staying`` has the nodes of ``ANY_WORDS``, which any further word does not leave. There a dict is an
+        # ordered set: a pattern with several ``#`` can match a key in a number of ways that grows
+        # exponentially.
+        reached = [self._root]
+        staying: dict[_Node[V], None] = {}
         if hidden:
             # Only a pattern whose first word is this very word may match, so the root's wildcards are not
             # entered.
-            following = self._root.words.get(words[0]) if self._root.words is not None else None
-            _enter(nodes, following)
+            following = _follow(self._root, words[0])
+            reached = [] if following is None else [following]
             words = words[1:]
-        else:
-            _enter(nodes, self._root)
+        for node in reached:
+            if node.any_words is not None:
+                _enter(staying, node.any_words)
         for word in words:
-            reached: dict[_Node[V], None] = {}
+            nodes = [*reached, *staying] if staying else reached
+            reached = []
             for node in nodes:
-                # The node of ``ANY_WORDS`` takes this word, too, and stays where it is.
-                if node.repeats:
-                    reached[node] = None
+                if node.words is not None and (following := node.words.get(word)) is not None:
+                    reached.append(following)
+                if node.one_word is not None:
+                    reached.append(node.one_word)
+            for node in reached:
                 # ``_enter`` is for the rare case that ``ANY_WORDS`` follows: its calls cost more than the
                 # rest of this loop.
-                if node.words is not None and (following := node.words.get(word)) is not None:
-                    if following.any_words is None:
-                        reached[following] = None
-                    else:
-                        _enter(reached, following)
-                if (following := node.one_word) is not None:
-                    if following.any_words is None:
-                        reached[following] = None
-                    else:
-                        _enter(reached, following)
-            nodes = reached
-            if not nodes:
-                return []
-        return [value for node in nodes for value in node.values()]
+                if node.any_words is not None:
+                    _enter(staying, node.any_words)
+        return [value for node in (*reached, *staying) for value in node.values()]
 
 
-def _enter(nodes: dict[_Node[V], None], node: _Node[V] | None) -> None:
-    """Add a node to ``nodes``, and those that ``ANY_WORDS`` leads to from there with no word at all."""
-    while node is not None and node not in nodes:
-        nodes[node] = None
+def _enter(staying: dict[_Node[V], None], node: _Node[V] | None) -> None:
+    """Add a node of ``ANY_WORDS``, and those that follow it with no word at all."""
+    while node is not None and node not in staying:
+        staying[node] = None
         node = node.any_words
 
 
@@ -162,7 +156,7 @@ def _grow(node: _Node[V], word: Word) -> _Node[V]:
         node.one_word = node.one_word or _Node()
         return node.one_word
     if word is Wildcard.ANY_WORDS:
-        node.any_words = node.any_words or _Node(repeats=True)
+        node.any_words = node.any_words or _Node()
         return node.any_words
     if node.words is None:
         node.words = {}

@@ -10,6 +10,9 @@ A change of a binding clears the first cache.  In the second it clears the excha
 reach the binding's exchange; of that exchange itself, only the keys that the binding may match.  Consumers
 that come and go would otherwise make every publisher of the virtual host search again (figures: decision 20).
 
+Many keys lead to the same few queues, so they share one ``Route`` object.  It is found by what the key
+matches, as long as no exchange is among that.
+
 The default exchange is not in the second cache: its answer is one lookup in the dictionary of queues.
 """
 
@@ -33,8 +36,9 @@ if TYPE_CHECKING:
 
 _MOST_KEYS = 50_000
 _MOST_ENVELOPES = 1000
+_MOST_SHARED = 1000
 _MOST_SEARCHED = 2000
-"""Clients choose keys and envelopes, so the caches are bounded.  A full cache is cleared.
+"""Clients choose keys, envelopes and bindings, so the caches are bounded.  A full cache is cleared.
 
 To find the keys that a new binding may match takes 40 ns for each key.  So that it takes 0.1 ms at most, an
 exchange with more than ``_MOST_SEARCHED`` keys is cleared instead.
@@ -62,6 +66,7 @@ class Routes:
         "_check",
         "_exchanges",
         "_queues",
+        "_shared",
         "_vhost",
         "changes",
         "exchange_changes",
@@ -82,6 +87,8 @@ class Routes:
         self._by_key: dict[str, dict[str, Route]] = {}
         """By exchange, then by key."""
         self._by_envelope: dict[Envelope, Route] = {}
+        self._shared: dict[tuple[Destination, ...], Route] = {}
+        """By the queues and sinks that a key matches at one exchange."""
         self.changes = 0
         """Counts changes of exchanges and bindings."""
         self.exchange_changes = 0
@@ -94,11 +101,14 @@ class Routes:
         self.changes += 1
         self._by_key.clear()
         self._by_envelope.clear()
+        self._shared.clear()
 
     def forget_binding(self, binding: Binding) -> None:
         """Clear what depends on a binding that was added or removed."""
         self.changes += 1
         self._by_envelope.clear()
+        # Not because they are wrong: a queue that is deleted must not stay in memory.
+        self._shared.clear()
         exchange = binding.source
         known = self._by_key.get(exchange.name)
         if known:
@@ -166,7 +176,13 @@ class Routes:
         if exchange is None:
             raise missing_exchange(name, self._vhost)
         # That a key reaches nothing is cached as well: such keys would be searched for each message.
-        found, by_key_alone = self._walk(exchange, (key,), headers, properties)
+        matcher = exchange.matcher
+        looks_at = matcher.looks_at
+        matched = tuple(matcher.match(key, properties if looks_at == "properties" else headers))
+        found = self._shared.get(matched)
+        by_key_alone = looks_at == "key"
+        if found is None:
+            found, by_key_alone = self._walk(exchange, matched, (key,), headers, properties)
         if by_key_alone:
             if known is None:
                 known = self._by_key[name] = {}
@@ -185,33 +201,35 @@ class Routes:
             exchange = self._exchanges.get(name)
             if exchange is None:
                 raise missing_exchange(name, self._vhost)
-            route, _ = self._walk(exchange, keys, headers, envelope.properties)
+            matched = _match(exchange, keys, headers, envelope.properties)
+            route, _ = self._walk(exchange, matched, keys, headers, envelope.properties)
         return route._replace(without_bcc=_without_bcc(envelope))
 
     def _walk(
-        self, start: Exchange, keys: Sequence[str], headers: Mapping[str, Any], properties: Mapping[str, Any]
+        self,
+        start: Exchange,
+        matched: tuple[Destination, ...],
+        keys: Sequence[str],
+        headers: Mapping[str, Any],
+        properties: Mapping[str, Any],
     ) -> tuple[Route, bool]:
-        """Search from an exchange on; return also whether the answer depends on the keys alone.
+        """Search from an exchange on, where the keys match ``matched``.
 
-        At each exchange on the way a binding that any of the keys matches is followed (RabbitMQ).
+        Return also whether the answer depends on the keys alone.  At each exchange on the way a binding that
+        any of the keys matches is followed (RabbitMQ).
         """
-        key, *more = keys
         # Dictionaries serve as sets that keep the order, so that simulated runs can be repeated exactly.
         queues: dict[Queue, None] = {}
         sinks: dict[Sink, None] = {}
         seen: dict[Exchange, None] = {start: None}
         waiting = [start]
-        by_key_alone = True
+        by_key_alone = by_match_alone = True
         while waiting:
             exchange = waiting.pop()
             # Never cache a search through the default exchange: it depends on the queues, and a declared
             # queue does not clear the cache by key.  An alternate exchange may be the default one.
-            looks_at = exchange.matcher.looks_at
-            by_key_alone = by_key_alone and looks_at == "key" and bool(exchange.name)
-            looked_at = properties if looks_at == "properties" else headers
-            found: Iterable[Destination] = exchange.matcher.match(key, looked_at)
-            if more:
-                found = [*found, *[each for one in more for each in exchange.matcher.match(one, looked_at)]]
+            by_key_alone = by_key_alone and exchange.matcher.looks_at == "key" and bool(exchange.name)
+            found = matched if exchange is start else _match(exchange, keys, headers, properties)
             # The alternate exchange gets what no binding here matches.  A binding that matches and leads to
             # an exchange without queues counts as a match (RabbitMQ).
             if not found and exchange.alternate is not None and exchange.alternate in self._exchanges:
@@ -221,10 +239,28 @@ class Routes:
                     queues[destination] = None
                 elif not isinstance(destination, Exchange):
                     sinks[destination] = None
-                elif destination not in seen:
-                    seen[destination] = None
-                    waiting.append(destination)
-        return Route(tuple(queues), None, tuple(sinks)), by_key_alone
+                else:
+                    by_match_alone = False
+                    if destination not in seen:
+                        seen[destination] = None
+                        waiting.append(destination)
+        route = Route(tuple(queues), None, tuple(sinks))
+        # What an exchange leads to depends on the key as well, and what is done with a key that matches
+        # nothing depends on the exchange.
+        if matched and by_match_alone:
+            if len(self._shared) >= _MOST_SHARED:
+                self._shared.clear()
+            self._shared[matched] = route
+        return route, by_key_alone
+
+
+def _match(
+    exchange: Exchange, keys: Iterable[str], headers: Mapping[str, Any], properties: Mapping[str, Any]
+) -> tuple[Destination, ...]:
+    """Return the destinations of the bindings of one exchange that any of the keys matches."""
+    matcher = exchange.matcher
+    looked_at = properties if matcher.looks_at == "properties" else headers
+    return tuple([each for key in keys for each in matcher.match(key, looked_at)])
 
 
 def _forget_keys(known: dict[str, Route], kind: str, pattern: str) -> None:

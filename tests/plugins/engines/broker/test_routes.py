@@ -87,3 +87,38 @@ def test_what_a_binding_does_not_fit_is_remembered() -> None:
     assert look() == ["b"]
     vhost.bind("t", queue, "a.b.*")
     assert look() == ["a.b", "a.b.c"]
+
+
+def test_a_key_of_a_headers_exchange_is_searched_by_its_headers_each_time() -> None:
+    vhost = _vhost()
+    vhost.bind("h", vhost.queues["p"], "", {"x-match": "all", "kind": "p"})
+    vhost.bind("h", vhost.queues["q"], "", {"x-match": "all", "kind": "q"})
+
+    def found(kind: str) -> list[str]:
+        envelope = Envelope(exchange="h", key="a", properties={"headers": {"kind": kind}})
+        return [queue.name for queue in vhost.routes.find(envelope).queues]
+
+    assert [found(kind) for kind in "pqpr"] == [["p"], ["q"], ["p"], []]
+
+
+def test_keys_that_match_the_same_queues_have_one_route() -> None:
+    vhost = _vhost()
+    vhost.bind("t", vhost.queues["p"], "#")
+    vhost.bind("u", vhost.queues["p"], "a.*")
+    route = vhost.routes.find(Envelope(exchange="t", key="a"))
+    assert vhost.routes.find(Envelope(exchange="t", key="b")) is route
+    assert vhost.routes.find(Envelope(exchange="u", key="a.b")) is route
+
+
+def test_a_match_that_leads_to_an_exchange_is_followed_for_each_key() -> None:
+    vhost = _vhost()
+    for source in "tu":
+        vhost.bind(source, vhost.exchanges["t"], "#")
+        vhost.bind(source, vhost.queues["p"], "#")
+    vhost.bind("t", vhost.queues["q"], "a")
+
+    def found(exchange: str, key: str) -> set[str]:
+        return {queue.name for queue in vhost.routes.find(Envelope(exchange=exchange, key=key)).queues}
+
+    assert found("t", "b") == {"p"}, "it is bound to itself"
+    assert found("u", "a") == {"p", "q"}
