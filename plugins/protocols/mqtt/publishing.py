@@ -30,6 +30,7 @@ from plugins.protocols.mqtt.topics import name_fault
 REFERENCE_FROM = 16 * 1024
 """Bytes.  Larger payloads are passed to the operating system by reference; smaller ones are joined."""
 
+_PUBLISH = PacketType.PUBLISH << 4
 _REMEMBERED = 1 << 16
 """Bytes of headers that a prefix remembers for payloads of mixed sizes."""
 
@@ -58,7 +59,7 @@ class PublishPrefix:
         fault = name_fault(topic)
         if fault is not None and (topic or version != 5 or properties.topic_alias is None):
             raise LocalProtocolError(f"PUBLISH: the topic {fault}")
-        self.first = PacketType.PUBLISH << 4 | dup << 3 | qos << 1 | retain
+        self.first = _PUBLISH | dup << 3 | qos << 1 | retain
         self.qos = qos
         self.before = fields.text(topic, "the topic")
         """What is between the fixed header and the packet identifier."""
