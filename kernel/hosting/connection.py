@@ -404,10 +404,10 @@ class Connection:
     def end(self, reason: str) -> None:
         """Close at once; what is queued is dropped.  For a connection that is lost."""
         if not self.ended:
-            self._detach()
+            owner = self._detach()
             self.wire.close()
             self._out.clear()
-            self._owner.on_ended(reason)
+            owner.on_ended(reason)
 
     def close(self, reason: str, last_words: Sequence[Buffer] = ()) -> None:
         """End in good order: write what is queued, and ``last_words``, as far as the peer takes them.
@@ -415,13 +415,21 @@ class Connection:
         The owner is told at once; the peer has a few seconds to read and to close its side.
         """
         if not self.ended:
-            self._detach()
+            owner = self._detach()
             self._out.extend(last_words)
             self.bytes_out += sum(map(len, last_words))
             ClosingWire(self._host, self.wire, self._out).begin()
-            self._owner.on_ended(reason)
+            owner.on_ended(reason)
 
-    def _detach(self) -> None:
+    def _detach(self) -> ConnectionOwner:
         self.ended = True
         self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
-        self._timer.cancel()
+        # The owner refers to its connection.  Without these references back, both are freed now and not by the
+        # next collection of garbage, which costs as much as a fifth of a short connection.
+        self._timer.end()
+        owner, self._owner = self._owner, _NOBODY
+        return owner
+
+
+_NOBODY = ConnectionOwner()
+"""The owner of a connection that has ended."""

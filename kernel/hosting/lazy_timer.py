@@ -34,7 +34,20 @@ class LazyTimer:
             self._armed = None
             self._host.set_timer(None, self._on_time, self)
 
+    def end(self) -> None:
+        """Do not call any more, and forget the callback.
+
+        The host keeps a cancelled timer until its time has come; what it would have called must not stay in
+        memory as long.
+        """
+        self.cancel()
+        self._callback = _nothing
+
     def _on_time(self) -> None:
         self._armed = None
         # After ``_armed`` is None, since the callback usually arms the timer again.
         self._callback()
+
+
+def _nothing() -> None:
+    """The callback of a timer that has ended."""

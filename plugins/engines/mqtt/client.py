@@ -127,7 +127,8 @@ class MqttClient(StreamClient):
     @property
     def unacked_bytes(self) -> int:
         """About how many bytes there are in messages on their way to the client."""
-        return 0 if self._begun is None else self._begun.session.outgoing.receiver.unacked.estimated_size()
+        outgoing = None if self._begun is None else self._begun.session.outgoing
+        return 0 if outgoing is None else outgoing.receiver.unacked.estimated_size()
 
     @property
     def unpublished_bytes(self) -> int:
@@ -215,8 +216,9 @@ class MqttClient(StreamClient):
             self._incoming.send_answers()
         if self._later:
             self._send_later()
-        if session.outgoing.has_messages:
-            session.outgoing.send(sender, now)
+        outgoing = session.outgoing
+        if outgoing is not None and outgoing.has_messages:
+            outgoing.send(sender, now)
         if session.has_retained:
             if not sender.is_behind():
                 session.send_retained(sender, now)
@@ -527,6 +529,8 @@ class MqttClient(StreamClient):
             begun.session.detach(now)
             self.sessions.count_past(begun.session.vhost, self)
             begun.login.leave()
+            # Both refer to this object, which is freed now and not by a collection of garbage.
+            self._begun = self._incoming = None
 
     # Messages and subscriptions
 
@@ -546,11 +550,12 @@ class MqttClient(StreamClient):
 
     def _on_acknowledgement(self, packet: Acknowledgement, now: float) -> None:
         begun, kind, ids = self._started(), packet.kind, packet.ids
-        outgoing = begun.session.outgoing
+        if kind == PacketType.PUBREL:
+            (self._incoming or self._begin_incoming()).release(ids)
+            return
+        outgoing = begun.session.begin_outgoing(now)
         if kind == PacketType.PUBACK:
             outgoing.acknowledge(ids)
-        elif kind == PacketType.PUBREL:
-            (self._incoming or self._begin_incoming()).release(ids)
         elif kind == PacketType.PUBCOMP:
             outgoing.completed(ids)
         elif packet.reason_code >= FAILED:

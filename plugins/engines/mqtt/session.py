@@ -50,8 +50,10 @@ class Session:
         self.client: MqttClient | None = None
         self.sender: Sender | None = None
         self.durable = durable
-        self.outgoing = Outgoing(client_id, Released(vhost, client_id, durable=durable))
-        self.received = Received(vhost, client_id, durable=durable)
+        self.outgoing: Outgoing | None = None
+        """What it is sent from queues; made by ``begin_outgoing``: many clients only publish."""
+        self._received: Received | None = None
+        self._limit = 1
         self.expiry = 0
         """Seconds that it is kept without a connection."""
         self.subscriptions: dict[str, Subscribed] = {}
@@ -70,9 +72,13 @@ class Session:
         self._will: tuple[Will, Login] | None = None
         self._left_at = 0.0
         """The time of day at which its connection was lost; 0: it has one."""
-        broker = vhost.broker
-        self._will_timer = Timer(broker, self._on_will_due)
-        self._expiry_timer = Timer(broker, self._on_expired)
+        # Made when they are needed.  Of most sessions neither is, and each refers to the session, which would
+        # then be freed by a collection of garbage only.
+        self._will_timer: Timer | None = None
+        self._expiry_timer: Timer | None = None
+        if durable:
+            # The disk may have what it was sent.
+            self.outgoing = self._new_outgoing()
 
     def __repr__(self) -> str:
         return f"<Session {self.client_id!r} of {self.vhost.name!r}, {len(self.subscriptions)} subscriptions>"
@@ -81,6 +87,25 @@ class Session:
     def is_broken(self) -> bool:
         """Whether somebody has deleted its queue.  It cannot be continued then."""
         return self._queue is not None and self._queue.deleted
+
+    @property
+    def received(self) -> Received:
+        """The identifiers of QoS 2 that the client has published and not released."""
+        if self._received is None:
+            self._received = Received(self.vhost, self.client_id, durable=self.durable)
+        return self._received
+
+    def begin_outgoing(self, now: float) -> Outgoing:
+        """Return what it is sent from queues; make that the first time."""
+        outgoing = self.outgoing
+        if outgoing is None:
+            outgoing = self.outgoing = self._new_outgoing()
+            if self.client is not None and self.sender is not None:
+                outgoing.attach(self.client, self.sender, self._limit, now)
+        return outgoing
+
+    def _new_outgoing(self) -> Outgoing:
+        return Outgoing(self.client_id, Released(self.vhost, self.client_id, durable=self.durable))
 
     # Connections
 
@@ -101,14 +126,20 @@ class Session:
         """
         self.client, self.sender = client, sender
         self.expiry = expiry
+        self._limit = limit
         self._left_at = 0.0
         # A will whose delay is not over is not published [MQTT-3.1.3-9].
-        self._will_timer.cancel()
         self._will = will
-        self._expiry_timer.cancel()
+        self._cancel_timers()
         self._share_again(now)
         self.describe()
-        self.outgoing.attach(client, sender, limit, now)
+        if self.outgoing is not None:
+            self.outgoing.attach(client, sender, limit, now)
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._will_timer, self._expiry_timer):
+            if timer is not None:
+                timer.cancel()
 
     def _share_again(self, now: float) -> None:
         """Make the queues of shared subscriptions again that somebody has deleted."""
@@ -116,7 +147,8 @@ class Session:
             if subscribed.consumer is not None and subscribed.consumer.queue.deleted:
                 self._add(subscribed, now)
         # Those, and not the session's own queue: ``is_broken`` has been asked before.
-        self.outgoing.receiver.cancelled.clear()
+        if self.outgoing is not None:
+            self.outgoing.receiver.cancelled.clear()
 
     def forget_will(self) -> None:
         """The client has disconnected in good order [MQTT-3.14.4-3]."""
@@ -129,7 +161,8 @@ class Session:
         if not self.expiry:
             self.end(now)
             return
-        self.outgoing.detach()
+        if self.outgoing is not None:
+            self.outgoing.detach()
         self._left_at = self.vhost.broker.clock(now)
         # If the broker ends, its successor publishes the will (MQTT 5.0, 3.1.2.5).
         if self._sessions.running:
@@ -141,14 +174,17 @@ class Session:
 
         ``away``: seconds since the connection was lost.
         """
+        broker = self.vhost.broker
         if self.expiry != FOR_EVER:
             if away >= self.expiry:
                 self.end(now)
                 return
+            self._expiry_timer = self._expiry_timer or Timer(broker, self.end)
             self._expiry_timer.set(now + self.expiry - away)
         if self._will is not None:
             left = (self._will[0].properties.will_delay_interval or 0) - away
             if left > 0:
+                self._will_timer = self._will_timer or Timer(broker, self._on_will_due)
                 self._will_timer.set(now + left)
             else:
                 self._publish_will(now)
@@ -189,7 +225,7 @@ class Session:
             )
             self._subscribe(wanted, each.identifier, each.name, now)
         if self._queue is not None:
-            self.outgoing.recovered(self._queue)
+            self.begin_outgoing(now).recovered(self._queue)
             self._forget_other_bindings(self._queue)
         self.expiry = description.expiry
         self._left_at = description.left_at
@@ -217,15 +253,12 @@ class Session:
             if binding.key not in keys:
                 self.vhost.unbind(binding.source.name, queue, binding.key, binding.arguments)
 
-    def _on_expired(self, now: float) -> None:
-        self.end(now)
-
     def end(self, now: float) -> None:
         """The session is over: publish its will, delete what it has in the broker."""
         if self.ended:
             return
         self.ended = True
-        self._expiry_timer.cancel()
+        self._cancel_timers()
         self._sessions.remove(self)
         if self.durable:
             self._sessions.descriptions(self.vhost).drop(self.client_id)
@@ -234,9 +267,10 @@ class Session:
                 self._live.remove(self, subscribed)
         self.subscriptions.clear()
         # Unsubscribed first: what comes back to a shared queue is for the other members.
-        for consumer in list(self.outgoing.receiver.consumers.values()):
-            self.vhost.unsubscribe(consumer, now)
-        self.outgoing.end(now)
+        if self.outgoing is not None:
+            for consumer in list(self.outgoing.receiver.consumers.values()):
+                self.vhost.unsubscribe(consumer, now)
+            self.outgoing.end(now)
         if self._queue is not None:
             self.vhost.remove_queue(self._queue, now)
         self._publish_will(now)
@@ -246,9 +280,10 @@ class Session:
         self.describe()
 
     def _publish_will(self, now: float) -> None:
-        self._will_timer.cancel()
         if self._will is None:
             return
+        if self._will_timer is not None:
+            self._will_timer.cancel()
         (will, login), self._will = self._will, None
         self._sessions.publish_will(self, will, login, now)
 
@@ -305,7 +340,8 @@ class Session:
             before.retain_as_published, before.identifier = wanted.retain_as_published, identifier
             subscribed = before
             self._live.changed()
-            self.outgoing.changed()
+            if self.outgoing is not None:
+                self.outgoing.changed()
         else:
             subscribed = Subscribed(
                 name=name,
@@ -343,22 +379,23 @@ class Session:
             self.vhost.bind(self.exchange, queue, key)
             consumer = self._consume(queue, subscribed.name, now)
             subscribed.consumer = consumer
-            self.outgoing.shared[subscribed.name] = subscribed
+            self.begin_outgoing(now).shared[subscribed.name] = subscribed
         else:
             self.vhost.bind(self.exchange, self._own_queue(now), key)
-            self.outgoing.add(subscribed)
+            self.begin_outgoing(now).add(subscribed)
 
     def _remove(self, subscribed: Subscribed, now: float) -> None:
         if subscribed.live:
             self._live.remove(self, subscribed)
         elif subscribed.consumer is not None:
             self.vhost.unsubscribe(subscribed.consumer, now)
-            self.outgoing.give_back(subscribed.consumer)
-            del self.outgoing.shared[subscribed.name]
+            outgoing = self.begin_outgoing(now)
+            outgoing.give_back(subscribed.consumer)
+            del outgoing.shared[subscribed.name]
         else:
             assert self._queue is not None, "it was made for this subscription"
             self.vhost.unbind(self.exchange, self._queue, topic_to_key(subscribed.topic_filter))
-            self.outgoing.remove(subscribed)
+            self.begin_outgoing(now).remove(subscribed)
 
     def _own_queue(self, now: float) -> Queue:
         if self._queue is None:
@@ -383,9 +420,8 @@ class Session:
 
     def _consume(self, queue: Queue, tag: str, now: float) -> Consumer:
         # The session's own queue is for nobody else.
-        consumer = Consumer(
-            tag, queue, self.outgoing.receiver, auto_ack=False, exclusive=not tag, prefetch=0, arguments={}
-        )
+        receiver = self.begin_outgoing(now).receiver
+        consumer = Consumer(tag, queue, receiver, auto_ack=False, exclusive=not tag, prefetch=0, arguments={})
         self.vhost.subscribe(consumer, now)
         return consumer
 
@@ -424,7 +460,8 @@ class Session:
 
     def rows(self, peer: str) -> Iterator[dict[str, Any]]:
         """Yield a row of ``kernel consumers`` for each queue that the session reads."""
-        for consumer in self.outgoing.receiver.consumers.values():
+        consumers = {} if self.outgoing is None else self.outgoing.receiver.consumers
+        for consumer in consumers.values():
             yield {
                 "vhost": self.vhost.name,
                 "queue_name": consumer.queue.name,
@@ -432,7 +469,7 @@ class Session:
                 "connection": peer,
                 "channel": 1,
                 "ack_required": True,
-                "prefetch_count": self.outgoing.receiver.prefetch,
+                "prefetch_count": consumer.receiver.prefetch,
                 "messages_unacknowledged": consumer.outstanding,
                 "exclusive": consumer.exclusive,
                 "arguments": {},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import weakref
 from collections import deque
 
 import pytest
@@ -240,6 +242,23 @@ def test_an_end_that_no_descriptor_tells_of_is_an_end() -> None:
     owner.wire.at_end = True  # as over TLS
     owner.comes(b"the last bytes")
     assert (owner.got, owner.reason) == (b"the last bytes", "eof")
+
+
+def test_what_has_ended_is_freed_without_a_collection_of_garbage() -> None:
+    """Not even a deadline that is far away keeps it."""
+    host = SimulatedHost()
+    gc.disable()
+    try:
+        owner = Owner(host=host)
+        owner.due(1000)
+        owner.peer.close()
+        host.run()
+        assert owner.reason
+        gone = weakref.ref(owner), weakref.ref(owner.connection)
+        del owner
+        assert [each() for each in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_what_is_sent_after_the_end_is_dropped() -> None:

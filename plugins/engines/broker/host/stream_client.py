@@ -361,9 +361,21 @@ class StreamClient(ConnectionOwner):
         """The connection is over."""
         for timer in (self._rate_timer, self._refusal):
             if timer is not None:
-                timer.cancel()
+                timer.end()
         self.ended(self.host.now())
         self.engine.has_ended(self, reason)
         # Not ``finish_turn``: a write that fails in ``finish`` ends the connection in the middle of a turn's
         # end.
         self.engine.finish_soon()
+        # Both refer to this object: without them it is freed now, and not by a collection of garbage.
+        self.is_busy = _nothing
+        self.take_output = _no_output
+
+
+def _nothing() -> None:
+    """A client that has ended is not busy any more."""
+
+
+def _no_output() -> Sequence[Buffer]:
+    """Return what a client that has ended writes."""
+    return ()

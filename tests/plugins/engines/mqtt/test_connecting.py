@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,15 @@ from plugins.protocols.mqtt.packets import Auth, Connack, Connect, Disconnect, P
 from plugins.protocols.mqtt.properties import Properties
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.plugins.engines.mqtt.conftest import Shared
-from tests.plugins.engines.mqtt.raw_client import Ack, RawClient, connect_packet, publish, subscription, will
+from tests.plugins.engines.mqtt.raw_client import (
+    PUBACK,
+    Ack,
+    RawClient,
+    connect_packet,
+    publish,
+    subscription,
+    will,
+)
 from tests.plugins.engines.mqtt.still_server import StillServer
 from tests.plugins.protocols.mqtt.scram_client import ScramClient
 
@@ -1012,3 +1022,37 @@ def test_connack_is_the_first_packet(quiet: StillServer) -> None:
     client.expect_message("t", qos=1)
     client.close()
     quiet.connect(5, **kept).expect_message("t", qos=1, dup=True)
+
+
+def test_a_client_that_has_gone_is_freed_without_a_collection_of_garbage(
+    quiet: StillServer, version: int
+) -> None:
+    """A collection costs more than all else that a short connection needs."""
+    gc.disable()
+    try:
+        client = quiet.connect(version, client_id="c")
+        client.subscribe("t")
+        client.publish("other")
+        (theirs,) = quiet.engine.clients
+        gone = weakref.ref(theirs), weakref.ref(quiet.session("c"))
+        del theirs
+        client.close()
+        assert not quiet.engine.clients
+        assert [each() for each in gone] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_session_is_ready_for_messages_from_queues_when_it_has_a_queue(
+    quiet: StillServer, version: int
+) -> None:
+    """Most clients only publish, or come and go; there may be very many of them."""
+    client = quiet.connect(version, client_id="c")
+    client.subscribe("live")
+    session = quiet.session("c")
+    assert session is not None
+    assert session.outgoing is None
+    client.subscribe("queued", qos=1)
+    quiet.publish("queued", persistent=True)
+    client.ack(PUBACK, client.expect_message("queued", qos=1))
+    assert quiet.row("mqtt.session.c")["messages"] == 0
