@@ -9,7 +9,6 @@ from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import ConnectionLost
 from kernel.contracts.kinds import BoundSockets
 from kernel.hosting.address import Address
-from kernel.hosting.connecting import prepare
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.listener import Listener
 from kernel.hosting.wire import PlainWire, Wire
@@ -19,7 +18,8 @@ class Acceptor:
     """Listens from its construction on, in the host's thread.
 
     ``admits(under_way)`` says whether one more connection may be accepted, while ``under_way`` handshakes are
-    not over.  ``on_wire`` gets each wire and the name of its peer.  ``prepare`` sets options of a new socket.
+    not over.  ``on_wire`` gets each wire and the name of its peer.  ``prepare`` sets more options of a new
+    socket than all connections have.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Acceptor:
         *,
         admits: Callable[[int], bool],
         on_wire: Callable[[Wire, str], None],
-        prepare: Callable[[socket.socket], None] = prepare,
+        prepare: Callable[[socket.socket], None] | None = None,
         bound: BoundSockets | None = None,
     ) -> None:
         self.accepted: int = 0
@@ -65,7 +65,8 @@ class Acceptor:
             connected.close()
             return
         self.accepted += 1
-        self._prepare(connected)
+        if self._prepare is not None:
+            self._prepare(connected)
         if self._handshakes.needed:
             # At once and not in the task: more connections are accepted before the task begins, and each asks
             # ``admits``.

@@ -94,6 +94,6 @@ class ClosingWire:
             self._closed = True
             if self._watched:
                 self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
-            self._host.set_timer(None, self._close, self._timer_key)
+                self._host.set_timer(None, self._close, self._timer_key)
             self._wire.close()
             self._out.clear()

@@ -36,8 +36,13 @@ async def connect(address: Address, seconds: float) -> socket.socket:
 
 
 def prepare(connected: socket.socket) -> None:
-    """Set the options of every connection: no Nagle algorithm (we make batches ourselves), and keep-alive."""
+    """Make a socket one that does not block, with the options of every connection."""
     connected.setblocking(False)
-    if connected.family in (socket.AF_INET, socket.AF_INET6):
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    set_options(connected)
+
+
+def set_options(sock: socket.socket) -> None:
+    """Set the options of every connection: no Nagle algorithm (we make batches ourselves), and keep-alive."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -71,7 +71,9 @@ class PlainWire:
     has_early_data = False
 
     def __init__(self, connected: socket.socket) -> None:
-        connected.setblocking(False)
+        # Most sockets have been made so; to ask is no system call.
+        if connected.gettimeout() != 0:
+            connected.setblocking(False)
         self.connected: socket.socket = connected
         self._begun: list[Buffer] = []
 

@@ -22,7 +22,7 @@ from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
 from plugins.engines.stream.own_counters import OwnCounters
 from plugins.engines.stream.reply_stamp import ReplyStamp
-from plugins.engines.stream.sockets import prepare
+from plugins.engines.stream.sockets import set_buffers
 
 
 class StreamListener:
@@ -56,7 +56,7 @@ class StreamListener:
             # ``under_way``: connections in the handshake of TLS or WebSocket, which count towards the limit.
             admits=lambda under_way: len(self._connections) + under_way < self._options.max_connections,
             on_wire=self._begin,
-            prepare=partial(prepare, options=self._options),
+            prepare=partial(set_buffers, options=self._options),
             bound=self._bound,
         )
         try:

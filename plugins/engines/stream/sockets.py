@@ -1,4 +1,4 @@
-"""Socket options of connections, and connecting."""
+"""The buffers of connections, and connecting."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from kernel.hosting.address import Address
 from plugins.engines.stream.options import StreamOptions
 
 
-def prepare(connected: socket.socket, options: StreamOptions) -> None:
-    """Set the usual socket options, and the buffer sizes of this engine."""
-    connecting.prepare(connected)
+def set_buffers(connected: socket.socket, options: StreamOptions) -> None:
+    """Set the buffer sizes of this engine."""
     if options.send_buffer:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer)
     if options.receive_buffer:
@@ -21,5 +20,5 @@ def prepare(connected: socket.socket, options: StreamOptions) -> None:
 async def connect(address: Address, options: StreamOptions) -> socket.socket:
     """Return a connected socket.  Raises ``ConnectionLost`` with the reason."""
     connected = await connecting.connect(address, options.connect_timeout)
-    prepare(connected, options)
+    set_buffers(connected, options)
     return connected

@@ -67,6 +67,20 @@ def test_the_chosen_port_is_told_and_connections_are_accepted() -> None:
     assert not host.watched
 
 
+@pytest.mark.parametrize("place", ["127.0.0.1", "[::1]"])
+def test_what_is_accepted_does_not_block_and_has_the_options_of_all_connections(place: str) -> None:
+    accepted: list[Any] = []
+    host, listener = listen(f"backend+tcp://{place}:0", accepted)
+    with socket.create_connection((place.strip("[]"), int(listener.address.rpartition(":")[2]))):
+        accept_all(host)
+        ((connection, _),) = accepted
+        assert not connection.getblocking()
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        connection.close()
+    listener.close()
+
+
 def test_a_unix_socket_is_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "s"
     accepted: list[Any] = []

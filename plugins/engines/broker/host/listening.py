@@ -125,7 +125,7 @@ class StreamFrontEnd:
     def _on_wire(self, wire: Wire, peer: str) -> None:
         connected = wire.connected
         assert connected is not None
-        loopback, certified = is_on_this_machine(connected), None
+        loopback, certified = is_on_this_machine(peer), None
         # The wire itself may be a WebSocket over TLS, so the socket decides.
         if isinstance(connected, ssl.SSLSocket):
             certified = certified_name(connected)

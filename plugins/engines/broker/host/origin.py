@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 import ssl
 from functools import lru_cache
 
 from kernel.hosting.facts import subject_of
 
 
-def is_on_this_machine(connected: socket.socket) -> bool:
-    """Whether the peer of a connection is on this machine; one that has hung up is nowhere."""
-    if connected.family == socket.AF_UNIX:
-        return True
-    try:
-        # For WebSocket behind a proxy this is the proxy: headers that name the client could be forged.
-        return is_loopback(connected.getpeername()[0])
-    except OSError:  # hung up already
-        return False
+def is_on_this_machine(peer: str) -> bool:
+    """Whether a peer is on this machine; ``peer``: its name, as the listener has it (``peer_name``)."""
+    # For WebSocket behind a proxy this is the proxy: headers that name the client could be forged.
+    return peer.startswith("unix#") or is_loopback(peer.rpartition(":")[0].strip("[]"))
 
 
 @lru_cache(maxsize=1024)

@@ -27,7 +27,6 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.kinds import EngineSetup
-from kernel.hosting.connecting import prepare
 from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.listener import Listener
 from kernel.hosting.wire import PlainWire
@@ -131,7 +130,6 @@ class OneToManySender:
             self._refused += 1
             connected.close()
             return
-        prepare(connected)
         set_silence_timeout(connected, self._options.silence)
         link = self._side.connected(peer, self._host.now())
         self._connections[link] = TcpLink(
