@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from plugins.engines.mqtt.sessions import Sessions
 
 _PINGRESP = encode(Pingresp(), 4)
+_ACCEPTED = [encode(Connack(session_present=present), 4) for present in (False, True)]
+"""What MQTT 3.1.1 answers CONNECT with, without and with a session."""
 _LONGEST_REASON = 500
 """Characters of a reason string: what is longer is for the log."""
 
@@ -371,9 +373,12 @@ class MqttClient(StreamClient):
             most_unwritten=options.max_unwritten_bytes,
         )
         self._begun = _Begun(session, sender, login)
+        present = before is not None
         # First of all: what was not acknowledged follows it.
-        answer = Connack(session_present=before is not None, properties=granted)
-        self.send(encode(answer, self.version))
+        if self.version == 4:
+            self.send(_ACCEPTED[present])
+        else:
+            self.send(encode(Connack(session_present=present, properties=granted), 5))
         limit = min(properties.receive_maximum or 65_535, options.max_inflight)
         will = None if packet.will is None else (packet.will, login)
         session.attach(self, sender, limit=limit, expiry=expiry, will=will, now=now)

@@ -34,11 +34,13 @@ from plugins.protocols.mqtt.topics import filter_fault, name_fault, split_share
 
 _LEVELS = {(b"MQTT", 5), (b"MQTT", 4), (b"MQIsdp", 3)}
 """Protocol names and levels that are known (3.1.2.1, 3.1.2.2)."""
+_NAMES: dict[int, str] = {kind: kind.name for kind in PacketType}
+"""By type: to ask a ``PacketType`` for its name takes two calls."""
 
 
 def read_packet(kind: PacketType, data: bytes, body: int, stop: int, version: int) -> Packet:
     """Read the packet whose bytes behind the fixed header are from ``body`` to ``stop``."""
-    fields = Fields(data, body, stop, kind.name)
+    fields = Fields(data, body, stop, _NAMES[kind])
     packet = _READERS[kind](fields, version)
     fields.finish()
     return packet
@@ -48,7 +50,7 @@ def read_acknowledgement(
     kind: AcknowledgementType, data: bytes, body: int, stop: int, version: int
 ) -> Acknowledgement:
     """Read one PUBACK, PUBREC, PUBREL or PUBCOMP."""
-    fields = Fields(data, body, stop, kind.name)
+    fields = Fields(data, body, stop, _NAMES[kind])
     identifier = fields.packet_id()
     code, properties = _optional_reason(fields, kind, version)
     fields.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -1056,3 +1057,23 @@ def test_a_session_is_ready_for_messages_from_queues_when_it_has_a_queue(
     quiet.publish("queued", persistent=True)
     client.ack(PUBACK, client.expect_message("queued", qos=1))
     assert quiet.row("mqtt.session.c")["messages"] == 0
+
+
+def test_a_connection_takes_few_calls(quiet: StillServer, version: int) -> None:
+    """From its CONNECT to its end: nothing is made for a client that it does not use."""
+    quiet.connect(version).disconnect()
+    client = quiet.client(version)
+    before_and_after = encode(connect_packet(version), version) + encode(Disconnect(), version)
+    client.wire.sendall(before_and_after)
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    quiet.settle()
+    sys.setprofile(None)
+    client.expect(Connack)
+    client.expect_close()
+    assert calls < {4: 270, 5: 340}[version]
