@@ -217,13 +217,13 @@ class Subscriptions:
 
     # Acknowledgements
 
-    def acknowledged(self, frames: Frames) -> tuple[Subscription, int]:
-        """Return the subscription and the delivery tag that an ACK or NACK names."""
+    def acknowledged(self, frames: Frames, index: int = 0) -> tuple[Subscription, int]:
+        """Return the subscription and the delivery tag that an ACK or NACK names; ``index``: which of them."""
         version = self._session.version
         name = "id" if version is Version.V1_2 else "message-id"
-        text = frames.acknowledged
-        if text is None:
+        if not frames.acknowledged:
             raise Fault("Missing header", f"'{frames.command}' must include the '{name}' header\n")
+        text = frames.acknowledged[index]
         tag, session, number = [*text.rsplit(SEPARATOR, 2), "", ""][:3]
         if session != self._session.name or not (
             number.isascii() and number.isdigit() and 0 < len(number) <= _LONGEST_TAG and int(number)
@@ -239,10 +239,18 @@ class Subscriptions:
         return subscription, int(number)
 
     def acknowledge(self, frames: Frames) -> None:
-        """Acknowledge a message, or all up to it."""
-        subscription, tag = self.acknowledged(frames)
-        subscription.receiver.acknowledge(tag, tag, multiple=subscription.cumulative)
-        self._forget(subscription)
+        """Acknowledge messages, or all up to each of them."""
+        index = 0
+        while True:
+            subscription, tag = self.acknowledged(frames, index)
+            last = tag
+            if not subscription.cumulative:
+                last = _last_in_order(frames.acknowledged, index, tag)
+            subscription.receiver.acknowledge(tag, last, multiple=subscription.cumulative)
+            self._forget(subscription)
+            index += last - tag + 1
+            if index >= len(frames.acknowledged):
+                return
 
     def reject(self, frames: Frames, now: float) -> None:
         """Requeue or reject a message, or all up to it."""
@@ -323,6 +331,18 @@ class Subscriptions:
             subscription.octets = octets
         subscription.templates[envelope, span.redelivered] = made
         return made
+
+
+def _last_in_order(names: list[str], index: int, tag: int) -> int:
+    """Return the last delivery tag of the names that count up by one from that at ``index``.
+
+    A client mostly acknowledges in the order of delivery.
+    """
+    prefix = names[index].removesuffix(str(tag))
+    for number, name in enumerate(names[index + 1 :], tag + 1):
+        if name != f"{prefix}{number}":
+            return number - 1
+    return tag + len(names) - index - 1
 
 
 def requeues(frames: Frames) -> bool:

@@ -102,7 +102,15 @@ class FrameReader:
         starts = data.startswith
         block, block_head = self._block, self._head
         last: Frames | None = None
+        acks: Frames | None = None
+        """The ACK frame before this position, if more may follow it."""
         while position < end:
+            if acks is not None:
+                names, position = self._blocks.find_acks_like_last(acks.flow, data, position)
+                acks.acknowledged += names
+                acks.bodies += [b""] * len(names)
+                acks = None
+                continue
             octet = data[position]
             if octet == _LF:  # behind a frame, or a heart-beat
                 position += 1
@@ -143,8 +151,11 @@ class FrameReader:
             else:
                 flow = head.flow
                 size = len(body)
-                frames = Frames(flow, head.transaction, [body], size, size, head.acknowledged, [])
+                named = [] if head.acknowledged is None else [head.acknowledged]
+                frames = Frames(flow, head.transaction, [body], size, size, named, [])
                 found.append(frames)
+                if named and flow.command == "ACK" and head.receipt is None and head.transaction is None:
+                    acks = frames
                 if flow.command in CONNECTING:
                     self._position = position
                     return

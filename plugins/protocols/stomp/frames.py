@@ -47,7 +47,10 @@ class Head(NamedTuple):
 
 
 class Frames(msgspec.Struct):
-    """Consecutive frames of one flow and one transaction.  Only SEND frames come several together."""
+    """Consecutive frames of one flow and one transaction.
+
+    Only SEND frames come several together, and ACK frames without a receipt and without a transaction.
+    """
 
     flow: Flow
     transaction: str | None
@@ -56,8 +59,8 @@ class Frames(msgspec.Struct):
     """Octets of all bodies."""
     width: int
     """Octets of each body, if all have the same; 0: they differ, or are empty."""
-    acknowledged: str | None
-    """What an ACK or NACK names: the header ``id`` in STOMP 1.2, ``message-id`` before."""
+    acknowledged: list[str]
+    """What ACK or NACK frames name: the headers ``id`` in STOMP 1.2, ``message-id`` before.  Empty: nothing."""
     receipts: list[tuple[int, str]]
     """For each frame with a header ``receipt``: which of the frames it is, from 1 on, and the value."""
 

@@ -32,6 +32,9 @@ _OF_ONE_ACK = re.compile(rb"\n(content-length|receipt|transaction|id|message-id)
 # Printable ASCII without escapes, and without a space at its beginning, which 1.0 drops.
 _is_plain = re.compile(rb"[!-\[\]-~][ -\[\]-~]*\Z").match
 _LF = 10
+_BLANK_LINE = b"\n\n"
+_ACKS_AT_A_TIME = 4096
+"""Octets that are split into ACK frames in one step."""
 _LONGEST_NAME = len(b"content-length:")
 _LONGEST_NUMBER = 18
 """Digits of a content-length.  Longer numbers are no sizes, and Python's ``int`` is slow with them."""
@@ -118,6 +121,33 @@ class HeaderBlocks:
         if not starts(self._tail, position):
             return None
         return Head(flow, length, receipt, transaction, acknowledged), position + len(self._tail)
+
+    def find_acks_like_last(self, flow: Flow, data: bytes, position: int) -> tuple[list[str], int]:
+        """Return what ACK frames from ``position`` on name that are like the last one, and where they end.
+
+        ``flow``: that of the last one.  They differ in this name only, follow each other without an end of line between them, and have no body.
+        A client that acknowledges each message sends many of them at once.
+        """
+        names: list[str] = []
+        if self._last_flow is not flow or len(self._parts) != 1 or self._tail != _BLANK_LINE:
+            return names, position
+        literal = self._parts[0][0]
+        between = _BLANK_LINE + b"\0"
+        most = self._limits.header_line - _LONGEST_NAME
+        # A part at a time: whatever follows the frames, a bounded number of octets is looked at in vain.
+        while data.startswith(literal, position):
+            values = data[position : position + _ACKS_AT_A_TIME].split(between + literal)
+            values[0] = values[0][len(literal) :]
+            # The last of them is not complete, or something else follows it.
+            del values[-1]
+            for value in values:
+                if len(value) > most or not _is_plain(value):
+                    return names, position
+                names.append(value.decode())
+                position += len(literal) + len(value) + len(between)
+            if not values:
+                break
+        return names, position
 
     def _learn(self, flow: Flow, block: bytes, own: list[re.Match[bytes]]) -> None:
         """Note what a block is made of, for ``find_like_last``."""

@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from tests.plugins.engines.stomp.conftest import ServeStomp, StompBroker
-from tests.plugins.engines.stomp.raw_client import Frame, RawStomp
+from tests.plugins.engines.stomp.raw_client import Frame, RawStomp, frame
 
 
 def fails(client: RawStomp, message: str) -> bytes:
@@ -84,6 +84,31 @@ def test_client_individual_acknowledges_one(broker: StompBroker) -> None:
     messages = [client.next() for _ in range(3)]
     client.ask("ACK", id=messages[2]["ack"])
     assert unacknowledged(broker) == 2
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+@pytest.mark.parametrize(
+    "order", [[0, 1, 2, 3, 4, 5], [0, 1, 3, 5], [5, 4, 3, 2, 1, 0], [0, 1, 9, 4, 5], [0, 1, 1, 2]]
+)
+def test_acknowledgements_in_one_write(broker: StompBroker, mode: str, order: list[int]) -> None:
+    """They count one by one, in their order, up to the first that is wrong."""
+    fill(broker, *[b"%d" % number for number in range(6)])
+    client = broker.connect()
+    client.send("SUBSCRIBE", id="1", destination="/queue/q", ack=mode)
+    names = {number: client.next()["ack"] for number in range(6)} | {9: "T_2@@session-other@@1"}
+    client.socket.sendall(b"".join(frame("ACK", id=names[number]) for number in order))
+    left, fault = set(range(6)), ""
+    for number in order:
+        if number not in left:
+            fault = "Invalid header" if number == 9 else "precondition_failed"
+            break
+        left -= {each for each in left if each == number or (mode == "client" and each < number)}
+    if fault:
+        fails(client, fault)
+    else:
+        client.ask("DISCONNECT")
+    broker.wait(lambda: not broker.queue("q")["consumers"])
+    assert broker.queue("q")["messages"] == len(left)
 
 
 @pytest.mark.parametrize("mode, count", [("client", 2), ("client-individual", 1)])

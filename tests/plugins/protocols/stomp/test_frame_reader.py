@@ -320,8 +320,47 @@ def test_acknowledgements_differ_in_the_message_that_they_name(
 ) -> None:
     data = b"".join(f"{command}\nx:y\n{name}:{each}\n\n\0".encode() for each in "abc")
     found = read(reader_of(version), [data, f"{command}\nx:y\nid:1\nmessage-id:2\n\n\0".encode()])
-    assert [each.acknowledged for each in found] == ["a", "b", "c", "1" if version is V1_2 else "2"]
+    last = "1" if version is V1_2 else "2"
+    assert [name for each in found for name in each.acknowledged] == ["a", "b", "c", last]
     assert len({each.flow for each in found}) == 1
+
+
+@pytest.mark.parametrize("version, name", [(V1_0, "message-id"), (V1_1, "message-id"), (V1_2, "id")])
+def test_ack_frames_come_several_together(version: Version, name: str) -> None:
+    """At most so many as are looked at in one step, however long they are; the last of a read may be alone."""
+    names = [f"T_0@@session-x@@{number}" for number in range(500)]
+    data = b"".join(f"ACK\n{name}:{each}\n\n\0".encode() for each in names)
+    found = read(reader_of(version), [data])
+    assert [name for each in found for name in each.acknowledged] == names
+    assert len(found) <= 2
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        b"SEND\ndestination:a\n\nbody\0",
+        b"ACK\nid:b\n\nbody\0",
+        b"ACK\nid:b\n\n\0\n",
+        b"ACK\nid:b\nreceipt:r\n\n\0",
+        b"ACK\nid:b\ntransaction:t\n\n\0",
+        b"ACK\nid:b\nother:o\n\n\0",
+        b"ACK\nid:b\\cc\n\n\0",
+        b"ACK\nid:\n\n\0",
+        b"ACK\nid:" + b"b" * 5000 + b"\n\n\0",
+        b"NACK\nid:b\n\n\0",
+    ],
+)
+def test_ack_frames_together_are_those_that_come_one_by_one(between: bytes) -> None:
+    """What stands between them, and where they are cut, makes no difference."""
+    ack = b"ACK\nid:%d\n\n\0"
+    frames = [*[ack % number for number in range(3)], between, *[ack % number for number in range(3)]]
+    data = b"".join(frames)
+    alone = read(reader_of(), frames)
+    names = [name for each in alone for name in each.acknowledged]
+    for cuts in [(), *((place,) for place in range(0, len(data), 1 + len(data) // 200))]:
+        together = read(reader_of(), cut(data, cuts))
+        assert plain(together) == plain(alone)
+        assert [name for each in together for name in each.acknowledged] == names
 
 
 def test_other_frames_keep_a_header_id() -> None:
