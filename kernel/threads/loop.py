@@ -39,6 +39,9 @@ _TURNS_BEFORE_TRIO = 1000
 FOR_EVER = 3600.0
 """Seconds of the longest sleep.  Trio asks for a day at a time, and epoll refuses more than 24 days."""
 
+_FEW_TIMERS = 1024
+"""Entries of timers that count no more, beyond one for each timer, that are kept until their time."""
+
 
 class Loop:
     """Mailbox, poller and timers of one thread."""
@@ -54,7 +57,7 @@ class Loop:
         self._own_thread = own_thread
         # A heap of (time, number, key). Entries are not removed when a timer is replaced or cancelled, which
         # would cost a search. ``_timer_of`` has the number that is valid for each key; others are skipped
-        # (``next_timer``).
+        # (``next_timer``), and removed together when they are many (``set_timer``).
         self._timers: list[tuple[float, int, object]] = []
         self._timer_of: dict[object, tuple[int, Callable[[], Any], Blame]] = {}
         self._order = itertools.count()
@@ -93,6 +96,13 @@ class Loop:
         number = next(self._order)
         self._timer_of[key] = (number, callback, blame)
         heapq.heappush(self._timers, (when, number, key))
+        # A timer that is an hour off may be set again with each message. On average this is a step for each
+        # timer that is set.
+        if len(self._timers) > 2 * len(self._timer_of) + _FEW_TIMERS:
+            self._timers = [
+                entry for entry in self._timers if self._timer_of.get(entry[2], (-1,))[0] == entry[1]
+            ]
+            heapq.heapify(self._timers)
 
     async def run(self) -> None:
         """Take turns until stopped.  May be called again afterwards."""

@@ -5,13 +5,14 @@ at ``next_deadline``.  The model does no I/O but through its store: it does not 
 socket.  Time is an argument and random numbers come from ``seed``, so that tests can repeat a run exactly.
 
 Deadlines are in a heap, and an entry is never removed from its middle.  ``Timed.called_at`` says which entry
-of an object counts; all others are skipped when their time comes.
+of an object counts; all others are skipped when their time comes.  When the heap has become twice as long, the
+others are removed: a session that expires in a day may be set again each second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ from plugins.engines.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from plugins.engines.broker.receiver import Receiver
+
+_SWEEP_FROM = 1024
+"""Entries of the heap of deadlines up to which none is removed early."""
 
 
 class Broker:
@@ -59,6 +63,8 @@ class Broker:
         """
         self._clock_ahead = clock - now
         self._deadlines: list[tuple[float, int, Timed]] = []
+        self._sweep_at = _SWEEP_FROM
+        """Entries at which those that count no more are removed: on average, a step for each ``call_at``."""
         self._asked = 0
 
     def vhost(self, name: str) -> VirtualHost:
@@ -119,6 +125,10 @@ class Broker:
         # The number orders entries of the same time, since timed objects cannot be compared.
         self._asked += 1
         heappush(self._deadlines, (when, self._asked, timed))
+        if len(self._deadlines) > self._sweep_at:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].called_at == entry[0]]
+            heapify(self._deadlines)
+            self._sweep_at = max(_SWEEP_FROM, 2 * len(self._deadlines))
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` has to be called; None: not at all."""
@@ -127,9 +137,9 @@ class Broker:
 
     def handle_timeout(self, now: float) -> None:
         """Call ``handle_timeout`` of everything that is due, and process the queues."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now:
-            when, _, timed = heappop(deadlines)
+        # Not in a local variable: a call may ask for another time, and so replace the list.
+        while self._deadlines and self._deadlines[0][0] <= now:
+            when, _, timed = heappop(self._deadlines)
             if timed.called_at == when:
                 # Cleared first: the call may ask for another time.
                 timed.called_at = None

@@ -42,8 +42,8 @@ class Timer:
         """Call at ``when`` instead of the time that was set before.
 
         If ``when`` has passed, the call is made next.  Each call of ``set`` costs an entry in the broker's
-        heap until that time.  So do not set a timeout again with every message: note the time of the message,
-        and when the timer calls, set it to what is left.
+        heap.  So do not set a timeout again with every message: note the time of the message, and when the
+        timer calls, set it to what is left.
         """
         # Otherwise the broker would ignore a later time.  The entry of the earlier time is skipped when it
         # comes, since ``called_at`` differs from it.

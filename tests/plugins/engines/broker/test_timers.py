@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.timer import Timer
 
@@ -58,3 +60,31 @@ def test_a_timer_may_be_set_again_while_it_calls() -> None:
     for now in (1.0, 2.0, 3.0, 4.0):
         broker.handle_timeout(now)
     assert calls == [1.0, 2.0, 3.0]
+
+
+def test_timers_that_are_set_again_and_again_leave_nothing_behind_and_each_calls_once() -> None:
+    broker = Broker()
+    calls: list[tuple[int, float]] = []
+    timers = [Timer(broker, lambda now, at=at: calls.append((at, now))) for at in range(3)]  # type: ignore[misc]
+    tracemalloc.start()
+    for moment in range(50_000):
+        timers[moment % 3].set(86_400.0 + moment)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # An entry takes some 100 octets.
+    assert kept < 1_000_000
+    broker.handle_timeout(200_000.0)
+    assert sorted(calls) == [(number, 200_000.0) for number in range(3)]
+
+
+def test_timers_that_still_count_stay_when_others_are_removed() -> None:
+    broker = Broker()
+    calls: list[int] = []
+    timers = [Timer(broker, lambda _, at=at: calls.append(at)) for at in range(5000)]  # type: ignore[misc]
+    for number, timer in enumerate(timers):
+        timer.set(9_999.0)
+        timer.set(float(number))
+        if number % 2:
+            timer.cancel()
+    broker.handle_timeout(10_000.0)
+    assert calls == list(range(0, 5000, 2))

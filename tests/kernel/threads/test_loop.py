@@ -1,0 +1,39 @@
+"""The loop of a thread: its timers."""
+
+from __future__ import annotations
+
+import tracemalloc
+from functools import partial
+
+import trio
+from trio.testing import MockClock
+
+from kernel.pipes.mailbox import Mailbox
+from kernel.threads.loop import Loop
+
+
+def test_timers_that_are_set_again_or_cancelled_leave_nothing_behind_and_each_fires_once() -> None:
+    clock = MockClock()
+    fired: list[int] = []
+    errors: list[BaseException] = []
+
+    async def main() -> None:
+        loop = Loop(Mailbox(), own_thread=False)
+        tracemalloc.start()
+        for moment in range(50_000):
+            loop.set_timer(3600.0 + moment, partial(fired.append, moment), moment % 3, errors.append)
+            # Cancelled at once, as the timeout of what is soon over.
+            loop.set_timer(3600.0, partial(fired.append, -1), "other", errors.append)
+            loop.set_timer(None, print, "other", errors.append)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # An entry takes some 100 bytes.
+        assert kept < 1_000_000
+        clock.jump(100_000.0)
+        loop.fire_timers()
+        loop.close()
+        loop.mailbox.bell.close()
+
+    trio.run(main, clock=clock)
+    assert fired == [49_997, 49_998, 49_999]
+    assert not errors
