@@ -36,6 +36,8 @@ Invariants
 3. A pipe of a removed route that confirms stays in ``_removed`` until its reader has confirmed all of it, or
    one of its ports leaves.  If the reader leaves, the writer still has to hear of it: it waits for the
    confirmations.
+4. The sources of a removed route keep its dead-letter route as long as a pipe of the route is in ``_removed``:
+   its reader may still refuse something.
 """
 
 from __future__ import annotations
@@ -86,6 +88,8 @@ class Dispatcher:
         self._slot_of: dict[Port, ThreadSlot] = {}
         self._removed: list[tuple[Pipe, Port, Port]] = []
         """Pipes of removed routes, with their two ports, whose readers may still confirm something."""
+        self._refusable: list[tuple[RouteSpec, list[Pipe]]] = []
+        """Dead-letter routes of removed routes, with the pipes whose readers may still refuse something."""
         self.past: PastFigures = PastFigures()
 
     # ------------------------------------------------------------------ threads and ports
@@ -204,6 +208,7 @@ class Dispatcher:
                 if target is port:
                     source.post(partial(source.detach_out, pipe))
             self._removed = [ends for ends in self._removed if port not in ends]
+            self._prune()
         # Outside the lock: it only touches what belongs to this port's thread.
         port.end_outgoing()
 
@@ -212,6 +217,7 @@ class Dispatcher:
     def add_route(self, spec: RouteSpec) -> None:
         """Connect the ports of two groups: those that have joined, and those that will join.  Any thread."""
         with self._lock:
+            self._prune()
             self._specs.append(spec)
             for source in self._groups[spec.source]:
                 # Before the ``attach_out`` of its pipes, in the same mailbox: a pipe needs the route that it
@@ -223,20 +229,46 @@ class Dispatcher:
     def remove_route(self, spec: RouteSpec) -> None:
         """Disconnect two groups.
 
-        Readers still take what is in the pipes; other routes are not affected.  Any thread.
+        Readers still take what is in the pipes, and may refuse it: the sources go on to send that to the
+        ports that the route's dead letters have now.  Other routes are not affected.  Any thread.
         """
         with self._lock:
-            self._specs.remove(spec)
-            # Nothing tells the dispatcher when the last message of a pipe was confirmed. So pipes that are
-            # done are dropped here, at the next change, and the list does not grow without limit.
-            self._removed = [ends for ends in self._removed if not ends[0].all_confirmed()]
-            # A copy: ``_forget`` removes from the dict.
-            for pipe in [pipe for pipe, ends in self._pipes.items() if ends[0] is spec]:
-                _, source, target = self._forget(pipe)
-                if spec.confirm:
-                    self._removed.append((pipe, source, target))
-            for source in self._groups[spec.source]:
-                source.post(partial(source.detach_route, spec))
+            pipes = self._disconnect(spec)
+            self._detach(spec)
+            if spec.dead_letters is not None:
+                self._disconnect(spec.dead_letters)
+                self._refusable.append((spec.dead_letters, pipes))
+            self._prune()
+
+    def _disconnect(self, spec: RouteSpec) -> list[Pipe]:
+        """Forget a route; return its pipes."""
+        self._specs.remove(spec)
+        # A list: ``_forget`` removes from the dict.
+        pipes = [pipe for pipe, ends in self._pipes.items() if ends[0] is spec]
+        for pipe in pipes:
+            _, source, target = self._forget(pipe)
+            if spec.confirm:
+                self._removed.append((pipe, source, target))
+        return pipes
+
+    def _detach(self, spec: RouteSpec) -> None:
+        for source in self._groups[spec.source]:
+            source.post(partial(source.detach_route, spec))
+
+    def _prune(self) -> None:
+        """Drop what removed routes have left and is not needed any more.
+
+        Nothing tells the dispatcher when the last message of a pipe was confirmed. So it looks at each change,
+        and the lists do not grow without limit.
+        """
+        self._removed = [ends for ends in self._removed if not ends[0].all_confirmed()]
+        refusable, self._refusable = self._refusable, []
+        waited_for = {ends[0] for ends in self._removed} if refusable else set()
+        for letters, pipes in refusable:
+            if waited_for.isdisjoint(pipes):
+                self._detach(letters)
+            else:
+                self._refusable.append((letters, pipes))
 
     def _targets_of(self, spec: RouteSpec, source: Port) -> list[Port]:
         """Return the ports that a route has to lead to from one more source port."""

@@ -315,8 +315,6 @@ class Parts:
         pair = next((pair for pair in alike if pair[0] == plan), alike[0])
         self._specs.remove(pair)
         self._dispatcher.remove_route(pair[1])
-        if pair[1].dead_letters is not None:
-            self._dispatcher.remove_route(pair[1].dead_letters)
         # ``pair[0]`` and not ``plan``: the plan must lose the same route as the dispatcher.
         routes = list(self.plan.routes)
         routes.remove(pair[0])

@@ -10,7 +10,10 @@ from kernel.contracts.errors import LocalProtocolError
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from kernel.topology.system import Kernel
+from plugins.apis.native.channel import Channel
 from tests.events import Events
+from tests.ports import free_port
+from tests.system.conftest import dialler, listener
 
 SMALL = {"protocol": {"max_message": 1000}}
 
@@ -114,10 +117,7 @@ def test_what_a_peer_would_not_take_goes_to_the_dead_letters(kernel_factory: Ker
     while len(got) < 2:
         got += map(bytes, b.receive_many(timeout=60))
     b.confirm()
-    deadline = time.monotonic() + 60
-    while not morgue.has_something() and time.monotonic() < deadline:
-        a.serve()  # the application's thread passes on what was refused
-        morgue.serve()
+    _serve_until_something(a, morgue)
     letter = morgue.receive_message(timeout=60)
     assert (len(letter.body), letter.envelope.key) == (2000, "k")
     assert letter.envelope.properties["headers"] == {
@@ -133,3 +133,27 @@ def test_what_a_peer_would_not_take_goes_to_the_dead_letters(kernel_factory: Ker
     assert (figures["app -> net"].refused, figures["app -> net refused -> morgue"].written) == (1, 1)
     dialling.remove_route(route)
     assert dialling.statistics().routes == ()
+
+
+def _serve_until_something(source: Channel, morgue: Channel) -> None:
+    deadline = time.monotonic() + 60
+    while not morgue.has_something() and time.monotonic() < deadline:
+        source.serve()  # the application's thread passes on what was refused
+        morgue.serve()
+
+
+def test_what_is_refused_after_its_route_was_removed_goes_to_the_dead_letters(
+    kernel_factory: KernelFactory,
+) -> None:
+    address = f"backend+tcp://127.0.0.1:{free_port()}"
+    route = RoutePlan(source="app", targets=("net",), confirm=True, dead_letters="morgue")
+    sending = kernel_factory(dialler(address), route)
+    app, morgue = sending.open("app"), sending.open("morgue")
+    app.send(bytes(2000), timeout=60)
+    # The message waits for the connection: what is in a pipe of the route is still sent, or refused.
+    sending.remove_route(route)
+    kernel_factory(listener(address=address, **SMALL), RoutePlan(source="net", targets=("sink",)))
+    _serve_until_something(app, morgue)
+    letter = morgue.receive_message(timeout=60)
+    assert letter.body == bytes(2000)
+    assert "2000 bytes" in letter.envelope.properties["headers"]["x-refused-reason"]

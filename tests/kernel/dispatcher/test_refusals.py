@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -173,6 +174,45 @@ def test_a_refusal_to_a_source_that_has_gone_lets_the_pipe_end(system: System) -
     system.turn()
     assert system.take("b") == []
     assert not system.ports["b"].wants_confirm
+
+
+def test_what_is_refused_after_its_route_was_removed_goes_to_the_dead_letters(system: System) -> None:
+    route = system.route("a", "b", confirm=True, dead_letters="d")
+    ready(system, "a", "b", "d")
+    system.send("a", b"1", b"2", b"3")
+    system.dispatcher.remove_route(route)
+    system.turn()
+    assert bodies(taken(system, "b")) == [b"1", b"2", b"3"]
+    system.ports["b"].refuse(2, 2, "bad")
+    system.ports["b"].confirm_through(3)
+    assert bodies(taken(system, "d")) == [b"2"]
+    assert system.ports["a"].confirmed() == 0
+    system.confirm("d", 1)
+    system.turn()
+    assert system.ports["a"].confirmed() == 3
+
+
+@pytest.mark.parametrize("leaves", ["", "b", "d"])
+def test_the_dead_letters_of_a_removed_route_go_when_nothing_can_be_refused_any_more(
+    leaves: str, system: System
+) -> None:
+    route = system.route("a", "b", confirm=True, dead_letters="d")
+    ready(system, "a", "b", "d")
+    system.send("a", b"1")
+    system.dispatcher.remove_route(route)
+    system.turn()
+    assert not system.dispatcher.routes()
+    assert [each.spec for each in system.ports["a"].routes] == [route.dead_letters]
+    if leaves:
+        system.ports[leaves].close()
+    if leaves in ("", "d"):
+        system.take("b")
+        system.confirm("b", 1)
+    system.turn()
+    # The dispatcher looks at each change.
+    other = system.route("a", "y")
+    system.turn()
+    assert [each.spec for each in system.ports["a"].routes] == [other]
 
 
 @settings(deadline=None)
