@@ -25,9 +25,7 @@ from plugins.protocols.stomp.frame_reader import FrameReader
 from plugins.protocols.stomp.frames import CONNECTING, HEART_BEAT, Frames, encode_frame, encode_receipts
 from plugins.protocols.stomp.heart_beats import HeartBeats, Offer
 from plugins.protocols.stomp.limits import Limits
-from plugins.protocols.stomp.versions import SUPPORTED, Version, negotiate
-
-SERVER = "messaging-kernel"
+from plugins.protocols.stomp.versions import SERVER, SUPPORTED, Version, negotiate
 
 
 class StompClient(StreamClient):

@@ -14,9 +14,9 @@ import msgspec
 
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.broker.public import Transaction
-from plugins.engines.stomp.destinations import TEMP_QUEUE, Destination, parse_destination
 from plugins.engines.stomp.session import Session
 from plugins.engines.stomp.subscriptions import Subscriptions
+from plugins.protocols.stomp.destinations import TEMP_QUEUE, Destination, parse_destination
 from plugins.protocols.stomp.errors import Fault
 from plugins.protocols.stomp.frames import Flow, Frames, encode_receipts
 from plugins.protocols.stomp.properties import envelope_of

@@ -20,8 +20,8 @@ from plugins.engines.broker.public import (
     check_properties,
     invent_name,
 )
-from plugins.engines.stomp.destinations import Destination
 from plugins.engines.stomp.options import StompListenerOptions
+from plugins.protocols.stomp.destinations import Destination
 from plugins.protocols.stomp.errors import Fault
 from plugins.protocols.stomp.properties import is_true
 from plugins.protocols.stomp.versions import Version

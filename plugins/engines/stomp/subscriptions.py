@@ -14,14 +14,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from plugins.engines.broker.public import Consumer, Queue, Receiver, Span
-from plugins.engines.stomp.destinations import (
+from plugins.engines.stomp.session import Session, number_of
+from plugins.protocols.stomp.destinations import (
     TEMP_QUEUE,
     Destination,
     destination_of,
     parse_destination,
     reply_destination_of,
 )
-from plugins.engines.stomp.session import Session, number_of
 from plugins.protocols.stomp.errors import CannotCarry, Fault
 from plugins.protocols.stomp.frames import Frames
 from plugins.protocols.stomp.message_template import MessageTemplate

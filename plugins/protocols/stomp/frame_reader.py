@@ -10,7 +10,14 @@ from __future__ import annotations
 import re
 
 from plugins.protocols.stomp.errors import Fault
-from plugins.protocols.stomp.frames import CONNECTING, Frames, Head
+from plugins.protocols.stomp.frames import (
+    CONNECTING,
+    OPENING,
+    REPEATED_BY_CLIENT,
+    REPEATED_BY_SERVER,
+    Frames,
+    Head,
+)
 from plugins.protocols.stomp.header_blocks import HeaderBlocks
 from plugins.protocols.stomp.limits import Limits
 from plugins.protocols.stomp.versions import Version
@@ -21,16 +28,19 @@ _END_OF_HEADERS = re.compile(rb"\n\r?\n|\0")
 
 
 class FrameReader:
-    """Reads the frames of one peer.
+    """Reads the frames of one peer, a client or (``of_server``) a server.
 
     After ``feed``, call ``read`` until it returns nothing.  It returns all complete frames, up to one that
     opens a conversation: the version that this agrees on decides how the frames behind it are read.  The
     frames before a fault are returned, and the next call raises it.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, of_server: bool = False) -> None:
         self._limits = limits or Limits()
-        self._blocks = HeaderBlocks(self._limits, Version.V1_0)
+        self._of_server = of_server
+        self._opening = OPENING if of_server else CONNECTING
+        self._repeated = REPEATED_BY_SERVER if of_server else REPEATED_BY_CLIENT
+        self._blocks = HeaderBlocks(self._limits, Version.V1_0, of_server=of_server)
         self._version = Version.V1_0
         self._data = b""
         self._position = 0
@@ -56,7 +66,7 @@ class FrameReader:
     def version(self, version: Version) -> None:
         self._version = version
         # What is remembered was decoded by the rules of another version.
-        self._blocks = HeaderBlocks(self._limits, version)
+        self._blocks = HeaderBlocks(self._limits, version, of_server=self._of_server)
         self._block, self._head = b"\0", None
 
     @property
@@ -156,10 +166,10 @@ class FrameReader:
                 found.append(frames)
                 if named and flow.command == "ACK" and head.receipt is None and head.transaction is None:
                     acks = frames
-                if flow.command in CONNECTING:
+                if flow.command in self._opening:
                     self._position = position
                     return
-                last = frames if flow.command == "SEND" else None
+                last = frames if flow.command in self._repeated else None
             if head.receipt is not None:
                 found[-1].receipts.append((len(found[-1].bodies), head.receipt))
         self._pending += data[position:]

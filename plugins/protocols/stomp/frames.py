@@ -12,8 +12,13 @@ from plugins.protocols.stomp.versions import Version
 
 CONNECTING = frozenset(("CONNECT", "STOMP"))
 """The commands of the first frame of a client.  Both mean the same."""
-UNESCAPED = CONNECTING | {"CONNECTED"}
+OPENING = frozenset(("CONNECTED",))
+"""The command with which a server opens a conversation."""
+UNESCAPED = CONNECTING | OPENING
 """Frames whose headers have no escapes, so that every version can read them."""
+REPEATED_BY_CLIENT = frozenset(("SEND",))
+REPEATED_BY_SERVER = frozenset(("MESSAGE", "RECEIPT"))
+"""The commands of frames that come several together (``Frames``)."""
 HEART_BEAT = b"\n"
 
 
@@ -41,6 +46,7 @@ class Head(NamedTuple):
     flow: Flow
     content_length: int | None = None
     receipt: str | None = None
+    """What a client asks for.  Of a server: ``receipt-id`` in RECEIPT; what ACK has to name in MESSAGE."""
     transaction: str | None = None
     acknowledged: str | None = None
     """What an ACK or NACK names."""
@@ -49,7 +55,8 @@ class Head(NamedTuple):
 class Frames(msgspec.Struct):
     """Consecutive frames of one flow and one transaction.
 
-    Only SEND frames come several together, and ACK frames without a receipt and without a transaction.
+    Only the frames that are frequent come several together: SEND, MESSAGE, RECEIPT, and ACK without a receipt
+    and without a transaction.
     """
 
     flow: Flow
@@ -62,7 +69,7 @@ class Frames(msgspec.Struct):
     acknowledged: list[str]
     """What ACK or NACK frames name: the headers ``id`` in STOMP 1.2, ``message-id`` before.  Empty: nothing."""
     receipts: list[tuple[int, str]]
-    """For each frame with a header ``receipt``: which of the frames it is, from 1 on, and the value."""
+    """For each frame with a receipt (``Head``): which of the frames it is, from 1 on, and the value."""
 
     @property
     def command(self) -> str:
@@ -88,6 +95,23 @@ def encode_frame(
     lines = b"".join([header_line(name, value, escapes) for name, value in headers])
     length = b"content-length:%d\n" % len(body) if body else b""
     return b"%b\n%b%b\n%b\0" % (command.encode(), lines, length, body)
+
+
+def encode_acknowledgements(
+    command: str, identifiers: Iterable[str], subscription: str, version: Version
+) -> bytes:
+    """Encode ACK or NACK frames.
+
+    ``identifiers``: the values of ``ack`` in STOMP 1.2, of ``message-id`` before.  A refused message does not
+    return to its queue: whoever could not use it could not use it the next time (``requeue`` is RabbitMQ's).
+    """
+    name = "id" if version is Version.V1_2 else "message-id"
+    lines = f"subscription:{escape(subscription, version)}\n" if version is Version.V1_1 else ""
+    if command == "NACK":
+        lines += "requeue:false\n"
+    return "".join(
+        [f"{command}\n{name}:{escape(each, version)}\n{lines}\n\0" for each in identifiers]
+    ).encode()
 
 
 def encode_receipts(receipts: Iterable[str], version: Version) -> bytes:

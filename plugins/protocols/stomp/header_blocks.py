@@ -1,7 +1,8 @@
 """HeaderBlocks: from the octets of a header block to the flow of its frame.
 
 Frames of one flow have the same header block, but for ``content-length``, ``receipt`` and ``transaction``,
-and in ACK and NACK for the message that they name.  Whole blocks are looked up first: a client that asks
+and in ACK and NACK for the message that they name.  Of a server's frames, MESSAGE differs in what its
+acknowledgement has to name, and RECEIPT in the receipt.  Whole blocks are looked up first: a client that asks
 for no receipts sends few different ones.  A block that is like the last one is compared with it, around the
 values of these headers (``find_like_last``).  Otherwise these are cut out, and the rest is looked up.  Only
 a rest that is new is decoded.
@@ -27,8 +28,14 @@ MOST_OCTETS = 1 << 19
 
 _OF_ONE_FRAME = re.compile(rb"\n(content-length|receipt|transaction):([^\n]*)")
 # Every ACK names another message.
-_ACKNOWLEDGING = (b"ACK", b"NACK")
 _OF_ONE_ACK = re.compile(rb"\n(content-length|receipt|transaction|id|message-id):([^\n]*)")
+# RabbitMQ passes the header receipt of a SEND frame on to subscribers.
+_OF_ONE_MESSAGE = re.compile(rb"\n(content-length|message-id|ack|receipt):([^\n]*)")
+_OF_ONE_RECEIPT = re.compile(rb"\n(content-length|receipt-id):([^\n]*)")
+_OF_ONE_ANSWER = re.compile(rb"\n(content-length):([^\n]*)")
+# By the first three octets of the command, and for all other commands.
+_OF_CLIENT = ({b"ACK": _OF_ONE_ACK, b"NAC": _OF_ONE_ACK}, _OF_ONE_FRAME)
+_OF_SERVER = ({b"MES": _OF_ONE_MESSAGE, b"REC": _OF_ONE_RECEIPT}, _OF_ONE_ANSWER)
 # Printable ASCII without escapes, and without a space at its beginning, which 1.0 drops.
 _is_plain = re.compile(rb"[!-\[\]-~][ -\[\]-~]*\Z").match
 _LF = 10
@@ -43,7 +50,8 @@ _LONGEST_NUMBER = 18
 class HeaderBlocks:
     """The header blocks of one connection."""
 
-    def __init__(self, limits: Limits, version: Version) -> None:
+    def __init__(self, limits: Limits, version: Version, *, of_server: bool = False) -> None:
+        """``of_server``: the frames are those of a server, and not of a client."""
         self._limits = limits
         self._version = version
         self._heads: dict[bytes, Head] = {}
@@ -57,13 +65,22 @@ class HeaderBlocks:
         self._tail = b""
         # STOMP 1.2 names a message by its header ack, earlier versions by message-id.
         self._acknowledges_by = b"id" if version is Version.V1_2 else b"message-id"
+        table, self._cut_out_else = _OF_SERVER if of_server else _OF_CLIENT
+        self._find_cut_out = table.get
+        # The names of the header of a frame that ``Head.receipt`` has.
+        self._receipt_by = frozenset((b"receipt",))
+        if of_server:
+            self._acknowledges_by = b""
+            self._receipt_by = frozenset(
+                (b"receipt-id", b"ack" if version is Version.V1_2 else b"message-id")
+            )
 
     def find(self, block: bytes) -> Head:
         """Return the head of a header block, from its command to its blank line.  Raises ``Fault``."""
         head = self._heads.get(block)
         if head is not None:
             return head
-        cut_out = _OF_ONE_ACK if block.startswith(_ACKNOWLEDGING) else _OF_ONE_FRAME
+        cut_out = self._find_cut_out(block[:3], self._cut_out_else)
         own = list(cut_out.finditer(block))
         rest = cut_out.sub(b"", block) if own else block
         flow = self._flows.get(rest)
@@ -112,7 +129,7 @@ class HeaderBlocks:
             if not _is_plain(octets):
                 return None
             text = octets.decode()
-            if name == b"receipt":
+            if name in self._receipt_by:
                 receipt = text
             elif name == b"transaction":
                 transaction = text
@@ -216,7 +233,7 @@ class HeaderBlocks:
         values = dict(zip(reversed(names), reversed(octets), strict=True))
         length = values.pop(b"content-length", None)
         texts = {name: self._value(flow, value) for name, value in values.items()}
-        receipt = texts.get(b"receipt")
+        receipt = next((text for name, text in texts.items() if name in self._receipt_by), None)
         return Head(
             flow,
             None if length is None else self._length(length, receipt),

@@ -15,6 +15,8 @@ class Version(StrEnum):
 
 SUPPORTED = ",".join(Version)
 """All versions, as ``accept-version`` and ``version`` name them."""
+SERVER = "messaging-kernel"
+"""What the broker of this kernel says in the header ``server`` of CONNECTED."""
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
 """The names in WebSocket's handshake, the best first (registered with IANA)."""
 

@@ -65,10 +65,10 @@ def parse_destination(text: str) -> Destination:
 def destination_of(exchange: str, key: str) -> str:
     """Return the destination to which a message was sent."""
     if not exchange:
-        return f"/queue/{_escaped(key)}"
+        return f"/queue/{escape_part(key)}"
     if exchange == TOPIC_EXCHANGE:
-        return f"/topic/{_escaped(key)}"
-    return f"/exchange/{_escaped(exchange)}" + (f"/{_escaped(key)}" if key else "")
+        return f"/topic/{escape_part(key)}"
+    return f"/exchange/{escape_part(exchange)}" + (f"/{escape_part(key)}" if key else "")
 
 
 def reply_destination_of(reply_to: str) -> str:
@@ -85,5 +85,6 @@ def _unescaped(part: str) -> str:
         raise Fault("Invalid destination", f"'{part}' is not UTF-8\n") from None
 
 
-def _escaped(part: str) -> str:
+def escape_part(part: str) -> str:
+    """Return a name or a key as it stands between slashes."""
     return _TO_ESCAPE.sub(lambda found: f"%{ord(found[0]):02X}", part)
