@@ -11,7 +11,6 @@ The numbers in the table have to agree.
     consume_results_with_pika.py  <------+<------------ backend protocol -----------+
 
 Meanwhile clients of AMQP, MQTT and STOMP meet on one topic of the same broker (``exchange_between_protocols.py``).
-If Chromium is there, a page is one of them (``browser.html``).
 
 The publishers that real applications use set the pace of the feed.  So a kernel then publishes in batches to
 the same broker (``publish_in_batches.py``), and the second table says who waits for what.  In the end Spark
@@ -97,8 +96,6 @@ class Demonstration:
             "RESULTS_PORT": str(free_port()),
             "AMQP_PORT": str(free_port()),
             "MQTT_PORT": str(free_port()),
-            "MQTT_WEB_PORT": str(free_port()),
-            "BROWSER": browser() or "",
             "STOMP_PORT": str(free_port()),
             "BRIDGE_PORT": str(free_port()),
             "EXPECTED": str(self.expected),
@@ -142,10 +139,6 @@ class Demonstration:
         self.wait_for("results", "ready")
         self.console.print("Spark starts ...")
         self.start("spark", "-m", module + "aggregate_with_spark")
-        if not self.env["BROWSER"]:
-            self.console.print(
-                "No page takes part: Chromium is not there (on Debian: apt-get install chromium)"
-            )
         self.start("everyone", "-m", module + "exchange_between_protocols")
         self.wait_for("spark", "ready")
         self.console.print(f"{self.expected:,} records; AMQP on port {self.env['AMQP_PORT']}")
@@ -207,13 +200,7 @@ class Demonstration:
         told = self.figures["everyone"]
         table = Table(title="Three protocols, one topic")
         table.add_column("published by")
-        titles = {
-            "pika": "pika (AMQP)",
-            "paho": "paho (MQTT)",
-            "stomp.py": "stomp.py (STOMP)",
-            "browser": "a page (MQTT)",
-        }
-        names = {name: titles[name] for name in told["received"]}
+        names = {"pika": "pika (AMQP)", "paho": "paho (MQTT)", "stomp.py": "stomp.py (STOMP)"}
         for name in names:
             table.add_column(f"got by {name}", justify="right")
         for publisher, title in names.items():
@@ -297,12 +284,6 @@ def routed_by(broker: dict[str, Any]) -> int | None:
     return next(
         (int(route["written"]) for route in routes if route["name"].startswith("broker -> bridge")), None
     )
-
-
-def browser() -> str | None:
-    """Return a browser that can show a page without a window; None if there is none."""
-    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-    return next((path for path in found if path), None)
 
 
 def free_port() -> int:

@@ -13,6 +13,7 @@ from tests.examples.test_examples import TIMEOUT, _kernel_run, spawned
 from tests.interop.mqtt_brokers import Mosquitto
 from tests.interop.until import until
 from tests.plugins.engines.mqtt.lasting_client import LastingClient
+from tests.plugins.engines.stomp.raw_client import RawStomp
 from tests.ports import free_port
 
 __all__ = ["spawned"]
@@ -30,6 +31,7 @@ def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
         "WEST_PORT",
         "AMQP_PORT",
         "MQTT_PORT",
+        "STOMP_PORT",
     ):
         monkeypatch.setenv(name, str(free_port()))
 
@@ -135,3 +137,29 @@ def test_the_bridge_to_mosquitto_carries_both_ways(
     finally:
         client.close()
         there.stop()
+
+
+def test_the_bridge_to_a_stomp_broker_carries_both_ways(
+    spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The other broker is the same example, whose own bridge finds nobody.
+    there = free_port()
+    for amqp, stomp, bridge in ((free_port(), there, free_port()), (free_port(), free_port(), there)):
+        for name, port in (("AMQP_PORT", amqp), ("STOMP_PORT", stomp), ("STOMP_BRIDGE_PORT", bridge)):
+            monkeypatch.setenv(name, str(port))
+        if stomp == there:
+            _kernel_run(spawned, "stomp_bridge.toml")
+            client = RawStomp(there)
+            client.connect()
+            assert client.ask("SUBSCRIBE", id="1", destination="/topic/commands.#").command == "RECEIPT"
+    _kernel_run(spawned, "stomp_bridge.toml")
+    with client, _connect("AMQP_PORT") as connection:
+        channel = connection.channel()
+        channel.queue_declare("readings")
+        channel.queue_bind("readings", "amq.topic", "readings.#")
+        channel.basic_publish("amq.topic", "commands.oven", b"heat")
+        # The bridge publishes when its subscription is there, so from now on readings come.
+        message = client.next()
+        assert (message["destination"], message.body) == ("/topic/commands.oven", b"heat")
+        client.send("SEND", b"200", destination="/topic/readings.oven")
+        assert _get(channel, "readings") == b"200"

@@ -123,8 +123,7 @@ class Incoming:
         publisher = self._publisher if qos else self._unconfirmed
         whole = payloads is packet.payloads
         try:
-            publisher.admit_exchange(session.exchange)
-            envelope = self._envelope_of(packet, topic)
+            envelope = publisher.admit(self._envelope_of(packet, topic))
             size = packet.size if whole else sum(map(len, payloads))
             batch = Batch(payloads, size, envelope, False, packet.width)
             publisher.reached = True

@@ -41,6 +41,8 @@ class Bundle(msgspec.Struct, eq=False):
     sent_at: float = 0.0
     missing_reports: int = 0
     in_flight: bool = False
+    fast_retransmitted: bool = False
+    """Whether it was retransmitted fast, which is done once only (7.2.4, step 5)."""
     acknowledged: bool = False
     """Acknowledged by a gap block, which the peer may revoke (6.2)."""
     abandoned: bool = False

@@ -15,15 +15,11 @@ Loss detection. A chunk is taken for lost in one of two ways.
 
 - Fast retransmit (7.2.4): three SACKs report it missing. A SACK counts only for TSNs below the highest TSN
   that it newly acknowledges (HTNA): a SACK that brings no news about later data says nothing about earlier
-  data. In fast recovery each SACK that advances the cumulative TSN counts for all missing TSNs.
-- Fast retransmit of a retransmission: three SACKs report it missing that acknowledge data which was sent for
-  the first time after it. SACKs of what was sent before it still come in, and say nothing about it; after a
-  timeout they would halve the window of one packet, and ``ssthresh`` with it. (The variable ``recover`` of RFC
-  6582, 3.2, kept for each bundle.) RFC 9260 retransmits a chunk fast only once (7.2.4, step 5), and leaves a
-  retransmission that is lost to the timer. At a loss of 5 % that is one packet in 400: the cumulative TSN
-  stands still, all streams with it, and the flight is retransmitted in slow start, where the next lost
-  retransmission doubles the timeout. usrsctp does as we do. A retransmission that is lost halves the window
-  once more (RFC 5681, 4.3).
+  data. In fast recovery each SACK that advances the cumulative TSN counts for all missing TSNs. What was
+  retransmitted after a timeout is missing only if data that was sent after it has arrived: SACKs of the
+  window before the timeout still come in, and say nothing about the retransmission. (RFC 9260 does not say
+  this; it is the variable ``recover`` of RFC 6582, 3.2, kept for each bundle.) Without it, such SACKs halve
+  the window of one packet that follows a timeout, and ``ssthresh`` with it.
 - Timer (6.3.3): T3-rtx of a path expires. All that is in flight on that path is lost, and goes out on another
   path if there is an active one (6.4).
 
@@ -257,16 +253,17 @@ class Outstanding:
                 counts = bundle.last < newest or (advanced and bundle.path.recovery_exit is not None)
                 # Of a retransmission only what was sent after it says anything.
                 counts = counts and newest >= bundle.sent_before
-                if not bundle.in_flight or not counts:
+                if not bundle.in_flight or bundle.fast_retransmitted or not counts:
                     continue
                 bundle.missing_reports += 1
                 if bundle.missing_reports >= MISSING_REPORTS:
                     missed.append(bundle)
         # In a second loop: marking may split bundles, which would disturb the first.
         for bundle in missed:
+            bundle.fast_retransmitted = True
             # On the path on which the data was lost, which is also where it is repeated (6.4: a fast
             # retransmission goes to the same address).
-            bundle.path.enter_fast_recovery(self.next_tsn - 1, sent_before=bundle.sent_before)
+            bundle.path.enter_fast_recovery(self.next_tsn - 1)
             self.mark_lost(bundle, bundle.path, now)
 
     # ------------------------------------------------------------------ losses
@@ -306,6 +303,8 @@ class Outstanding:
         while at < len(self.bundles):
             bundle = self.bundles[at]
             if bundle.path is path and not bundle.acknowledged and not bundle.abandoned:
+                # After a timeout the chunk counts as sent anew, and may be retransmitted fast again.
+                bundle.fast_retransmitted = False
                 self.mark_lost(bundle, retransmit_on, now)
             at += 1
 

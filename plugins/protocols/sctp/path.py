@@ -117,13 +117,9 @@ class Path:
             if fully_used:
                 self.cwnd += size
 
-    def enter_fast_recovery(self, recovery_exit: int, *, sent_before: int = 0) -> None:
-        """Halve the window and enter fast recovery, unless already in it (7.2.3, 7.2.4).
-
-        ``sent_before`` is the TSN before which the lost chunk was retransmitted, or 0. A retransmission that was
-        sent in the recovery and is lost is another sign of congestion (RFC 5681, 4.3).
-        """
-        if self.recovery_exit is None or sent_before > self.recovery_exit:
+    def enter_fast_recovery(self, recovery_exit: int) -> None:
+        """Halve the window and enter fast recovery, unless already in it (7.2.3, 7.2.4)."""
+        if self.recovery_exit is None:
             self.ssthresh = max(self.cwnd // 2, 4 * self.probing.size)
             self.cwnd = self.ssthresh
             self._partial_bytes_acked = 0

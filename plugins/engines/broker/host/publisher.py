@@ -20,9 +20,8 @@ _MOST_ADMITTED = 256
 class Publisher:
     """Publishes on behalf of one user into one virtual host.  Used by the broker's thread.
 
-    A batch goes through ``admit`` or ``admit_exchange``, and then ``publish``.  Set ``confirms`` to have
-    messages numbered and counted; what can be confirmed is found with
-    ``confirms.outcomes(feed.confirmed, vhost.store.safe)``.
+    A batch goes through ``admit`` and then ``publish``.  Set ``confirms`` to have messages numbered and
+    counted; what can be confirmed is found with ``confirms.outcomes(feed.confirmed, vhost.store.safe)``.
     """
 
     def __init__(self, vhost: VirtualHost, login: Login, feed: Feed) -> None:
@@ -42,8 +41,13 @@ class Publisher:
 
         Asked for each batch; ``check`` is for each envelope.
         """
-        if self._admitted_at != self.vhost.routes.exchange_changes:
-            self._admit_again()
+        # Only exchanges and permissions decide, and a change of permissions counts as one of exchanges (an
+        # import forgets all routes).  Bindings may change as often as they like.
+        changes = self.vhost.routes.exchange_changes
+        if self._admitted_at != changes:
+            self._admitted.clear()
+            self._exchanges.clear()
+            self._admitted_at = changes
         admitted = self._admitted.get(envelope)
         if admitted is None:
             # By itself: with a key for each message every envelope is a new one, and the exchange the same.
@@ -54,22 +58,6 @@ class Publisher:
                 self._admitted.clear()
             self._admitted[envelope] = admitted
         return admitted
-
-    def admit_exchange(self, exchange: str) -> None:
-        """Refuse an exchange that is not there or not for this user.
-
-        Asked for each batch, instead of ``admit``, where a protocol has nothing to ``check``.
-        """
-        if self._admitted_at != self.vhost.routes.exchange_changes:
-            self._admit_again()
-        if exchange not in self._exchanges:
-            self._check_exchange(exchange)
-
-    def _admit_again(self) -> None:
-        # Only exchanges and permissions decide, and a change of permissions counts as one of exchanges (an
-        # import forgets all routes).  Bindings may change as often as they like.
-        self.forget_admitted()
-        self._admitted_at = self.vhost.routes.exchange_changes
 
     def check(self, envelope: Envelope) -> Envelope:
         """Return the envelope to publish under, or refuse it: what a protocol checks besides the exchange."""

@@ -63,39 +63,3 @@ def test_after_a_time_out_only_what_was_sent_later_tells_that_a_retransmission_i
         outstanding.on_sack(Sack(cumulative=FIRST - 1, window=1 << 20, gaps=((2, 41 + end),)), 1.3)
     assert lost.awaits_retransmission()
     assert path.recovery_exit is not None
-
-
-def test_retransmissions_that_are_lost_are_retransmitted_and_halve_the_window_once_more() -> None:
-    path = Path(b"1234", SctpOptions(), confirmed=True)
-    outstanding = Outstanding(FIRST, [path])
-    path.cwnd = 100 * SIZE
-    sent(outstanding, path, 20, 0.0)
-
-    def sack(*gaps: tuple[int, int]) -> None:
-        outstanding.on_sack(Sack(cumulative=FIRST - 1, window=1 << 20, gaps=gaps), 0.1)
-
-    def lost() -> set[int]:
-        return {bundle.first - FIRST for bundle in outstanding.bundles if bundle.awaits_retransmission()}
-
-    # The first packet and the third are lost.
-    for end in range(4, 4 + MISSING_REPORTS):
-        sack((2, 2), (4, end))
-    assert lost() == {0, 2}
-    assert path.cwnd == 50 * SIZE
-    for at in (0, 2):
-        bundle = outstanding.bundles.find(FIRST + at)
-        assert bundle is not None
-        outstanding.repeat(bundle, 0.2)
-    # The rest of the window says nothing about the retransmissions.
-    for end in range(4 + MISSING_REPORTS, 21):
-        sack((2, 2), (4, end))
-    assert not lost()
-    # Packets that were sent after them do.
-    sent(outstanding, path, MISSING_REPORTS, 0.3)
-    for end in range(21, 20 + MISSING_REPORTS):
-        sack((2, 2), (4, end))
-        assert not lost()
-    sack((2, 2), (4, 20 + MISSING_REPORTS))
-    assert lost() == {0, 2}
-    # Once for both: they were lost in one round trip.
-    assert path.cwnd == 25 * SIZE

@@ -201,29 +201,6 @@ def test_one_loss_among_many_is_repaired_without_a_time_out() -> None:
     assert network.b.endpoint.statistics.malformed == 1
 
 
-def test_a_packet_that_is_lost_again_and_again_is_repaired_without_a_time_out() -> None:
-    """Otherwise all streams wait: what the peer has beyond it is not acknowledged for good."""
-    unlucky = b"unlucky!" * 100
-    losses = 0
-
-    def spoil(packet: bytes) -> bytes:
-        nonlocal losses
-        if unlucky in packet and losses < 4:
-            losses += 1
-            return packet[:-1]
-        return packet
-
-    network = Network(spoil=spoil)
-    ours, _ = network.open()
-    for at in range(1000):
-        ours.send(at % 16, unlucky if at == 100 else bytes(800))
-    path = ours.paths.all[0]
-    network.run_until(lambda: any(message.data == unlucky for message in network.b.messages))
-    assert losses == 4
-    # A timeout would have doubled it.
-    assert path.rto < 2 * QUICK.rto_min
-
-
 @pytest.mark.slow
 def test_a_slow_link_is_used_also_after_the_time_out_that_ends_slow_start() -> None:
     timed = msgspec.structs.replace(QUICK, rto_min=0.2, sack_delay=0.02)
