@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterable
+from random import Random
 
 import pytest
 
 from kernel.contracts.message import Envelope
-from plugins.engines.mqtt.retained import RetainedMessages, matcher_of
+from plugins.engines.mqtt.retained import Retained, RetainedMessages, matcher_of
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.plugins.engines.mqtt.raw_client import (
     PUBACK,
@@ -253,3 +255,64 @@ def test_few_of_many_matching_messages_are_sent_before_others_have_their_turn(qu
     first_step = found.index(None)
     assert len(found) - found.count(None) == 2000
     assert first_step <= 200
+
+
+def _many(quiet: StillServer, count: int) -> RetainedMessages:
+    messages = RetainedMessages(quiet.engine.broker.vhost("/"), 1_000_000)
+    for number in range(count):
+        _keep(messages, number)
+    return messages
+
+
+def _keep(messages: RetainedMessages, number: int, body: bytes = b"on") -> None:
+    messages.keep(f"plant/{number}", body, Envelope(key=f"plant.{number}"), 0.0)
+
+
+def _topics(found: Iterable[Retained | None]) -> list[str]:
+    return [each.topic for each in found if each is not None]
+
+
+def test_no_step_touches_all_topics(quiet: StillServer) -> None:
+    """Not even to copy them, which takes milliseconds when there are very many."""
+    count = 20_000
+    messages = _many(quiet, count)
+    found = messages.find("plant/#", 0.0)
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            next(found)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2 * count, "a list of all would take eight bytes for each"
+    assert len(_topics(found)) > count - 100
+
+
+def test_retained_messages_change_while_they_are_read(quiet: StillServer) -> None:
+    """Each is found once at the most; what changes meanwhile may come as a message instead."""
+    messages = _many(quiet, 6000)
+    found, got = messages.find("#", 0.0), []
+    for number in range(0, 6000, 2):
+        got += _topics([next(found)])
+        # Everything that is not read yet has another message, is gone, or both.
+        _keep(messages, 5999 - number, b"" if number % 3 else b"off")
+        _keep(messages, 6000 + number)
+    got += _topics(found)
+    assert len(got) == len(set(got))
+    unchanged = {f"plant/{number}" for number in range(0, 6000, 2)}
+    assert unchanged <= set(got) <= {f"plant/{number}" for number in range(6000)}
+
+
+def test_what_is_found_is_what_is_retained_whatever_has_changed(quiet: StillServer) -> None:
+    messages, there, random = _many(quiet, 3000), set(range(3000)), Random(1)
+    for share in (0.9, 0.1, 0.5):
+        for _ in range(6000):
+            number = random.randrange(4000)
+            body = b"off" if random.random() < share else b""
+            _keep(messages, number, body)
+            (there.add if body else there.discard)(number)
+        assert sorted(_topics(messages.find("#", 0.0))) == sorted(f"plant/{number}" for number in there)
+        assert len(messages) == len(there)
+    for number in there:
+        _keep(messages, number, b"")
+    assert _topics(messages.find("#", 0.0)) == []
