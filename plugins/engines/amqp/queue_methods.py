@@ -80,11 +80,15 @@ def delete(channel: Channel, method: queue.Delete, now: float) -> None:
     """Delete a queue."""
     name = channel.queue_name(without_line_ends(method.queue))
     channel.login.require("configure", "queue", name, channel.vhost.name)
-    count = channel.vhost.delete_queue(
+    found = channel.vhost.find_to_delete(
         name, channel.session, now, if_unused=method.if_unused, if_empty=method.if_empty
     )
     if not method.nowait:
-        channel.reply(queue.DeleteOk(message_count=count))
+        # Before the removal, which sends basic.cancel to this channel's own consumers.  RabbitMQ answers first,
+        # and kombu takes a basic.cancel that comes before the answer for an error of the deletion.
+        channel.reply(queue.DeleteOk(message_count=0 if found is None else found.backlog.count))
+    if found is not None:
+        channel.vhost.remove_queue(found, now)
 
 
 def _name_and_key(channel: Channel, name: str, key: str) -> tuple[str, str]:

@@ -402,8 +402,19 @@ class VirtualHost:
 
         It is no error if the queue does not exist.
         """
-        if name not in self.queues:
+        queue = self.find_to_delete(name, owner, now, if_unused=if_unused, if_empty=if_empty)
+        if queue is None:
             return 0
+        count = queue.backlog.count
+        self.remove_queue(queue, now)
+        return count
+
+    def find_to_delete(
+        self, name: str, owner: object, now: float, *, if_unused: bool = False, if_empty: bool = False
+    ) -> Queue | None:
+        """Return a queue that may be deleted, up to date as of ``now``; None if it does not exist."""
+        if name not in self.queues:
+            return None
         queue = self.find_queue(name, owner)
         # So that expired messages, and those that consumers take now, do not count.
         queue.process(now)
@@ -411,9 +422,7 @@ class VirtualHost:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' in use")
         if if_empty and queue.backlog.count:
             raise PreconditionFailed(f"queue '{name}' in vhost '{self.name}' not empty")
-        count = queue.backlog.count
-        self.remove_queue(queue, now)
-        return count
+        return queue
 
     def remove_queue(self, queue: Queue, now: float) -> None:
         """Remove a queue with its bindings, and cancel its consumers.

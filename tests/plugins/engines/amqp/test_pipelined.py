@@ -105,6 +105,27 @@ def test_a_channel_that_is_opened_again_gets_its_own_answers(server: Server) -> 
     ]
 
 
+def test_who_deletes_a_queue_has_the_answer_before_its_consumer_is_cancelled(port: int) -> None:
+    """kombu takes a basic.cancel for an error of the method whose answer it waits for."""
+    told = connection.StartOk(
+        client_properties={"capabilities": {"consumer_cancel_notify": True}},
+        mechanism="PLAIN",
+        response=plain_response("guest", "guest"),
+    )
+    consumed: Methods = [
+        (1, queue.Declare(queue="pipelined.1", exclusive=True)),
+        (1, basic.Consume(queue="pipelined.1", consumer_tag="mine")),
+    ]
+    deleted: Methods = [(1, queue.Delete(queue="pipelined.1"))]
+    assert say(port, ([(0, told), *HANDSHAKE[1:], *consumed], 6), (deleted, 2)) == [
+        *WELCOME,
+        "1 queue.declare-ok pipelined.1",
+        "1 basic.consume-ok",
+        "1 queue.delete-ok",
+        "1 basic.cancel",
+    ]
+
+
 REFUSED: Methods = [(1, queue.Declare(queue="pipelined.none", passive=True))]
 CLOSED_AND_OPENED: Methods = [(1, CLOSE), (1, channel.CloseOk()), (1, channel.Open()), (1, basic.Qos())]
 ANSWERS = ["1 channel.close 404", "1 channel.close-ok", "1 channel.open-ok", "1 basic.qos-ok"]
