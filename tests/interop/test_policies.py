@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from plugins.protocols.amqp091.methods import queue
+from plugins.protocols.amqp091.methods import exchange, queue
 from tests.interop.brokers import KernelProcess
 from tests.interop.conftest import KINDS
 from tests.interop.until import until
@@ -20,7 +20,7 @@ from tests.ports import free_port
 pytestmark = pytest.mark.slow
 
 Put = Callable[..., None]
-"""``put(name, pattern, priority, key=value ...)`` makes or changes a policy; without a pattern it is deleted."""
+"""``put(name, pattern, priority, apply_to, key=value ...)`` makes or changes a policy; without a pattern it is deleted."""
 
 
 class Subject:
@@ -45,6 +45,14 @@ class Subject:
         """Wait until a queue has so many messages."""
         until(lambda: self.ready(name) == count)
 
+    def reaches(self, source: str, name: str) -> bool:
+        """Whether a message that is published to an exchange reaches a queue, which is purged afterwards."""
+        self.client.publish(b"x", "key", source)
+        # RabbitMQ answers behind the message: the channel has handed it to the queue by then.
+        there = self.ready(name) == 1
+        self.client.ask(queue.Purge(queue=name), queue.PurgeOk)
+        return there
+
     def grows_to(self, name: str, count: int) -> None:
         """Publish message by message until the queue has so many."""
 
@@ -55,10 +63,11 @@ class Subject:
         until(grown)
 
 
-def _in_toml(name: str, pattern: str, priority: int, definition: dict[str, Any]) -> str:
+def _in_toml(name: str, pattern: str, priority: int, apply_to: str, definition: dict[str, Any]) -> str:
     pairs = ", ".join(f"{key} = {json.dumps(value)}" for key, value in definition.items())
     return (
         f"[engines.broker.policies.{name}]\npattern = {json.dumps(pattern)}\npriority = {priority}\n"
+        f"apply_to = {json.dumps(apply_to)}\n"
         f"definition = {{ {pairs} }}\n"
     )
 
@@ -67,11 +76,13 @@ def _ours(folder: Path) -> Iterator[Subject]:
     policies: dict[str, str] = {}
     with KernelProcess(folder, port=free_port()) as process:
 
-        def put(name: str, pattern: str = "", priority: int = 0, **definition: Any) -> None:
+        def put(
+            name: str, pattern: str = "", priority: int = 0, apply_to: str = "queues", **definition: Any
+        ) -> None:
             policies.pop(name, None)
             if pattern:
                 keys = {key.replace("_", "-"): value for key, value in definition.items()}
-                policies[name] = _in_toml(name, pattern, priority, keys)
+                policies[name] = _in_toml(name, pattern, priority, apply_to, keys)
             process.reload("".join(policies.values()))
 
         with RawClient(process.broker.port) as client:
@@ -81,14 +92,16 @@ def _ours(folder: Path) -> Iterator[Subject]:
 def _theirs(rabbitmq: Any) -> Iterator[Subject]:
     made: set[str] = set()
 
-    def put(name: str, pattern: str = "", priority: int = 0, **definition: Any) -> None:
+    def put(
+        name: str, pattern: str = "", priority: int = 0, apply_to: str = "queues", **definition: Any
+    ) -> None:
         if not pattern:
             made.discard(name)
             rabbitmq.control("clear_policy", name)
             return
         made.add(name)
         keys = {key.replace("_", "-"): value for key, value in definition.items()}
-        options = ("--priority", str(priority), "--apply-to", "queues")
+        options = ("--priority", str(priority), "--apply-to", apply_to)
         rabbitmq.control("set_policy", *options, name, pattern, json.dumps(keys))
 
     with ExitStack() as stack:
@@ -154,3 +167,26 @@ def test_messages_live_as_long_as_the_lesser_time(subject: Subject, name: str) -
     subject.grows_to(name, 2)
     subject.put("long")
     subject.put("short")
+
+
+def test_a_policy_gives_exchanges_an_alternate(subject: Subject, name: str) -> None:
+    """What an exchange was declared with counts first, and the policy as soon as it is there."""
+    other = f"{name}-other"
+    for each, arguments in ((name, {}), (f"{name}-own", {"alternate-exchange": f"{name}-rest"})):
+        method = exchange.Declare(exchange=each, type="direct", arguments=arguments)
+        subject.client.ask(method, exchange.DeclareOk)
+    for each in ("rest", "other"):
+        subject.client.ask(exchange.Declare(exchange=f"{name}-{each}", type="fanout"), exchange.DeclareOk)
+        subject.declare(f"{name}-{each}")
+        binding = queue.Bind(queue=f"{name}-{each}", exchange=f"{name}-{each}")
+        subject.client.ask(binding, queue.BindOk)
+    assert not subject.reaches(name, other)
+    subject.put("for-queues", f"^{name}", 2, alternate_exchange=other)
+    subject.put("alternate", f"^{name}", 1, "exchanges", alternate_exchange=other)
+    until(lambda: subject.reaches(name, other))
+    assert subject.reaches(f"{name}-own", f"{name}-rest")
+    assert not subject.reaches(f"{name}-own", other)
+    subject.put("alternate", f"^{name}", 1, "all", max_length=5)
+    until(lambda: not subject.reaches(name, other))
+    subject.put("alternate")
+    subject.put("for-queues")

@@ -84,12 +84,9 @@ class Broker:
             vhost.routes.forget()
 
     def apply_policies(self, now: float) -> None:
-        """Policies have changed: each queue gets the one that applies to it now."""
+        """Policies have changed: each queue and each exchange gets the one that applies to it now."""
         for vhost in self.vhosts.values():
-            for queue in list(vhost.queues.values()):
-                policy = self.policies.of(vhost.name, queue.name) if queue.takes_policies else None
-                if policy != queue.operator_policy:
-                    queue.take_policy(policy, now)
+            vhost.apply_policies(now)
 
     def process(self, now: float) -> None:
         """Process the queues that were touched, and let the store write."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from plugins.engines.broker.binding import Binding, Identity
 from plugins.engines.broker.contract import Matcher
+from plugins.engines.broker.policies import ALTERNATE, Policy
 
 
 class Exchange:
@@ -26,6 +27,7 @@ class Exchange:
         "kind",
         "matcher",
         "name",
+        "operator_policy",
     )
 
     def __init__(
@@ -38,6 +40,7 @@ class Exchange:
         auto_delete: bool,
         internal: bool,
         arguments: Mapping[str, Any],
+        operator_policy: Policy | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -46,13 +49,27 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
-        alternate = arguments.get("alternate-exchange")
-        self.alternate: str | None = alternate if isinstance(alternate, str) else None
+        self.operator_policy: Policy | None = None
+        """The policy that applies."""
+        self.alternate: str | None = None
+        """The name of the exchange that gets what no binding here matches."""
+        self.take_policy(operator_policy)
         self.bindings: dict[Identity, Binding] = {}
         self.incoming: dict[Identity, Binding] = {}
 
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} {self.kind}, {len(self.bindings)} bindings>"
+
+    def take_policy(self, policy: Policy | None) -> None:
+        """Another policy applies, or none.  The caller clears the routes.
+
+        What the exchange itself was declared with counts first (RabbitMQ).
+        """
+        self.operator_policy = policy
+        alternate = self.arguments.get(ALTERNATE)
+        if alternate is None and policy is not None:
+            alternate = policy.definition.get(ALTERNATE)
+        self.alternate = alternate if isinstance(alternate, str) else None
 
     def add(self, binding: Binding) -> None:
         """Add a binding from this exchange."""

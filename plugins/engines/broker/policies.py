@@ -1,8 +1,9 @@
-"""Policies: arguments that an operator gives to all queues whose names match, and may change at any time.
+"""Policies: arguments that an operator gives to all queues or exchanges whose names match.
 
-As in RabbitMQ, one policy applies to a queue: of those that match, the one of the highest priority.  Where the
-queue has the argument itself, the lesser of two numbers applies, and otherwise the queue's own value.  Two
-policies of one priority: RabbitMQ leaves open which one applies; here it is the first by name.
+They may change at any time.  As in RabbitMQ, one policy applies to a queue or an exchange: of those that match,
+the one of the highest priority.  Where the queue has the argument itself, the lesser of two numbers applies,
+and otherwise its own value; so does the exchange's own.  Two policies of one priority: RabbitMQ leaves open
+which one applies; here it is the first by name.
 """
 
 from __future__ import annotations
@@ -18,12 +19,23 @@ from plugins.engines.broker.arguments import QUEUE_ARGUMENTS, Unacceptable, not_
 _NUMBERS = ("expires", "message-ttl", "max-length", "max-length-bytes", "delivery-limit")
 """Of these the lesser value applies."""
 _OTHERS = ("dead-letter-exchange", "dead-letter-routing-key", "overflow", "queue-mode")
-KEYS: Mapping[str, Callable[[object], Any]] = {
+ALTERNATE = "alternate-exchange"
+"""The key for exchanges."""
+
+
+def _is_name(value: object) -> object:
+    if not isinstance(value, str):
+        raise Unacceptable("it is no text")
+    return value
+
+
+_QUEUE_KEYS: Mapping[str, Callable[[object], Any]] = {
     key: QUEUE_ARGUMENTS.get(f"x-{key}", not_negative) for key in (*_NUMBERS, *_OTHERS)
 }
+_KEYS: Mapping[str, Callable[[object], Any]] = {**_QUEUE_KEYS, ALTERNATE: _is_name}
 """What a definition may have, and what checks its value."""
-APPLY_TO = ("all", "queues")
-"""To what a policy for queues applies, as RabbitMQ names it."""
+APPLY_TO = ("all", "queues", "exchanges")
+"""To what policies may apply, as RabbitMQ names it."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,9 +44,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     vhost: str
     pattern: str
-    """A regular expression, searched in the names of queues."""
+    """A regular expression, searched in the names of queues and exchanges."""
     definition: Mapping[str, Any]
-    """Keys of ``KEYS``; others are ignored."""
+    """Keys of ``_KEYS``; others are ignored."""
     priority: int = 0
     apply_to: str = "all"
 
@@ -47,14 +59,14 @@ def check_policy(policy: Policy) -> None:
         raise ValueError(f"pattern = {policy.pattern!r} is no regular expression: {error}") from None
     for key, value in policy.definition.items():
         try:
-            KEYS.get(key, _anything)(value)
+            _KEYS.get(key, _anything)(value)
         except Unacceptable as problem:
             raise ValueError(f"{key} = {value!r}: {problem}") from None
 
 
 def unknown_keys(definition: Mapping[str, Any]) -> list[str]:
     """Return the keys that have no effect here."""
-    return [key for key in definition if key not in KEYS]
+    return [key for key in definition if key not in _KEYS]
 
 
 class Policies:
@@ -79,10 +91,17 @@ class Policies:
         self._imported[policy.vhost, policy.name] = policy
         self._sort()
 
-    def of(self, vhost: str, queue: str) -> Policy | None:
+    def of_queue(self, vhost: str, name: str) -> Policy | None:
         """Return the policy of a queue."""
+        return self._first(vhost, name, "queues")
+
+    def of_exchange(self, vhost: str, name: str) -> Policy | None:
+        """Return the policy of an exchange."""
+        return self._first(vhost, name, "exchanges")
+
+    def _first(self, vhost: str, name: str, what: str) -> Policy | None:
         for policy, pattern in self._sorted:
-            if policy.vhost == vhost and pattern.search(queue):
+            if policy.vhost == vhost and policy.apply_to in ("all", what) and pattern.search(name):
                 return policy
         return None
 
@@ -105,7 +124,7 @@ def under_policy(arguments: Mapping[str, Any], policy: Policy | None) -> Mapping
         own = arguments.get(argument)
         if key in _NUMBERS and isinstance(own, int):
             merged[argument] = min(own, value)
-        elif key in KEYS and argument not in arguments:
+        elif key in _QUEUE_KEYS and argument not in arguments:
             merged[argument] = value
     # Of a declaration this would be an error.
     if "x-dead-letter-exchange" not in merged:

@@ -72,6 +72,7 @@ class VirtualHost:
         self.quorum_queues = 0
         """How many of the queues are quorum queues: they store transient messages as well."""
         self.messages_in = self.messages_unrouted = self.messages_undeliverable = 0
+        self._apply_policies_to_exchanges()
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r}: {len(self.exchanges)} exchanges, {len(self.queues)} queues>"
@@ -195,6 +196,7 @@ class VirtualHost:
             auto_delete=auto_delete,
             internal=internal,
             arguments=arguments,
+            operator_policy=self.broker.policies.of_exchange(self.name, name),
         )
         self.exchanges[name] = exchange
         # Another exchange may have named this one as its alternate before it existed.
@@ -202,6 +204,26 @@ class VirtualHost:
         if durable:
             self.store.keep_exchange(self.name, exchange)
         return exchange
+
+    def apply_policies(self, now: float) -> None:
+        """Policies have changed: each queue and each exchange gets the one that applies to it now."""
+        policies = self.broker.policies
+        for queue in list(self.queues.values()):
+            policy = policies.of_queue(self.name, queue.name) if queue.takes_policies else None
+            if policy != queue.operator_policy:
+                queue.take_policy(policy, now)
+        self._apply_policies_to_exchanges()
+
+    def _apply_policies_to_exchanges(self) -> None:
+        changed = False
+        for exchange in self.exchanges.values():
+            # The default exchange has none: what it does not route is lost or returned (RabbitMQ).
+            policy = self.broker.policies.of_exchange(self.name, exchange.name) if exchange.name else None
+            if policy != exchange.operator_policy:
+                exchange.take_policy(policy)
+                changed = True
+        if changed:
+            self.routes.forget()
 
     def find_exchange(self, name: str) -> Exchange:
         """Return an exchange; raise ``NotFound`` if it does not exist."""
@@ -371,7 +393,7 @@ class VirtualHost:
             auto_delete=auto_delete,
             owner=owner,
             arguments=arguments,
-            operator_policy=self.broker.policies.of(self.name, name) if takes_policies else None,
+            operator_policy=self.broker.policies.of_queue(self.name, name) if takes_policies else None,
             now=now,
         )
         queue.takes_policies = takes_policies

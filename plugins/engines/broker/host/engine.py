@@ -174,6 +174,8 @@ class BrokerEngine:
         self._take_policies()
         for policy in imported:
             self.broker.policies.add_imported(policy)
+        # The exchanges that every virtual host has are there already.
+        self.broker.apply_policies(now)
         if self.kept is not None:
             self.kept.restore(self.broker, now)
             self._restore_users(self.kept, now)

@@ -62,6 +62,7 @@ def _exchanges(broker: Broker) -> Iterator[Row]:
                 "auto_delete": exchange.auto_delete,
                 "internal": exchange.internal,
                 "arguments": dict(exchange.arguments),
+                "policy": "" if exchange.operator_policy is None else exchange.operator_policy.name,
                 "bindings": len(exchange.bindings),
             }
 

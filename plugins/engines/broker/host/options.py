@@ -139,18 +139,20 @@ GUEST = User(password="guest", from_anywhere=False)
 
 
 class PolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A policy: arguments of all queues whose names match.
+    """A policy: arguments of all queues or exchanges whose names match.
 
     Of several that match, the one of the highest priority applies.  Where a queue has the argument itself,
-    the lesser of two numbers counts, and otherwise its own.
+    the lesser of two numbers counts, and otherwise its own.  An exchange's own argument counts first.
     """
 
     pattern: str
-    """A regular expression, searched in the names of queues."""
+    """A regular expression, searched in the names of queues and exchanges."""
     definition: dict[str, Any]
     """``message-ttl``, ``expires``, ``max-length``, ``max-length-bytes``, ``overflow``,
     ``dead-letter-exchange``, ``dead-letter-routing-key``, ``delivery-limit`` and ``queue-mode``, with the
-    values that the arguments ``x-...`` have."""
+    values that the arguments ``x-...`` have; for exchanges ``alternate-exchange``."""
+    apply_to: Literal["queues", "exchanges", "all"] = "queues"
+    """To what it applies."""
     priority: int = 0
     """Of several policies that match, the one of the highest priority applies."""
     vhost: str = "/"
@@ -174,7 +176,7 @@ class PolicyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             pattern=self.pattern,
             definition=self.definition,
             priority=self.priority,
-            apply_to="queues",
+            apply_to=self.apply_to,
         )
 
 

@@ -27,13 +27,23 @@ BROKER_TABLES = (
     ),
     Table(
         name="policies",
-        title="List the policies of a running system: which queues get which arguments.",
-        columns=("vhost", "name", "pattern", "priority", "definition"),
+        title="List the policies of a running system: which queues and exchanges get which arguments.",
+        columns=("vhost", "name", "pattern", "apply-to", "priority", "definition"),
     ),
     Table(
         name="exchanges",
         title="List the exchanges of a running system.",
-        columns=("vhost", "name", "type", "bindings", "durable", "auto_delete", "internal", "arguments"),
+        columns=(
+            "vhost",
+            "name",
+            "type",
+            "bindings",
+            "durable",
+            "auto_delete",
+            "internal",
+            "policy",
+            "arguments",
+        ),
     ),
     Table(
         name="bindings",

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kernel.contracts.errors import KernelError
-from plugins.engines.broker.host.options import PolicyOptions, QueueOptions
+from plugins.engines.broker.host.options import ExchangeOptions, PolicyOptions, QueueOptions
 from tests.plugins.engines.amqp.still_host import StillServer
 
 Still = Callable[..., StillServer]
@@ -73,10 +73,37 @@ def test_a_policy_that_cannot_be_imported_is_named(
     assert complaint in said
 
 
-def test_policies_for_exchanges_are_ignored_and_told(still: Still) -> None:
+def test_policies_for_something_else_are_ignored_and_told(still: Still) -> None:
     server = still(queues=QUEUES)
-    done = server.engine.operate("import-definitions", {"policies": [IMPORTED | {"apply-to": "exchanges"}]})
-    assert done["ignored"] == ["$.policies[0]: policies for exchanges are not supported"]
+    done = server.engine.operate("import-definitions", {"policies": [IMPORTED | {"apply-to": "streams"}]})
+    assert done["ignored"] == ["$.policies[0]: policies for streams are not supported"]
+    assert applied(server) == ({"orders": "", "bills": ""}, None)
+
+
+def test_a_policy_applies_to_queues_or_exchanges_or_both(still: Still) -> None:
+    exchanges = (ExchangeOptions(name="orders", type="topic"), ExchangeOptions(name="bills"))
+
+    def named(apply_to: str, priority: int, pattern: str = "^orders") -> PolicyOptions:
+        return PolicyOptions(
+            pattern=pattern,
+            priority=priority,
+            apply_to=apply_to,
+            definition={"alternate-exchange": "amq.fanout"},
+        )
+
+    def of_exchanges() -> dict[str, str]:
+        rows = {row["name"]: row["policy"] for row in server.engine.inspect("exchanges")}
+        return {name: policy for name, policy in rows.items() if policy}
+
+    policies = {"some": named("exchanges", 2), "all": named("all", 1, "")}
+    server = still(queues=QUEUES, exchanges=exchanges, policies=policies)
+    system = {f"amq.{name}": "all" for name in ("direct", "fanout", "topic", "headers", "match")}
+    assert of_exchanges() == {"orders": "some", "bills": "all"} | system
+    assert applied(server) == ({"orders": "all", "bills": "all"}, None)
+    server.engine.take_options(
+        msgspec.structs.replace(server.engine.options, policies={"some": named("exchanges", 2)})
+    )
+    assert of_exchanges() == {"orders": "some"}
     assert applied(server) == ({"orders": "", "bills": ""}, None)
 
 
@@ -87,7 +114,7 @@ def test_a_policy_that_somebody_has_spoilt_is_named_with_its_file(still: Still, 
         still(data_dir=str(tmp_path))
 
 
-@pytest.mark.parametrize("wrong", [{"max-length": -1}, {"ha-mode": "all"}])
+@pytest.mark.parametrize("wrong", [{"max-length": -1}, {"ha-mode": "all"}, {"alternate-exchange": 1}])
 def test_a_definition_of_the_options_is_checked(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="max-length|ha-mode"):
+    with pytest.raises(ValueError, match="max-length|ha-mode|alternate-exchange"):
         PolicyOptions(pattern="", definition=wrong)
