@@ -65,13 +65,18 @@ def factory() -> Iterator[KernelFactory]:
             kernel.wait_running(START_TIMEOUT)
         return kernel
 
-    # Without ``try``: after a test that has failed, too, pytest resumes the fixture and raises nothing in it.
-    yield make
-    # All are asked to end before any is waited for, so that they end at the same time.
-    for kernel in kernels:
-        kernel.close(linger=0)
-    for kernel in kernels:
-        assert kernel.join(JOIN_TIMEOUT), f"{kernel} is not gone {JOIN_TIMEOUT} s after it was closed"
+    try:
+        yield make
+    finally:
+        # Also when the block has raised.  A test that fails raises nothing in a fixture of pytest's, but in a
+        # ``with`` statement it does.  All are asked to end before any is waited for, so that they end at the
+        # same time.
+        for kernel in kernels:
+            kernel.close(linger=0)
+        gone = [kernel.join(JOIN_TIMEOUT) for kernel in kernels]
+    # What is left behind is not said in the place of what the block has raised.
+    for kernel, is_gone in zip(kernels, gone, strict=True):
+        assert is_gone, f"{kernel} is not gone {JOIN_TIMEOUT} s after it was closed"
     left = leaks.found()
     assert not left, "left behind: " + ", ".join(left)
 
