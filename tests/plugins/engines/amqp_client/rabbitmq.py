@@ -41,6 +41,9 @@ class RabbitMq:
             "RABBITMQ_DIST_PORT": str(distribution),
             "ERL_EPMD_PORT": str(self._epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
+            # Of ``rabbitmqctl``.  Erlang's schedulers spin while they wait, and so keep each other from the cores
+            # of a busy machine: half a minute for a command of one second.
+            "RABBITMQ_CTL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
         }
         (folder / "plugins").write_text(f"[{','.join(plugins)}].")
         (folder / "rabbitmq.conf").write_text("".join(f"{line}\n" for line in settings))
