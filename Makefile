@@ -11,7 +11,7 @@ DOCS_BIN := $(patsubst %/.set-up,%/bin,$(DOCS_STAMP))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
 PEERS := amqp-tools busybox-static chromium cpio gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev mosquitto mosquitto-clients nftables \
-	qemu-system-x86 rabbitmq-server tshark \
+	php-amqplib php-cli qemu-system-x86 rabbitmq-server ruby-bunny tshark \
 	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
 # Processes that share the tests: most of the time tests wait.
 WORKERS ?= 3
@@ -22,8 +22,9 @@ STEALING := --numprocesses $(WORKERS) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 NODE_PEERS := tests/interop/node
 LINUX_PEER := tests/plugins/protocols/sctp/linux
+SUITES := tests/interop/suites
 
-.PHONY: help setup lock demo test quick check bench soak peers docs changelog clean
+.PHONY: help setup lock demo test quick check bench soak peers suites docs changelog clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -75,6 +76,9 @@ peers: ## what interoperability tests want from Debian (root) and npm
 	@if ! command -v npm >/dev/null; then echo "peers: no npm here; Node's clients are missing"; \
 	else npm install --silent --no-audit --no-fund --no-package-lock --prefix $(NODE_PEERS) \
 		|| echo "peers: npm could not install Node's clients"; fi
+
+suites: setup ## the suites of AMQP clients, from their source distributions; tests run them against our broker
+	@sh $(SUITES)/fetch.sh $(CURDIR)/$(BIN)/python || echo "suites: pip could not fetch the source distributions"
 
 docs: $(DOCS_STAMP) ## site/ from docs/; without .venv it needs only what makes the pages
 	$(DOCS_BIN)/python -m kernel.topology.reference > docs/config_reference.md

@@ -19,9 +19,16 @@ from tests.plugins.protocols.sctp.linux import guest
 
 _SETUP = "make setup"
 _PEERS = "make peers (root)"
+_SUITES = "make suites"
 
 JAVA_CLIENT = "/usr/share/java/amqp-client.jar"
 """Where Debian puts RabbitMQ's client for Java."""
+PHP_AMQPLIB = "/usr/share/php/PhpAmqpLib/autoload.php"
+"""Where Debian puts php-amqplib."""
+BUNNY = "/usr/share/rubygems-integration/all/gems"
+"""Where Debian puts Bunny, with other packages for Ruby."""
+CLIENT_SUITES = Path(__file__).parent / "interop" / "suites" / ".sources"
+"""Where `make suites` puts clients' source distributions, which have their suites."""
 NODE_MODULES = Path(__file__).parent / "interop" / "node" / "node_modules"
 """Where `make peers` has npm put what tests want from Node."""
 NODE_AMQPLIB = str(NODE_MODULES / "amqplib")
@@ -41,6 +48,14 @@ def _has_command(name: str) -> Callable[[], bool]:
 
 def _has_file(path: str, command: str) -> Callable[[], bool]:
     return lambda: Path(path).exists() and shutil.which(command) is not None
+
+
+def _has_bunny() -> bool:
+    return shutil.which("ruby") is not None and any(Path(BUNNY).glob("bunny-*"))
+
+
+def _has_suites() -> bool:
+    return any(CLIENT_SUITES.glob("stamp-*"))
 
 
 def optional(module: str) -> Any:
@@ -68,8 +83,10 @@ PEERS: dict[str, Peer] = {
         Peer("amqp", _has_module("amqp"), _SETUP),
         Peer("amqp-tools", _has_command("amqp-publish"), _PEERS),
         Peer("amqpstorm", _has_module("amqpstorm"), _SETUP),
+        Peer("bunny", _has_bunny, _PEERS),
         Peer("celery", _has_module("celery"), _SETUP),
         Peer("chromium", _has_command("chromium"), _PEERS),
+        Peer("client-suites", _has_suites, _SUITES),
         Peer("gcc", _has_command("gcc"), _PEERS),
         Peer("gmqtt", _has_module("gmqtt"), _SETUP),
         Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),
@@ -86,6 +103,7 @@ PEERS: dict[str, Peer] = {
         Peer("nft", _has_command("nft"), _PEERS),
         Peer("paho-mqtt", _has_module("paho"), _SETUP),
         Peer("pamqp", _has_module("pamqp"), _SETUP),
+        Peer("php-amqplib", _has_file(PHP_AMQPLIB, "php"), _PEERS),
         Peer("pika", _has_module("pika"), _SETUP),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
         Peer("qemu-sctp", guest.is_there, _PEERS),
