@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from kernel import EnginePlan, KernelError
+from kernel import EnginePlan, Kernel, KernelError
 from kernel.testing.fixtures import factory
 
 
 def test_kernels_are_closed_when_the_block_raises() -> None:
-    with pytest.raises(ZeroDivisionError), factory() as make:
-        kernel = make(EnginePlan(name="a", kind="native"))
-        _ = 1 / 0
+    kernels: list[Kernel] = []
+
+    def fail() -> None:
+        with factory() as make:
+            kernels.append(make(EnginePlan(name="a", kind="native")))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    (kernel,) = kernels
     with pytest.raises(KernelError, match="closed"):
         kernel.start()
