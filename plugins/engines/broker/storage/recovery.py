@@ -133,7 +133,8 @@ class Recovery:
         segment, start = self._end
         # First, or the inventory would ask for a record that is not there.
         if self.log.inventory is not None:
-            self.log.inventory.change(oldest=segments[0].number, last=segments[-1].number)
+            oldest, last = segments[0].number, segments[-1].number
+            self.log.inventory.change(oldest=oldest, last=last, size=start if last == segment.number else 0)
         self.log.files.truncate(segment.name, start)
         segment.size = start
 

@@ -8,6 +8,7 @@ import pytest
 
 from kernel.contracts.message import batch_of
 from plugins.engines.broker.storage.framing import Kind, Record, RecordReader, header_of
+from plugins.engines.broker.storage.message_records import MESSAGE_KINDS
 from tests.plugins.engines.broker.client import run
 from tests.plugins.engines.broker.storage.disks import MemoryDisk
 from tests.plugins.engines.broker.storage.durable import MARKER, DurableBroker
@@ -171,6 +172,29 @@ def test_a_segment_that_somebody_has_changed_is_told(change: str) -> None:
     assert [(what, detail.partition(":")[0]) for what, detail in broker.reports] == [("damaged", name)]
     assert broker.store.statistics()["damaged_records"] == 1
     assert 0 < len(broker.take_all()) < 40, "the other segments are read"
+
+
+@pytest.mark.parametrize("starts", [0, 1, 2])
+def test_a_last_segment_that_was_cut_is_told_although_a_broker_was_started_and_killed(starts: int) -> None:
+    first = DurableBroker(inventory=True)
+    first.declare("q")
+    for body in (b"1", b"2", b"3"):
+        first.vhost.publish(run(body, key="q", persistent=True), 0.0)
+        first.drain()
+    disk = first.close()
+    for _ in range(starts):
+        disk = DurableBroker(disk, inventory=True).disk.after_kill()
+    name = max(name for name in disk.contents if name.endswith(".log"))
+    marker = bytes(disk.contents["marker"][: len(MARKER)])
+    octets = bytes(disk.contents[name])
+    records = [*RecordReader(lambda at, count: octets[at : at + count], marker, 0, len(octets))]
+    whole = DurableBroker(disk.after_kill(), inventory=True)
+    assert (whole.reports, whole.take_all()) == ([], [b"1", b"2", b"3"])
+    messages = [each for each in records if isinstance(each, Record) and each.kind in MESSAGE_KINDS]
+    disk.contents[name] = bytearray(octets[: messages[-1].start])
+    cut = DurableBroker(disk, inventory=True)
+    assert [(what, detail.partition(":")[0]) for what, detail in cut.reports] == [("damaged", name)]
+    assert cut.take_all() == [b"1", b"2"]
 
 
 def test_segments_that_the_store_has_deleted_itself_are_not_missed() -> None:
