@@ -8,6 +8,8 @@ there, or to have a sensible value.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -86,10 +88,20 @@ def poison(letters: DataFrame, times: int = 3) -> DataFrame:
 def report(feed: DataFrame, options: DeadLetterOptions) -> Report:
     """Return the report on a feed's dead letters."""
     whole = span(feed)
-    letters = dead_letters(feed)
-    by_cause = rows_of(causes(letters).orderBy(F.desc("messages"), "queue", "reason"))
-    if whole is None or not by_cause:
-        return Report(title="Dead letters", figures=(), parts=(), note="There are none.")
+    # Kept for three queries: the letters are few, and to find them takes a look at all headers of the feed.
+    letters = dead_letters(feed).persist()
+    try:
+        by_cause = rows_of(causes(letters).orderBy(F.desc("messages"), "queue", "reason"))
+        if whole is None or not by_cause:
+            return Report(title="Dead letters", figures=(), parts=(), note="There are none.")
+        return _report(letters, whole, by_cause, options)
+    finally:
+        letters.unpersist()
+
+
+def _report(
+    letters: DataFrame, whole: Span, by_cause: list[tuple[Any, ...]], options: DeadLetterOptions
+) -> Report:
     total = sum(row[2] for row in by_cause)
     again = poison(letters, options.poison).orderBy(F.desc("times"), "offset").limit(options.shown)
     repeated = rows_of(again)

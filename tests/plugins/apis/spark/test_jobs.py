@@ -249,6 +249,20 @@ def test_dead_letters_are_told_by_cause_and_poison_is_found(spark: Any, journal:
     assert _part(report, "Died 3 times or more").rows == [(3, "k", "work", "rejected", 5)]
 
 
+def test_the_report_on_dead_letters_looks_for_them_once(spark: Any, journal: Journal) -> None:
+    journal.append([b"1"], Envelope(properties={"headers": {"x-death": [_death("work", "rejected", 1)]}}))
+    feed = _feed(spark, journal)
+    read = spark.sparkContext.accumulator(0)
+
+    def counted(batches: Any) -> Any:
+        for batch in batches:
+            read.add(batch.num_rows)
+            yield batch
+
+    dead_letters.report(feed.mapInArrow(counted, feed.schema), of.DeadLetterOptions())
+    assert read.value == 2, "once for the span, once for the letters"
+
+
 # ------------------------------------------------------------------ top, anomalies, windows
 
 
