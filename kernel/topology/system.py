@@ -90,8 +90,11 @@ class Kernel:
         self._apis: list[Api] = []
         self._state = "new"
         self._guests: Any = None
-        self._lock = threading.Lock()
-        """Held while the state and the list of APIs are changed, which any thread may do."""
+        self._lock = threading.RLock()
+        """Held while the state and the list of APIs are changed, which any thread may do.
+
+        Reentrant: a signal's handler that calls ``close`` may interrupt ``open`` while it is held.
+        """
 
     @property
     def plan(self) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -131,9 +132,28 @@ def test_an_api_of_another_class_than_expected_is_disposed_of_once(kernel_factor
     assert Told.made[-1].disposed == 1
 
 
-def with_told() -> PluginRegistry:
+class Interrupting(Told):
+    """A signal comes while the kernel asks whether it is closed."""
+
+    @property
+    def closed(self) -> bool:
+        signal.raise_signal(signal.SIGUSR1)
+        return False
+
+
+def test_a_signal_that_interrupts_open_may_close_the_kernel(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(registry=with_told(Interrupting))
+    before = signal.signal(signal.SIGUSR1, lambda *_: kernel.close(reason="a signal"))
+    try:
+        opened: list[Interrupting] = [kernel.open(name, "told") for name in ("first", "second")]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [api.told[0] for api in opened] == ["a signal", "the kernel was closed"]
+
+
+def with_told(create: type[Told] = Told) -> PluginRegistry:
     registry = PluginRegistry.load()
-    kind = ApiKind(name="told", summary="for a test", options=NoOptions, create=Told, routed=False)
+    kind = ApiKind(name="told", summary="for a test", options=NoOptions, create=create, routed=False)
     registry.apis["told"] = Installed(kind, Origin("told", "test", "1"))
     return registry
 
