@@ -358,16 +358,18 @@ class Parts:
         return (given, *plan.threads)
 
     def _remove_thread(self, name: str) -> None:
-        # Out of ``threads`` before it stops, so that ``_thread_for`` gives it no engine any more.
-        gone = self.threads.pop(name)
+        # Out of ``threads`` before it stops, so that ``_thread_for`` gives it no engine any more.  Under the lock:
+        # other threads choose among ``threads``, and change ``homes`` below.
+        with self.changing:
+            gone = self.threads.pop(name)
         gone.stop()
         # Without the lock: an engine of that thread may be waiting for it, to change a route as it ends.
         gone.join()
         gone.dispose()
-        # ``apply`` has removed the engines of the plan.  Those that ``host`` started have ended with it.
-        for engine in [engine for engine, home in self.homes.items() if home is gone]:
-            del self.homes[engine]
         with self.changing:
+            # ``apply`` has removed the engines of the plan.  Those that ``host`` started have ended with it.
+            for engine in [engine for engine, home in self.homes.items() if home is gone]:
+                del self.homes[engine]
             kept = tuple(kept for kept in self.plan.threads if kept.name != name)
             self.plan = msgspec.structs.replace(self.plan, threads=kept)
 
