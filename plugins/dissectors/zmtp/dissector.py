@@ -6,37 +6,50 @@ version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kernel.contracts.dissector import CLIENT, SERVER, Line
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.inspection.frame_reader import Frame
 from kernel.inspection.framed import FramedDissector
+from plugins.protocols.zmtp.commands import decode_metadata, split_command
+from plugins.protocols.zmtp.frames import (
+    COMMAND,
+    LONG,
+    LONG_1,
+    LONG_HEADER,
+    LONG_HEADER_1,
+    MORE,
+    RESERVED,
+    SHORT_HEADER,
+    measure,
+    measure_1,
+)
+from plugins.protocols.zmtp.greeting import (
+    GREETING_2_SIZE,
+    GREETING_3_SIZE,
+    SIGNATURE_SIZE,
+    decode_greeting,
+    is_version_1,
+)
+from plugins.protocols.zmtp.socket_types import NUMBERED, SOCKET_TYPES
 
 
-def facts_of_greeting(greeting: bytes) -> dict[str, Any]:
+def facts_of_greeting(octets: bytes) -> dict[str, Any]:
     """Return the facts of a greeting of 64 bytes."""
-    mechanism = greeting[12:32].rstrip(b"\0").decode("ascii", "replace")
+    greeting = decode_greeting(octets)
     return {
-        "version": f"{greeting[10]}.{greeting[11]}",
-        "mechanism": mechanism,
-        "as_server": bool(greeting[32]),
+        "version": f"{greeting.major}.{greeting.minor}",
+        "mechanism": greeting.mechanism,
+        "as_server": greeting.as_server,
     }
-
-
-def split(body: bytes) -> tuple[str, bytes]:
-    """Return a command's name and data."""
-    end = 1 + body[0] if body else 0
-    if end < 2 or len(body) < end:
-        raise RemoteProtocolError("a command without a name")
-    return body[1:end].decode("ascii", "replace"), body[end:]
 
 
 def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
     """Return the facts of a command, without passwords."""
     if name in ("READY", "INITIATE"):
-        return dict(_metadata(data))
+        return {key: value.decode(errors="replace") for key, value in decode_metadata(data)}
     # HELLO of PLAIN (24/ZMTP-PLAIN) has two short strings that fill it exactly.  That of CURVE is encrypted
     # and has other lengths.
     if name == "HELLO" and data and len(data) > data[0] + 1:
@@ -53,26 +66,7 @@ def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
     return {"bytes": len(data)} if data else {}
 
 
-def _metadata(data: bytes) -> Iterator[tuple[str, str]]:
-    """Yield names and values (one byte of length, four bytes of length)."""
-    at = 0
-    while at < len(data):
-        middle = at + 1 + data[at]
-        end = middle + 4 + int.from_bytes(data[middle : middle + 4], "big")
-        if len(data) < end or len(data) < middle + 4:
-            raise RemoteProtocolError("metadata that do not fill their command")
-        yield (
-            data[at + 1 : middle].decode("ascii", "replace"),
-            data[middle + 4 : end].decode(errors="replace"),
-        )
-        at = end
-
-
-MORE, LONG, COMMAND = 1, 2, 4
-_RESERVED = 0xF8
-_SIGNATURE, _VERSION_1_GREETING, _VERSION_2_GREETING, _GREETING = 10, 10, 12, 64
-_SUBSCRIBERS = ("SUB", "XSUB")
-_TYPES = ("PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB")
+_SUBSCRIBERS = tuple(name for name, each in SOCKET_TYPES.items() if each.subscribes)
 
 
 class _Side:
@@ -112,11 +106,10 @@ class ZmtpDissector(FramedDissector):
         if self._version() == 1:
             return _measure_version_1(data, at)
         # 23/ZMTP: the reserved bits are zero.  Another value mostly means that the position is wrong.
-        if data[at] & _RESERVED:
+        if data[at] & RESERVED:
             raise RemoteProtocolError(f"a frame with flags {data[at]:#04x}")
-        if not data[at] & LONG:
-            return 2 + data[at + 1] if len(data) > at + 1 else 0
-        return 9 + int.from_bytes(data[at + 1 : at + 9], "big") if len(data) >= at + 9 else 0
+        _, head, size = measure(data, at)
+        return head + size if head else 0
 
     def frame(self, sender: int, frame: Frame, time: float) -> list[Line]:
         """Process a greeting or frame."""
@@ -176,31 +169,29 @@ class ZmtpDissector(FramedDissector):
     def _measure_greeting(self, sender: int, data: bytes, at: int) -> int:
         """Return the size of the greeting once it is certain; 0 and ``greeted`` if this version has none."""
         side, there = self._sides[sender], len(data) - at
-        # 37/ZMTP, "Detecting ZMTP 1.0 and 2.0 Peers": a peer of version 1 begins with the length of its
-        # identity.  It is one if the first octet is not 0xFF, or if the lowest bit of the tenth is 0.
-        if data[at] != 0xFF or (there >= _SIGNATURE and not data[at + 9] & 1):
+        if is_version_1(data[at : at + SIGNATURE_SIZE]):
             side.offered, side.greeted = 1, True
             return 0
         # The byte behind the signature tells the version.  It never comes if the other side is of version 1.
-        if there <= _SIGNATURE:
-            return _VERSION_1_GREETING if self._version() == 1 and there == _SIGNATURE else 0
-        side.offered = 3 if data[at + _SIGNATURE] >= 3 else 2 if data[at + _SIGNATURE] else 1
+        if there <= SIGNATURE_SIZE:
+            return SIGNATURE_SIZE if self._version() == 1 and there == SIGNATURE_SIZE else 0
+        side.offered = 3 if data[at + SIGNATURE_SIZE] >= 3 else 2 if data[at + SIGNATURE_SIZE] else 1
         version = self._version()
         if version == 1:
-            return _VERSION_1_GREETING
+            return SIGNATURE_SIZE
         if version == 2:
-            return _VERSION_2_GREETING
+            return GREETING_2_SIZE
         # Behind it comes either the rest of the 64 bytes, or what an older version of the other side demands.
-        certain = self._sides[1 - sender].offered is not None or there >= _GREETING
-        return _GREETING if certain else 0
+        certain = self._sides[1 - sender].offered is not None or there >= GREETING_3_SIZE
+        return GREETING_3_SIZE if certain else 0
 
     def _greeting(self, side: _Side, data: bytes) -> Line:
-        if len(data) == _GREETING:
+        if len(data) == GREETING_3_SIZE:
             facts = facts_of_greeting(data)
             self._mechanism = facts["mechanism"]
             return Line("greeting", facts)
-        if len(data) == _VERSION_2_GREETING:
-            side.type = _TYPES[data[11]] if data[11] < len(_TYPES) else str(data[11])
+        if len(data) == GREETING_2_SIZE:
+            side.type = NUMBERED[data[11]] if data[11] < len(NUMBERED) else str(data[11])
             return Line("greeting", {"version": "2.0", "type": side.type})
         # To a peer of version 1 the signature is a frame: an identity of no bytes.
         side.identified = True
@@ -209,7 +200,7 @@ class ZmtpDissector(FramedDissector):
     # ------------------------------------------------------------------ what frames say
 
     def _command(self, sender: int, frame: Frame, head: int) -> list[Line]:
-        name, data = split(frame.data[head:])
+        name, data = split_command(frame.data[head:])
         # A mechanism that encrypts (CURVE) has its messages in commands of this name.
         if name == "MESSAGE":
             return self._message(sender, frame, head, more=False)
@@ -236,22 +227,17 @@ class ZmtpDissector(FramedDissector):
 
 
 def _measure_version_1(data: bytes, at: int) -> int:
-    """Return the size of a frame of 1.0: its length counts the flags."""
+    """Return the size of a frame of 1.0."""
+    _, head, size = measure_1(data, at)
     # 13/ZMTP: the length counts the flags, so that a length of 0 is wrong.
-    head, size = 1, data[at]
-    if size == 0xFF:
-        if len(data) < at + 9:
-            return 0
-        head, size = 9, int.from_bytes(data[at + 1 : at + 9], "big")
-    if not size:
+    if size < 0:
         raise RemoteProtocolError("a frame of ZMTP 1.0 with a length of 0")
-    return head + size
+    return head + size if head else 0
 
 
 def _head_of(data: bytes, version: int) -> tuple[int, int]:
-    """Return the offset of a frame's body, and its flags."""
+    """Return the offset of a frame's body, and its flags.  Of a long frame the capture may have a part only."""
     if version == 1:
-        # Length and flags: 1 + 1 bytes, or 9 + 1.
-        head = 10 if data[0] == 0xFF else 2
+        head = LONG_HEADER_1 if data[0] == LONG_1 else SHORT_HEADER
         return head, data[head - 1] if len(data) >= head else 0
-    return (9 if data[0] & LONG else 2), data[0]
+    return (LONG_HEADER if data[0] & LONG else SHORT_HEADER), data[0]

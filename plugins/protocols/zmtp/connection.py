@@ -1,0 +1,501 @@
+"""A conversation in ZMTP: greeting, security handshake, messages, subscriptions, heartbeats.  Sans-I/O.
+
+Phases
+------
+
+* SIGNATURE: this side has sent ten bytes that mean something to each version, and waits for as many.
+* VERSION: the peer is of 2.0 or later.  This side has sent its own highest version, and waits for the peer's.
+* GREETING: the rest of a greeting of 2.0 (to twelve bytes) or 3.x (to 64) is to come.
+* HANDSHAKE: the commands of the security mechanism.  Older versions have none.
+* OPEN: messages, subscriptions, heartbeats.
+* CLOSED: the conversation is over.
+
+Nothing of the handshake is sent before the peer's greeting has come: libzmq drops a peer that sends greeting,
+READY and a message in one go.
+
+Older versions
+--------------
+
+Versions 2.0 and 1.0 have no mechanisms, so they are refused unless the mechanism is NULL.  A peer of 1.0 does
+not say its type; if it subscribes, it sifts what comes and does not tell (ØMQ before 3.0).  So it gets everything.
+Before 3.1 a subscription is a message: 1 or 0, and the prefix.  Both forms are accepted from each peer.
+
+Invariants
+----------
+
+* ``_decoder`` and ``_framing`` are those of the lower of both versions; they are set when the peer's greeting
+  is complete.
+* ``_theirs`` has the peer's subscriptions, ``_ours`` those of this side.  What does not match is not sent,
+  and what has come without matching is dropped: routes may ask for more than is wanted (``prefixes.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
+from kernel.contracts.message import Batch, Buffer, batch_of
+from kernel.contracts.protocol import Login, Refusal, Side
+from plugins.protocols.zmtp.commands import METADATA_LIMIT, PING_CONTEXT, encode_command, split_command
+from plugins.protocols.zmtp.decoder import Decoder
+from plugins.protocols.zmtp.frames import COMMAND, FRAMINGS, MORE, Framing
+from plugins.protocols.zmtp.greeting import (
+    GREETING_2_SIZE,
+    GREETING_3_SIZE,
+    MAJOR,
+    SIGNATURE,
+    SIGNATURE_SIZE,
+    decode_greeting,
+    encode_rest,
+    is_version_1,
+)
+from plugins.protocols.zmtp.keys import KeySplitter, key_of
+from plugins.protocols.zmtp.mechanisms import Mechanism, mechanism_of
+from plugins.protocols.zmtp.options import ZmtpOptions
+from plugins.protocols.zmtp.prefixes import Prefixes, pattern_of, prefix_of
+from plugins.protocols.zmtp.socket_types import NUMBERED, SOCKET_TYPES
+
+MISSED_HEARTBEATS = 3
+"""Heartbeat intervals of silence after which a peer counts as lost."""
+
+SUBSCRIBE, CANCEL = b"\1", b"\0"
+"""First bytes of a message that subscribes, or takes it back (before 3.1)."""
+
+
+class Phase(Enum):
+    """The phase of a conversation; the text says what it means."""
+
+    SIGNATURE = "waiting for the peer's first bytes"
+    VERSION = "waiting for the peer's version"
+    GREETING = "waiting for the rest of the peer's greeting"
+    HANDSHAKE = "in the security handshake"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class ZmtpConnection:
+    """``kernel.contracts.protocol.StreamProtocol`` for ZMTP."""
+
+    def __init__(self, options: ZmtpOptions, side: Side) -> None:
+        self._options = options
+        self._type = SOCKET_TYPES[options.type]
+        self._keyed = options.key_part if options.key_part is not None else self._type_has_keys()
+        # 24/ZMTP-PLAIN: as-server says who decides.  Here the one that listens does.
+        self._as_server = side == "server" and options.mechanism != "NULL"
+        self._mechanism: Mechanism = mechanism_of(options, side)(
+            options, {"Socket-Type": options.type.encode()}, self._send_command
+        )
+        self.phase = Phase.SIGNATURE
+        self.version = "unknown"
+        """The version that both speak."""
+        self._out: list[Buffer] = [SIGNATURE]
+        self._first_bytes = b""
+        """What has come of the greeting."""
+        self._framing: Framing = FRAMINGS[MAJOR]
+        self._decoder = self._decoder_of(self._framing)
+        self._peer_type = ""
+        self._minor = 0
+        self._splitter = KeySplitter()
+        self._ours, self._theirs = Prefixes(), Prefixes()
+        self.subscriptions: list[tuple[str, str]] = []
+        """("subscribe" or "unsubscribe", pattern) of the peer.  The host reads and removes the entries."""
+        self._sent = 0
+        self.refused: list[Refusal] = []
+        """An entry for each message that was not sent.  The host reads and removes the entries."""
+        self._begun: float | None = None
+        self._last_received = 0.0
+        self._pinged = False
+        """Whether a PING is out since the last byte of the peer."""
+        self._lifetime: float | None = None
+        """The time to live of the peer's last PING in seconds; None: it has not set any."""
+
+    def _type_has_keys(self) -> bool:
+        return self._type.publishes or self._type.subscribes
+
+    def _decoder_of(self, framing: Framing) -> Decoder:
+        options = self._options
+        decoder = Decoder(framing, options.max_message, options.max_parts, self._on_command)
+        decoder.max_command = METADATA_LIMIT
+        return decoder
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive_data(self, data: Buffer, now: float) -> list[Batch]:
+        """Process bytes from the peer; return complete batches.  Raises ``RemoteProtocolError``."""
+        self._last_received = now
+        self._pinged = False
+        if type(data) is not bytes:
+            data = bytes(data)
+        phase = self.phase
+        if phase is Phase.CLOSED:
+            return []
+        taken: list[Batch] = []
+        try:
+            if phase is not Phase.OPEN and phase is not Phase.HANDSHAKE:
+                data = self._greet(self._first_bytes + data)
+                if not data:
+                    return []
+            batches: Sequence[Batch] = ()
+            try:
+                batches = self._decoder.decode(data)
+            except RemoteProtocolError as error:
+                batches = error.batches
+                raise
+            finally:
+                # Also after an error: what was complete before it counts as received.
+                self._take(batches, taken)
+        except RemoteProtocolError as error:
+            error.batches = taken
+            self._fail(str(error))
+            raise
+        return taken
+
+    def _greet(self, data: bytes) -> bytes:
+        """Process what has come so far; return what is behind the greeting, if that is complete."""
+        if self.phase is Phase.SIGNATURE:
+            old = is_version_1(data)
+            if old is None:
+                self._first_bytes = data
+                return b""
+            if old:
+                self._open_old(1, "")
+                return data
+            self.phase = Phase.VERSION
+            self._out.append(bytes((MAJOR,)))
+        if self.phase is Phase.VERSION and len(data) > SIGNATURE_SIZE:
+            self.phase = Phase.GREETING
+            if data[SIGNATURE_SIZE] >= MAJOR:
+                self._out.append(encode_rest(self._options.mechanism, as_server=self._as_server))
+            elif data[SIGNATURE_SIZE] == 0:
+                raise RemoteProtocolError("a greeting with revision 0, which no version of ZMTP has")
+            else:
+                # 15/ZMTP: the type, and a frame with the identity, which is empty.
+                self._out.append(bytes((self._type.number, 0, 0)))
+        if self.phase is Phase.GREETING:
+            size = GREETING_3_SIZE if data[SIGNATURE_SIZE] >= MAJOR else GREETING_2_SIZE
+            if len(data) >= size:
+                self._first_bytes = b""
+                if size == GREETING_3_SIZE:
+                    self._begin_handshake(data[:size])
+                else:
+                    number = data[SIGNATURE_SIZE + 1]
+                    self._open_old(2, NUMBERED[number] if number < len(NUMBERED) else str(number))
+                return data[size:]
+        self._first_bytes = data
+        return b""
+
+    def _begin_handshake(self, octets: bytes) -> None:
+        greeting = decode_greeting(octets)
+        # 37/ZMTP: a later version has to speak ours.
+        self._minor = greeting.minor if greeting.major == MAJOR else 1
+        self.version = f"{MAJOR}.{min(self._minor, 1)}"
+        if greeting.mechanism != self._options.mechanism:
+            raise RemoteProtocolError(
+                f"the peer has the mechanism {greeting.mechanism!r}, this side {self._options.mechanism}"
+            )
+        self.phase = Phase.HANDSHAKE
+        self._mechanism.begin()
+
+    def _open_old(self, version: int, peer_type: str) -> None:
+        """Open the conversation with a peer of 1.0 or 2.0."""
+        if self._options.mechanism != "NULL":
+            raise RemoteProtocolError(
+                f"the peer speaks ZMTP {version}.0, which has no mechanism {self._options.mechanism}"
+            )
+        self.version = f"{version}.0"
+        self._framing = FRAMINGS[version]
+        self._decoder = self._decoder_of(self._framing)
+        self._first_bytes = b""
+        if version == 2:
+            self._check_type(peer_type)
+        elif self._type.publishes:
+            self._theirs.add(b"")
+            self.subscriptions.append(("subscribe", pattern_of(b"")))
+        self._open()
+
+    def _open(self) -> None:
+        self.phase = Phase.OPEN
+        self._decoder.messages_allowed = True
+        if self._type.publishes:
+            # The sum of all prefixes has a limit, so none of them is larger.
+            self._decoder.max_command = max(
+                METADATA_LIMIT, self._options.subscription_bytes + len("_SUBSCRIBE")
+            )
+        for topic in self._options.subscribe:
+            self._subscribe(topic.encode())
+
+    def _check_type(self, peer_type: str) -> None:
+        self._peer_type = peer_type
+        if peer_type not in self._type.peers:
+            wanted = " or ".join(sorted(self._type.peers))
+            raise RemoteProtocolError(
+                f"the peer is {peer_type or 'of no type'}; {self._type.name} needs {wanted}"
+            )
+
+    def _fail(self, reason: str) -> None:
+        """Tell the peer why, while it can still understand it (23/ZMTP: ERROR belongs to the handshake)."""
+        if self.phase is Phase.HANDSHAKE:
+            text = reason.encode("ascii", "replace")[:255]
+            self._send_command(encode_command(b"ERROR", bytes((len(text),)) + text))
+        self.phase = Phase.CLOSED
+
+    # ------------------------------------------------------------------ commands
+
+    def _on_command(self, body: bytes) -> None:
+        name, data = split_command(body)
+        if name == "ERROR":
+            # An octet of length, which the misspelt form has as well.
+            reason = data[1 : 1 + data[0]].decode("ascii", "replace") if data else ""
+            raise RemoteProtocolError(f"the peer refuses: {reason or 'it does not say why'}")
+        if self.phase is Phase.HANDSHAKE:
+            self._mechanism.receive(name, data)
+            if self._mechanism.peer is not None:
+                self._check_type(self._mechanism.peer.get("socket-type", b"").decode("ascii", "replace"))
+                self._open()
+            return
+        if name == "PING":
+            self._on_ping(data)
+        elif name == "SUBSCRIBE":
+            self._on_subscription(SUBSCRIBE, data)
+        elif name == "CANCEL":
+            self._on_subscription(CANCEL, data)
+        elif name == "READY":
+            raise RemoteProtocolError("a second READY")
+        # PONG: that bytes have come is all that it says.  Others are of later versions.
+
+    def _on_ping(self, data: bytes) -> None:
+        if not 2 <= len(data) <= 2 + PING_CONTEXT:
+            raise RemoteProtocolError(f"a PING with {len(data)} bytes; it has 2 to {2 + PING_CONTEXT}")
+        # Tenths of a second.  0: no limit.
+        lifetime = int.from_bytes(data[:2], "big") / 10
+        self._lifetime = lifetime or None
+        self._send_command(encode_command(b"PONG", data[2:]))
+
+    def _on_subscription(self, verb: bytes, prefix: bytes) -> None:
+        if not self._type.publishes:
+            raise RemoteProtocolError(f"a subscription at {self._type.name}, which does not publish")
+        theirs, options = self._theirs, self._options
+        if verb == CANCEL:
+            if theirs.remove(prefix):
+                self.subscriptions.append(("unsubscribe", pattern_of(prefix)))
+            return
+        if theirs.number >= options.max_subscriptions:
+            raise RemoteProtocolError(
+                f"{theirs.number + 1} subscriptions; max_subscriptions is {options.max_subscriptions}"
+            )
+        if theirs.size + len(prefix) > options.subscription_bytes:
+            raise RemoteProtocolError(
+                f"subscriptions of {theirs.size + len(prefix)} bytes; "
+                f"subscription_bytes is {options.subscription_bytes}"
+            )
+        # Repeated ones are counted here: the routes hear of the first and of the last.
+        if theirs.add(prefix):
+            self.subscriptions.append(("subscribe", pattern_of(prefix)))
+
+    # ------------------------------------------------------------------ messages of the peer
+
+    def _take(self, batches: Sequence[Batch], taken: list[Batch]) -> None:
+        """Append what is for the routes: without subscriptions, without what nobody wants, with keys."""
+        for batch in batches:
+            rest: Batch | None = batch
+            if self._type.publishes:
+                rest = self._without_subscriptions(batch)
+            if not self._type.takes:
+                # PUB and PUSH: 29/PUBSUB and 30/PIPELINE have nothing come from the peer.
+                rest = None
+            elif self._type.subscribes and rest is not None:
+                rest = self._ours.sift(rest)
+            if rest is None:
+                continue
+            if self._keyed:
+                taken += self._splitter.split(rest)
+            else:
+                taken.append(rest)
+
+    def _without_subscriptions(self, batch: Batch) -> Batch | None:
+        if batch.multipart:
+            return batch
+        rest = []
+        for body in batch.bodies:
+            verb = body[:1]
+            if verb in (SUBSCRIBE, CANCEL):
+                self._on_subscription(verb, body[1:])
+            else:
+                rest.append(body)
+        if not rest:
+            return None
+        return batch_of(rest, batch.envelope)
+
+    def receive_eof(self, now: float) -> None:
+        """The peer has closed the wire.  Raises ``RemoteProtocolError`` if a message is incomplete."""
+        broken = self.phase is not Phase.CLOSED and (self._first_bytes or self._decoder.in_message())
+        self.phase = Phase.CLOSED
+        if broken:
+            raise RemoteProtocolError("the peer hung up in the middle of a message")
+
+    # ------------------------------------------------------------------ sending
+
+    def ready_to_send(self) -> bool:
+        """Whether messages may be sent."""
+        return self.phase is Phase.OPEN
+
+    def send_batches(self, batches: Sequence[Batch], now: float) -> None:
+        """Encode batches.  Raises ``LocalProtocolError`` if the conversation is not open."""
+        if self.phase is not Phase.OPEN:
+            raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
+        out, framing = self._out, self._framing
+        for batch in batches:
+            self._sent += len(batch.bodies)
+            if not self._type.gives:
+                self._refuse(batch, f"{self._type.name} does not send")
+                continue
+            key = key_of(batch.envelope) if self._keyed else b""
+            wanted: Batch | None = batch
+            if self._type.publishes:
+                wanted = self._wanted(batch, key)
+            if wanted is None:
+                continue
+            before = framing.frame(key, MORE) if key else b""
+            if not wanted.multipart:
+                out += framing.encode(wanted.bodies, wanted.width, before)
+            elif all(wanted.bodies):
+                out += framing.encode_parts(wanted.bodies, before)
+            else:
+                self._refuse(batch, "a message of no parts")
+
+    def _wanted(self, batch: Batch, key: bytes) -> Batch | None:
+        """Return the messages that the peer has subscribed to; None if there are none."""
+        if not key:
+            return self._theirs.sift(batch)
+        return batch if self._theirs.match(key) else None
+
+    def _refuse(self, batch: Batch, reason: str) -> None:
+        first = self._sent - len(batch.bodies) + 1
+        self.refused += [Refusal(number, reason) for number in range(first, self._sent + 1)]
+
+    def data_to_send(self) -> list[Buffer]:
+        """Return what has to be written now, once."""
+        out, self._out = self._out, []
+        return out
+
+    def _send_command(self, body: bytes) -> None:
+        self._out.append(self._framing.frame(body, COMMAND))
+
+    # ------------------------------------------------------------------ subscriptions of this side
+
+    def subscribe(self, pattern: str) -> None:
+        """Subscribe at the peer to what a reader here wants, or to something more."""
+        if self._type.subscribes:
+            self._subscribe(prefix_of(pattern))
+
+    def unsubscribe(self, pattern: str) -> None:
+        """Take back a ``subscribe``."""
+        if self._type.subscribes:
+            prefix = prefix_of(pattern)
+            if self._ours.remove(prefix):
+                self._tell(b"CANCEL", CANCEL, prefix)
+
+    def _subscribe(self, prefix: bytes) -> None:
+        if self._ours.add(prefix):
+            self._tell(b"SUBSCRIBE", SUBSCRIBE, prefix)
+
+    def _tell(self, command: bytes, verb: bytes, prefix: bytes) -> None:
+        if self._framing.version == MAJOR and self._minor >= 1:
+            self._send_command(encode_command(command, prefix))
+        # A peer of 1.0 does not read what a subscriber sends; it sends everything.
+        elif self._framing.version > 1:
+            self._out.append(self._framing.frame(verb + prefix))
+
+    # ------------------------------------------------------------------ logins
+
+    def login(self) -> Login | None:
+        """Return the peer's credentials once."""
+        return self._mechanism.login()
+
+    def decide(self, reason: str | None, now: float) -> None:
+        """Accept the peer (None), or refuse it."""
+        if self.phase is not Phase.HANDSHAKE:
+            return
+        if reason is None:
+            self._mechanism.accept()
+        else:
+            self._fail(reason)
+
+    # ------------------------------------------------------------------ time
+
+    def next_deadline(self) -> float | None:
+        """Return when ``handle_timeout`` has something to do."""
+        if self.phase is Phase.CLOSED or self._begun is None:
+            return None
+        if self.phase is not Phase.OPEN:
+            return self._begun + self._options.handshake if self._options.handshake else None
+        deadlines = []
+        if self._lifetime is not None:
+            deadlines.append(self._last_received + self._lifetime)
+        interval = self._interval()
+        if interval:
+            deadlines.append(self._last_received + interval * (MISSED_HEARTBEATS if self._pinged else 1))
+        return min(deadlines, default=None)
+
+    def _interval(self) -> float:
+        """Return the interval of heartbeats; 0 if the peer does not know PING."""
+        return self._options.heartbeat if self._framing.version == MAJOR and self._minor >= 1 else 0.0
+
+    def handle_timeout(self, now: float) -> None:
+        """Send a PING, or give the peer up.  Raises ``RemoteProtocolError``."""
+        if self._begun is None:
+            self._begun = self._last_received = now
+        deadline = self.next_deadline()
+        if deadline is None or now < deadline:
+            return
+        silence = now - self._last_received
+        if self.phase is not Phase.OPEN:
+            self._fail("the handshake takes too long")
+            raise RemoteProtocolError(f"no READY within {self._options.handshake:g} s")
+        interval = self._interval()
+        if self._lifetime is not None and silence >= self._lifetime:
+            self.phase = Phase.CLOSED
+            raise RemoteProtocolError(f"silent for {silence:.1f} s; its own PING allows {self._lifetime:g} s")
+        if silence >= interval * MISSED_HEARTBEATS:
+            self.phase = Phase.CLOSED
+            raise RemoteProtocolError(f"silent for {silence:.1f} s, without an answer to PING")
+        if not self._pinged:
+            self._pinged = True
+            # The peer may give this side up after the same time, in tenths of a second.
+            lifetime = max(1, round(interval * MISSED_HEARTBEATS * 10))
+            self._send_command(encode_command(b"PING", lifetime.to_bytes(2, "big")))
+
+    # ------------------------------------------------------------------ the rest of the contract
+
+    def confirm(self, count: int) -> None:
+        """Do nothing: ZMTP has no confirmations."""
+
+    def want_confirm(self) -> None:
+        """Do nothing: ZMTP has no confirmations."""
+
+    def confirmed(self) -> int | None:
+        """Return None: a message counts as confirmed when the operating system has it."""
+        return None
+
+    def counters(self) -> dict[str, int]:
+        """Return nothing: the host counts messages and bytes."""
+        return {}
+
+    def status(self) -> dict[str, str | int]:
+        """Return what an operator wants to know of the peer."""
+        return {
+            "version": self.version,
+            "peer_type": self._peer_type,
+            "subscriptions": self._theirs.number if self._type.publishes else self._ours.number,
+        }
+
+    def close(self, reason: str, now: float) -> None:
+        """End the conversation.  ZMTP has no farewell."""
+        if self.phase is Phase.HANDSHAKE:
+            self._fail(reason)
+        self.phase = Phase.CLOSED
+
+    def closed(self) -> bool:
+        """Return whether the conversation has ended."""
+        return self.phase is Phase.CLOSED

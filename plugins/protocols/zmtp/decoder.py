@@ -1,0 +1,206 @@
+"""Decoder of ZMTP frames: bytes to batches and commands, in any chunking, in linear time.
+
+Messages of one part become plain batches, messages of several parts multi-part batches.  A message whose
+successors have the same headers (as many parts, of the same sizes) is the first of a *run*: the run is found
+by comparing bytes, and is cut by one ``struct`` call (``_run``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from struct import Struct
+from typing import Any
+
+from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.message import Batch, batch_of
+from plugins.protocols.zmtp.frames import COMMAND, MORE, RESERVED, SHORT_HEADER, Framing, run_length
+
+_RUN_PARTS = 16
+"""Parts of the messages of which runs are looked for, at most."""
+
+_cutters: dict[tuple[int, ...], Struct] = {}
+
+
+def _cutter(sizes: tuple[int, ...]) -> Struct:
+    cutter = _cutters.get(sizes)
+    if cutter is None:
+        # Peers choose these sizes, so this table has a limit.
+        if len(_cutters) >= 1024:
+            _cutters.clear()
+        cutter = _cutters[sizes] = Struct("".join(f"{SHORT_HEADER}x{size}s" for size in sizes))
+    return cutter
+
+
+class Decoder:
+    """Decodes what one connection receives behind the greeting.
+
+    ``on_command`` is called with the body of each command, in order with the messages.
+    """
+
+    def __init__(
+        self, framing: Framing, max_message: int, max_parts: int, on_command: Callable[[bytes], None]
+    ) -> None:
+        self._framing = framing
+        self._max_message = max_message
+        self._max_parts = max_parts
+        self._on_command = on_command
+        self.max_command = 0
+        self.messages_allowed = False
+        """False during a handshake: only commands may come."""
+        # Versions 1.0 and 2.0 have the identity of the peer in the first frame.
+        self._identity_comes = framing.version < 3
+        self._rest = bytearray()
+        """Bytes of an incomplete frame."""
+        self._needed = 0
+        """How many bytes ``_rest`` has to have before it is worth looking again."""
+        self._parts: list[bytes] = []
+        """The parts that have come of an incomplete message, and the sum of their sizes."""
+        self._parts_size = 0
+        self._batches: list[Batch] = []
+        self._bodies: list[Any] = []
+        self._multipart = False
+
+    def in_message(self) -> bool:
+        """Whether the bytes so far end in the middle of a frame or message."""
+        return bool(self._rest or self._parts)
+
+    def decode(self, data: bytes) -> list[Batch]:
+        """Return the batches that ``data`` completes.
+
+        Raises ``RemoteProtocolError``, whose ``batches`` are those that were complete before the error.
+        """
+        rest = self._rest
+        if rest:
+            rest += data
+            if len(rest) < self._needed:
+                return []
+            data = bytes(rest)
+            self._rest = bytearray()
+        batches = self._batches = []
+        try:
+            position = self._frames(data)
+        except RemoteProtocolError as error:
+            error.batches = batches
+            raise
+        if position < len(data):
+            self._rest = bytearray(data[position:] if position else data)
+        return batches
+
+    def _frames(self, data: bytes) -> int:
+        """Decode all complete frames; return the position of the first incomplete one."""
+        measure = self._framing.measure
+        position, end = 0, len(data)
+        # Where the present message begins in ``data``; -1: it began earlier, or has a long frame.
+        begin = 0 if not self._parts else -1
+        try:
+            while position < end:
+                flags, head, size = measure(data, position)
+                self._check_flags(flags)
+                if not head:
+                    self._needed = end - position + 1
+                    return position
+                if flags & COMMAND:
+                    self._check_command(size)
+                else:
+                    self._check_size(size)
+                start = position + head
+                following = start + size
+                if following > end:
+                    self._needed = following - position
+                    return position
+                body = data[start:following]
+                position = following
+                if flags & COMMAND:
+                    self._on_command(body)
+                    # A command between two parts: no run is looked for.
+                    begin = -1 if self._parts else following
+                elif self._identity_comes:
+                    self._identity_comes = False
+                    begin = following
+                elif flags & MORE:
+                    self._take_part(body)
+                    if head != SHORT_HEADER:
+                        begin = -1
+                else:
+                    sizes = self._end_message(body)
+                    if begin >= 0 and head == SHORT_HEADER and position + SHORT_HEADER <= end:
+                        position += self._run(data, begin, position, sizes)
+                    begin = position
+        # Also after an error: the messages before the faulty frame count as received.
+        finally:
+            self._end_batch()
+        return position
+
+    def _take_part(self, body: bytes) -> None:
+        if len(self._parts) + 1 >= self._max_parts:
+            raise RemoteProtocolError(f"a message of more than {self._max_parts} parts (max_parts)")
+        self._parts.append(body)
+        self._parts_size += len(body)
+
+    def _end_message(self, body: bytes) -> tuple[int, ...]:
+        """Take the last part of a message; return the sizes of all parts."""
+        parts = self._parts
+        if not parts:
+            self._append(multipart=False)
+            self._bodies.append(body)
+            return (len(body),)
+        message = (*parts, body)
+        self._parts = []
+        self._parts_size = 0
+        self._append(multipart=True)
+        self._bodies.append(message)
+        return tuple(map(len, message)) if len(message) <= _RUN_PARTS else ()
+
+    def _run(self, data: bytes, begin: int, position: int, sizes: tuple[int, ...]) -> int:
+        """Take the messages from ``position`` on that look as the one before; return how many bytes they have."""
+        # Most often the first two bytes tell that there is no run.
+        if not sizes or data[position : position + 2] != data[begin : begin + 2]:
+            return 0
+        stride = position - begin
+        most = (len(data) - begin) // stride
+        count = run_length(data, begin, stride, _heads(sizes), most) - 1
+        if not count:
+            return 0
+        cut = _cutter(sizes).iter_unpack(memoryview(data)[position : position + count * stride])
+        self._bodies += cut if self._multipart else chain.from_iterable(cut)
+        return count * stride
+
+    def _append(self, *, multipart: bool) -> None:
+        """Begin another batch if the next message has another form."""
+        if multipart is not self._multipart:
+            self._end_batch()
+            self._multipart = multipart
+
+    def _end_batch(self) -> None:
+        if self._bodies:
+            self._batches.append(batch_of(self._bodies, multipart=self._multipart))
+            self._bodies = []
+
+    def _check_flags(self, flags: int) -> None:
+        if flags & RESERVED or (flags & COMMAND and (flags & MORE or self._framing.version == 2)):
+            raise RemoteProtocolError(f"a frame with flags {flags:#04x}")
+
+    def _check_command(self, size: int) -> None:
+        if size > self.max_command:
+            raise RemoteProtocolError(f"a command of {size} bytes; {self.max_command} are allowed")
+
+    def _check_size(self, size: int) -> None:
+        if not self.messages_allowed:
+            raise RemoteProtocolError("a message before the handshake is over")
+        if size < 0:
+            raise RemoteProtocolError("a frame of ZMTP 1.0 with a length of 0")
+        if self._parts_size + size > self._max_message:
+            raise RemoteProtocolError(
+                f"a message of at least {self._parts_size + size} bytes; max_message is {self._max_message}"
+            )
+
+
+def _heads(sizes: tuple[int, ...]) -> Sequence[int]:
+    """Return where the bytes of the headers of a message are whose parts have these sizes."""
+    heads: list[int] = []
+    at = 0
+    for size in sizes:
+        heads += (at, at + 1)
+        at += SHORT_HEADER + size
+    return heads

@@ -1,0 +1,71 @@
+"""Keys: the first part of a message as the key of its envelope, and back.
+
+A message of one part has no key: it is all body.  Nor has one whose first part is empty, not UTF-8, or longer
+than ``KEY_LIMIT``; such a message keeps all of its parts.  So what comes in goes out as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
+
+KEY_LIMIT = 255
+"""Bytes of a key that is taken from a peer, at most: as many as a routing key of AMQP can have."""
+
+_REMEMBERED = 1024
+"""Envelopes that a conversation keeps, each for one key."""
+
+
+class KeySplitter:
+    """Makes keys of first parts.  Consecutive messages with one key become one batch."""
+
+    def __init__(self) -> None:
+        self._envelopes: dict[bytes, Envelope] = {}
+
+    def split(self, batch: Batch) -> Iterator[Batch]:
+        """Return the messages of a batch, with their keys."""
+        if not batch.multipart:
+            yield batch
+            return
+        messages = batch.bodies
+        size = len(messages)
+        at = 0
+        while at < size:
+            first = messages[at]
+            key, count = first[0], len(first)
+            end = at + 1
+            while end < size and messages[end][0] == key and len(messages[end]) == count:
+                end += 1
+            yield self._under(key, messages[at:end], count)
+            at = end
+
+    def _under(self, key: bytes, messages: Any, count: int) -> Batch:
+        """Return messages that have the same key and number of parts."""
+        envelope = self._envelope(key)
+        if envelope is PLAIN:
+            return batch_of(messages, multipart=True)
+        if count == 2:
+            return batch_of([message[1] for message in messages], envelope)
+        return batch_of([message[1:] for message in messages], envelope, multipart=True)
+
+    def _envelope(self, key: bytes) -> Envelope:
+        if len(key) > KEY_LIMIT:
+            return PLAIN
+        envelope = self._envelopes.get(key)
+        if envelope is None:
+            try:
+                envelope = Envelope(key=key.decode()) if key else PLAIN
+            except UnicodeDecodeError:
+                envelope = PLAIN
+            if len(self._envelopes) >= _REMEMBERED:
+                self._envelopes.clear()
+            self._envelopes[key] = envelope
+        return envelope
+
+
+def key_of(envelope: Envelope) -> bytes:
+    """Return the first part of messages under this envelope; empty: they have none."""
+    # surrogatepass: whatever a key is made of, it goes out in some way.
+    return envelope.key.encode("utf-8", "surrogatepass")

@@ -1,0 +1,120 @@
+"""Security mechanisms: the commands between greeting and messages, one class for each side of each.
+
+A mechanism is told of each command and answers with commands.  It is over when the peer's metadata have come,
+which are in ``peer`` then, and all of its own commands are out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
+from kernel.contracts.protocol import Login, Side
+from plugins.protocols.zmtp.commands import decode_metadata, encode_command, encode_metadata, short_strings
+from plugins.protocols.zmtp.options import ZmtpOptions
+
+Send: TypeAlias = Callable[[bytes], None]
+"""Sends a command."""
+
+
+class Mechanism:
+    """What all mechanisms have.  This one is NULL: both sides send READY."""
+
+    def __init__(self, options: ZmtpOptions, metadata: dict[str, bytes], send: Send) -> None:
+        self._options = options
+        self._metadata = encode_metadata(metadata)
+        self._send = send
+        self.peer: dict[str, bytes] | None = None
+        """The peer's metadata by lower-case names; None until they have come."""
+
+    def begin(self) -> None:
+        """Send what this side says first.  Called when the peer's greeting has come."""
+        self._send(encode_command(b"READY", self._metadata))
+
+    def receive(self, name: str, data: bytes) -> None:
+        """Process a command.  Raises ``RemoteProtocolError``."""
+        self._expect("READY", name)
+        self._learn(data)
+
+    def login(self) -> Login | None:
+        """Return the peer's credentials once they have come."""
+        return None
+
+    def accept(self) -> None:
+        """Go on: the peer's credentials are good."""
+        raise LocalProtocolError("a decision on a login that nobody has asked for")
+
+    def _expect(self, wanted: str, name: str) -> None:
+        if name != wanted or self.peer is not None:
+            raise RemoteProtocolError(f"{name} in the handshake; {wanted} was to come")
+
+    def _learn(self, data: bytes) -> None:
+        # 37/ZMTP: names are compared without regard to case.
+        self.peer = {name.lower(): value for name, value in decode_metadata(data)}
+
+
+class PlainClient(Mechanism):
+    """PLAIN (24/ZMTP-PLAIN): HELLO, then INITIATE after WELCOME, and READY of the server."""
+
+    _welcomed = False
+
+    def begin(self) -> None:
+        """Show the credentials."""
+        user, password = (text.encode() for text in (self._options.username, self._options.password))
+        hello = bytes((len(user),)) + user + bytes((len(password),)) + password
+        self._send(encode_command(b"HELLO", hello))
+
+    def receive(self, name: str, data: bytes) -> None:
+        """Process WELCOME, and then READY."""
+        if self._welcomed:
+            super().receive(name, data)
+            return
+        self._expect("WELCOME", name)
+        if data:
+            raise RemoteProtocolError("a WELCOME with data")
+        self._welcomed = True
+        self._send(encode_command(b"INITIATE", self._metadata))
+
+
+class PlainServer(Mechanism):
+    """The other side of PLAIN.  The engine decides on the credentials."""
+
+    _shown: Login | None = None
+    _hello = False
+    _accepted = False
+
+    def begin(self) -> None:
+        """Wait: the client speaks first."""
+
+    def receive(self, name: str, data: bytes) -> None:
+        """Process HELLO, and after the decision INITIATE."""
+        if not self._hello:
+            self._expect("HELLO", name)
+            user, password = short_strings(data, 2)
+            self._hello = True
+            # Any octets may come; latin-1 has a character for each of them.
+            self._shown = Login(mechanism="PLAIN", user=user.decode("latin-1"), secret=password)
+            return
+        if not self._accepted:
+            raise RemoteProtocolError(f"{name} before WELCOME")
+        self._expect("INITIATE", name)
+        self._learn(data)
+        self._send(encode_command(b"READY", self._metadata))
+
+    def login(self) -> Login | None:
+        """Return the credentials, once."""
+        shown, self._shown = self._shown, None
+        return shown
+
+    def accept(self) -> None:
+        """Welcome the client."""
+        self._accepted = True
+        self._send(encode_command(b"WELCOME"))
+
+
+def mechanism_of(options: ZmtpOptions, side: Side) -> type[Mechanism]:
+    """Return the mechanism of this side."""
+    if options.mechanism == "NULL":
+        return Mechanism
+    return PlainClient if side == "client" else PlainServer

@@ -1,0 +1,118 @@
+"""Prefixes: subscriptions of ØMQ, and which messages they let through."""
+
+from __future__ import annotations
+
+import codecs
+from bisect import insort
+from collections.abc import Sequence
+from typing import Any
+
+from kernel.contracts.key_trie import PREFIX
+from kernel.contracts.message import Batch, batch_of
+
+
+class Prefixes:
+    """A counted set of prefixes.
+
+    A test tries one slice for each length that a prefix has, so its cost does not grow with their number.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[bytes, int] = {}
+        self._having: dict[int, int] = {}
+        """How many prefixes there are of each length."""
+        self._lengths: list[int] = []
+        self.size = 0
+        """Bytes of all subscriptions together, repeated ones as often."""
+        self.number = 0
+
+    def add(self, prefix: bytes) -> bool:
+        """Count a subscription; return whether it is the first to this prefix."""
+        self.size += len(prefix)
+        self.number += 1
+        count = self._counts[prefix] = self._counts.get(prefix, 0) + 1
+        if count > 1:
+            return False
+        length = len(prefix)
+        self._having[length] = self._having.get(length, 0) + 1
+        if self._having[length] == 1:
+            insort(self._lengths, length)
+        return True
+
+    def remove(self, prefix: bytes) -> bool:
+        """Take back one subscription; return whether it was the last to this prefix.
+
+        A prefix that was never added changes nothing.
+        """
+        count = self._counts.get(prefix, 0)
+        if not count:
+            return False
+        self.size -= len(prefix)
+        self.number -= 1
+        if count > 1:
+            self._counts[prefix] = count - 1
+            return False
+        del self._counts[prefix]
+        length = len(prefix)
+        self._having[length] -= 1
+        if not self._having[length]:
+            del self._having[length]
+            self._lengths.remove(length)
+        return True
+
+    def __contains__(self, prefix: bytes) -> bool:
+        return prefix in self._counts
+
+    def match(self, octets: Any) -> bool:
+        """Whether a message that begins with these octets is subscribed to."""
+        size = len(octets)
+        counts = self._counts
+        for length in self._lengths:
+            if length > size:
+                return False
+            # ``bytes``: a slice of a bytearray cannot be looked up.
+            if bytes(octets[:length]) in counts:
+                return True
+        return False
+
+    def sift(self, batch: Batch) -> Batch | None:
+        """Return the messages that are subscribed to, by their first parts; None if there are none."""
+        if b"" in self._counts:
+            return batch
+        match = self.match
+        if batch.multipart:
+            bodies: Sequence[Any] = [parts for parts in batch.bodies if parts and match(parts[0])]
+        else:
+            bodies = [body for body in batch.bodies if match(body)]
+        if len(bodies) == len(batch.bodies):
+            return batch
+        return batch_of(bodies, batch.envelope, multipart=batch.multipart) if bodies else None
+
+
+def pattern_of(prefix: bytes) -> str:
+    """Return the pattern of a route for a peer's subscription.
+
+    Keys are text and subscriptions are octets.  A prefix may end in the middle of a character: then the
+    pattern is that of the characters before it, and the conversation sifts what comes.  Octets that are not
+    text cannot begin a key; only messages without a key can begin with them.
+    """
+    try:
+        text, _ = codecs.utf_8_decode(prefix, "strict", False)
+    except UnicodeDecodeError:
+        text = ""
+    return PREFIX + text
+
+
+def prefix_of(pattern: str) -> bytes:
+    """Return the prefix that has all keys that match a pattern of a route, and maybe more."""
+    if pattern.startswith(PREFIX):
+        return pattern[len(PREFIX) :].encode("utf-8", "surrogatepass")
+    literal: list[str] = []
+    for word in pattern.split("."):
+        if word == "#":
+            # ``a.#`` matches ``a``, too.
+            return ".".join(literal).encode("utf-8", "surrogatepass")
+        if word == "*":
+            return "".join(each + "." for each in literal).encode("utf-8", "surrogatepass")
+        literal.append(word)
+    return ".".join(literal).encode("utf-8", "surrogatepass")

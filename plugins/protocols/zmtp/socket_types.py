@@ -1,0 +1,53 @@
+"""Socket types as data: with whom each may talk, and which way its messages go."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+TypeName: TypeAlias = Literal["PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR"]
+"""The types that this protocol has.  REQ, REP, DEALER and ROUTER are not built yet."""
+
+NUMBERED = ("PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB")
+"""All types in the order of 15/ZMTP, whose greeting has the number instead of the name."""
+
+
+class SocketType(msgspec.Struct, frozen=True, kw_only=True):
+    """What one side of a pattern does."""
+
+    name: str
+    peers: frozenset[str]
+    """The types of peers with which a conversation makes sense."""
+    gives: bool = False
+    """Whether its messages go to the peer."""
+    takes: bool = False
+    """Whether messages of the peer are accepted."""
+    publishes: bool = False
+    """Whether its peers subscribe, and get only what they have subscribed to."""
+    subscribes: bool = False
+    """Whether it subscribes at its peers."""
+
+    @property
+    def number(self) -> int:
+        """The number of the type in the greeting of ZMTP 2.0."""
+        return NUMBERED.index(self.name)
+
+
+_SUBSCRIBERS, _PUBLISHERS = frozenset({"SUB", "XSUB"}), frozenset({"PUB", "XPUB"})
+
+SOCKET_TYPES = {
+    each.name: each
+    for each in (
+        # 29/PUBSUB
+        SocketType(name="PUB", peers=_SUBSCRIBERS, gives=True, publishes=True),
+        SocketType(name="SUB", peers=_PUBLISHERS, takes=True, subscribes=True),
+        SocketType(name="XPUB", peers=_SUBSCRIBERS, gives=True, takes=True, publishes=True),
+        SocketType(name="XSUB", peers=_PUBLISHERS, gives=True, takes=True, subscribes=True),
+        # 30/PIPELINE
+        SocketType(name="PUSH", peers=frozenset({"PULL"}), gives=True),
+        SocketType(name="PULL", peers=frozenset({"PUSH"}), takes=True),
+        # 31/EXPAIR
+        SocketType(name="PAIR", peers=frozenset({"PAIR"}), gives=True, takes=True),
+    )
+}
