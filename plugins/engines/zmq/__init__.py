@@ -1,0 +1,1 @@
+"""A socket of ØMQ as an engine (docs/zmq.md)."""

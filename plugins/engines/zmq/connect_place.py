@@ -1,0 +1,116 @@
+"""A place to which a socket of ØMQ connects, and connects again when the connection is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from kernel.contracts.engine import Port
+from kernel.contracts.errors import ConnectionLost
+from kernel.contracts.router import Outlet
+from kernel.hosting.address import Address
+from kernel.hosting.backoff import Backoff
+from kernel.hosting.connecting import connect
+from kernel.hosting.peer_patterns import PeerPatterns
+from kernel.hosting.stream_host import StreamHost
+from kernel.hosting.wire import PlainWire
+from plugins.engines.zmq.options import name_of
+
+if TYPE_CHECKING:
+    from plugins.engines.zmq.engine import ZmqEngine
+
+
+class ConnectPlace:
+    """Keeps a connection up.  Its port lives as long as the engine: messages wait in its pipes for a peer."""
+
+    def __init__(self, engine: ZmqEngine, address: Address) -> None:
+        self._engine = engine
+        self._address = address
+        self.name = name_of(address)
+        self.reconnects = 0
+        self._backoff = Backoff(engine.options.reconnect)
+        self._patterns = PeerPatterns()
+        self._conversation: StreamHost | None = None
+        self._opened_at: float | None = None
+        self._reason = ""
+        self._over = trio.Event()
+        self._port = engine.host.port(f"{engine.name}/{self.name}", self)
+
+    async def run(self) -> None:
+        """Keep the connection up until cancelled."""
+        while True:
+            await self._one_connection()
+
+    async def _one_connection(self) -> None:
+        engine = self._engine
+        try:
+            # A failed attempt and a conversation that ended are treated alike: report, wait, try again.
+            connected = await connect(self._address, engine.options.connect_timeout)
+        except ConnectionLost as error:
+            self._reason = str(error)
+        else:
+            self._over = trio.Event()
+            conversation = engine.converse(
+                PlainWire(connected),
+                self.name,
+                "client",
+                open_port=self._lend_port,
+                on_open=self._on_open,
+                on_end=self._on_end,
+                patterns=self._patterns,
+            )
+            if not conversation.ended:
+                await self._over.wait()
+            # None: it ended before messages could flow, so it counts as a failed attempt.
+            if self._opened_at is not None:
+                self._backoff.lasted(engine.host.now() - self._opened_at)
+                self._opened_at = None
+            self.reconnects += 1
+            engine.report("disconnected", self.name, self._reason)
+        wait = self._backoff.next_wait()
+        engine.report("retrying", self.name, self._reason, wait)
+        await trio.sleep(wait)
+
+    def _lend_port(self, conversation: StreamHost) -> Port:
+        self._conversation = conversation
+        return self._port
+
+    def _on_open(self) -> None:
+        self._opened_at = self._engine.host.now()
+
+    def _on_end(self, reason: str) -> None:
+        self._conversation = None
+        self._reason = reason
+        self._over.set()
+
+    # ------------------------------------------------------------------ the port's owner
+
+    def on_output(self) -> None:
+        """Messages wait in the pipes: send them if there is a peer."""
+        if self._conversation is not None:
+            self._conversation.on_output()
+
+    def on_writable(self) -> None:
+        """The pipes have room again."""
+        if self._conversation is not None:
+            self._conversation.on_writable()
+
+    def on_confirmed(self, position: int) -> None:
+        """Destinations have confirmed."""
+        if self._conversation is not None:
+            self._conversation.on_confirmed(position)
+
+    def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
+        """A reader has subscribed or unsubscribed."""
+        if self._conversation is not None:
+            self._conversation.on_asked(verb, pattern, outlet)
+
+    def on_sync(self, hops: int) -> None:
+        """Answer at once: ZMTP cannot ask a peer whether subscriptions are in effect."""
+        self._port.synced(hops)
+
+    def on_subscribed(self) -> None:
+        """What the peer has subscribed to is in effect."""
+        if self._conversation is not None:
+            self._conversation.on_subscribed()

@@ -1,0 +1,77 @@
+"""Options of the ØMQ engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+
+from kernel.contracts.options import ListeningPlace
+from kernel.hosting.address import Address, parse_address
+from kernel.hosting.backoff import BackoffOptions
+from plugins.protocols.zmtp.options import ZmtpOptions
+
+_TRANSPORTS = {"tcp": "tcp", "ipc": "unix"}
+"""ØMQ's names of transports, and the kernel's."""
+
+
+class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A socket of ØMQ: libzmq, pyzmq and others are its peers.  Each peer has its own pipes, and so its own limits."""
+
+    bind: tuple[str, ...] = ()
+    """Places to listen at: ``tcp://127.0.0.1:5556``, ``tcp://*:5556``, ``ipc:///run/feed.sock``."""
+    connect: tuple[str, ...] = ()
+    """Places to connect to.  Messages for a peer that is not there wait in the pipes of its route."""
+    reconnect: BackoffOptions = BackoffOptions()
+    """The waits between attempts to connect."""
+    connect_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    """Seconds that one attempt to connect may take."""
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    """Connections of all bind places together.  Further ones are closed at once, and counted."""
+    authenticator: str = ""
+    """With PLAIN and ``bind``: the engine that decides on logins.  Its ``operate("authenticate", login)`` is
+    called, as for kind ``stream``; the login is accepted unless it raises ``KernelError``."""
+
+    def listens_at(self) -> Iterator[tuple[str, ListeningPlace]]:
+        """``Listens``: the bind places."""
+        for text in self.bind:
+            yield "bind", place_of(text).listening_place()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("bind", "connect"):
+            for text in getattr(self, name):
+                try:
+                    address = place_of(text)
+                except ValueError as error:
+                    raise ValueError(f"{name}: {error}") from None
+                if name == "connect" and address.transport == "tcp" and not address.host:
+                    raise ValueError(f"connect: {text!r}: * is for bind; name a host")
+        places = len(self.bind) + len(self.connect)
+        if not places:
+            raise ValueError('it has neither bind nor connect: bind = ["tcp://127.0.0.1:5556"], for example')
+        if self.type == "PAIR" and places > 1:
+            raise ValueError("PAIR has one peer, so it has one place")
+        if self.bind and self.mechanism == "PLAIN" and not self.authenticator:
+            raise ValueError("authenticator: PLAIN at a bind place needs the engine that decides on logins")
+        if self.connect and self.mechanism == "PLAIN" and not self.username:
+            raise ValueError("username: PLAIN at a connect place needs it")
+
+
+def place_of(text: str) -> Address:
+    """Read a place as ØMQ writes it; ``ValueError`` says what is wrong."""
+    transport, separator, place = text.partition("://")
+    if not separator or transport not in _TRANSPORTS:
+        raise ValueError(f"{text!r}: a place here begins with tcp:// or ipc://")
+    if transport == "ipc" and place.startswith("@"):
+        raise ValueError(f"{text!r}: names in the abstract namespace are not supported; take a path")
+    if transport == "tcp" and place.startswith("*:"):
+        place = place[1:]
+    return parse_address(f"zmtp+{_TRANSPORTS[transport]}://{place}", ("tcp", "unix"))
+
+
+def name_of(address: Address, place: str = "") -> str:
+    """Return a place as ØMQ writes it; ``place``: with the port that the system has chosen."""
+    names = {ours: name for name, ours in _TRANSPORTS.items()}
+    return f"{names[address.transport]}://{place or address.place}"

@@ -1,0 +1,61 @@
+"""The ØMQ engine as a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from kernel import hookimpl
+from kernel.contracts.engine import Engine
+from kernel.contracts.kinds import EngineKind, EngineSetup, Flow, Table
+
+if TYPE_CHECKING:
+    from kernel import Plan
+
+CONNECTIONS = Table(
+    name="connections",
+    title="List the clients of a running system: who, from where, how much.",
+    columns=("name", "client", "state", "peer_type", "version", "subscriptions"),
+)
+
+
+@hookimpl
+def register_engines() -> Iterable[EngineKind]:
+    """Register kind ``zmq``."""
+    from plugins.engines.zmq.options import ZmqOptions
+
+    return [
+        EngineKind(
+            name="zmq",
+            summary="a socket of ØMQ (PUB, SUB, PUSH, PULL ...) that binds and connects",
+            options=ZmqOptions,
+            create=_create,
+            tables=(CONNECTIONS,),
+            flow=_flow,
+        )
+    ]
+
+
+@hookimpl
+def check_plan(plan: Plan) -> list[str]:
+    """Complain about sockets whose authenticator is not in the file."""
+    # In a plan made in Python the engine may be added later.
+    return [
+        f"engine {engine.name!r}: its authenticator {name!r} is no engine of this file, so every login would be refused"
+        for engine in plan.engines
+        if plan.file and engine.kind == "zmq"
+        if (name := engine.options.get("authenticator", "")) and plan.engine(name) is None
+    ]
+
+
+def _flow(options: Any) -> Flow:
+    from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
+
+    kind = SOCKET_TYPES[options.type]
+    return Flow(takes=kind.gives, gives=kind.takes, alone=False, why=f'type = "{options.type}"')
+
+
+def _create(setup: EngineSetup) -> Engine:
+    from plugins.engines.zmq.engine import ZmqEngine
+
+    return ZmqEngine(setup)

@@ -1,0 +1,55 @@
+"""The bridge between AMQP and ØMQ, with pika and pyzmq."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.examples.test_examples import TIMEOUT, _kernel_run, spawned
+from tests.interop.until import until
+from tests.ports import free_port
+
+__all__ = ["spawned"]
+
+pytestmark = [pytest.mark.peer("pika"), pytest.mark.peer("pyzmq")]
+
+
+def test_the_bridge_carries_a_feed_out_and_work_in(
+    spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pika
+    import zmq
+
+    for name in ("AMQP_PORT", "ZMQ_PORT", "ZMQ_PULL_PORT"):
+        monkeypatch.setenv(name, str(free_port()))
+    _kernel_run(spawned, "zmq_bridge.toml")
+    parameters = pika.ConnectionParameters("127.0.0.1", int(os.environ["AMQP_PORT"]))
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.SUB) as sub,
+        context.socket(zmq.PUSH) as push,
+        pika.BlockingConnection(parameters) as connection,
+    ):
+        channel = connection.channel()
+        sub.rcvtimeo = int(TIMEOUT * 1000)
+        push.linger = 0
+        sub.subscribe("weather.")
+        sub.connect(f"tcp://127.0.0.1:{os.environ['ZMQ_PORT']}")
+
+        def arrives() -> bool:
+            # A subscription takes a moment, and nothing tells a subscriber when it is in effect.
+            channel.basic_publish("feed", "weather.wien", b"sunny")
+            return bool(sub.poll(10))
+
+        until(arrives)
+        channel.basic_publish("feed", "traffic.wien", b"heavy")
+        channel.basic_publish("feed", "weather.graz", b"windy")
+        while (message := sub.recv_multipart()) == [b"weather.wien", b"sunny"]:
+            pass
+        assert message == [b"weather.graz", b"windy"]
+
+        push.connect(f"tcp://127.0.0.1:{os.environ['ZMQ_PULL_PORT']}")
+        push.send(b"do this")
+        assert until(lambda: channel.basic_get("work", auto_ack=True)[2]) == b"do this"
