@@ -18,6 +18,7 @@ from kernel.hosting.registered import (
     replace_registered,
 )
 from plugins.protocols.journal_format.errors import JournalError
+from plugins.protocols.journal_format.names import FILE_MODE
 
 _FOLDER = "producers"
 
@@ -74,7 +75,7 @@ def note(folder: Path, producer: str, epoch: Epoch) -> None:
     def encode(token: str) -> bytes:
         return msgspec.json.encode(msgspec.structs.replace(epoch, registered=token))
 
-    replace_registered(path, encode, mode=0o644)
+    replace_registered(path, encode, mode=FILE_MODE)
 
 
 def forget_producer(folder: Path, producer: str) -> None:

@@ -22,6 +22,7 @@ from pyarrow import ipc
 
 from plugins.apis.spark.messages import PREPARED, prepare
 from plugins.protocols.journal_format.errors import JournalError
+from plugins.protocols.journal_format.names import FILE_MODE
 
 _FOLDER = "staged"
 _FILE = b"file"
@@ -38,7 +39,12 @@ def stage(folder: Path, producer: str, epoch: int, partition: int, batches: Iter
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     try:
-        with path.open("wb") as file, ipc.new_stream(file, PREPARED.with_metadata({_FILE: name})) as stream:
+        # With the permissions of a journal's files, since it has the same rows; the folder may be everybody's.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        with (
+            open(descriptor, "wb") as file,
+            ipc.new_stream(file, PREPARED.with_metadata({_FILE: name})) as stream,
+        ):
             for batch in batches:
                 # ``prepare`` needs at least one row.
                 if batch.num_rows:

@@ -211,6 +211,14 @@ def test_every_message_to_a_kernel_has_a_token_of_its_own() -> None:
 # ------------------------------------------------------------------ exactly once
 
 
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    """Files may be read by everybody unless whoever creates them says otherwise."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 def _stage(journal: Path, epoch: int, *parts: Sequence[Sequence[bytes]]) -> list[str]:
     """Stage one file a part, each with batches of bodies."""
     journal.mkdir(exist_ok=True)
@@ -243,6 +251,18 @@ def test_an_epoch_that_is_there_is_not_published_again(tmp_path: Path) -> None:
         assert not publish(tmp_path, "query", epoch, _stage(tmp_path, epoch, [[b"%d" % epoch]]))
     assert _bodies(tmp_path) == [b"0", b"1"]
     assert _left(tmp_path) == []
+
+
+def test_rows_and_what_is_noted_of_them_are_not_for_everybody_on_the_computer(
+    tmp_path: Path, usual_umask: None
+) -> None:
+    journal = tmp_path / "journal"
+    publish(journal, "query", 0, _stage(journal, 0, [[b"1"]]))
+    _stage(journal, 1, [[b"2"]])
+    write_position(journal, "consumer", 1)
+    files = {path.relative_to(journal).as_posix(): path for path in journal.rglob("*") if path.is_file()}
+    assert {name.partition("/")[0] for name in files} >= {"staged", "producers", "consumers"}
+    assert [name for name, path in files.items() if path.stat().st_mode & 0o007] == []
 
 
 def test_an_epoch_without_rows_leaves_no_trace(tmp_path: Path) -> None:
