@@ -33,6 +33,7 @@ def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
         "STOMP_PORT",
         "TRIO_PORT",
         "WS_PORT",
+        "ZMQ_PORT",
     ):
         monkeypatch.setenv(name, str(free_port()))
 

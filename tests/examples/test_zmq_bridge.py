@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +54,31 @@ def test_the_bridge_carries_a_feed_out_and_work_in(
         push.connect(f"tcp://127.0.0.1:{os.environ['ZMQ_PULL_PORT']}")
         push.send(b"do this")
         assert until(lambda: channel.basic_get("work", auto_ack=True)[2]) == b"do this"
+
+
+def test_everyone_is_heard_by_subscribers_of_zmq(
+    spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import pika
+    import zmq
+
+    for name in ("AMQP_PORT", "MQTT_PORT", "STOMP_PORT", "WS_PORT", "ZMQ_PORT"):
+        monkeypatch.setenv(name, str(free_port()))
+    monkeypatch.setenv("JOURNAL_DIR", str(tmp_path / "journal"))
+    _kernel_run(spawned, "everyone.toml")
+    parameters = pika.ConnectionParameters("127.0.0.1", int(os.environ["AMQP_PORT"]))
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.SUB) as sub,
+        pika.BlockingConnection(parameters) as connection,
+    ):
+        channel = connection.channel()
+        sub.subscribe("weather.")
+        sub.connect(f"tcp://127.0.0.1:{os.environ['ZMQ_PORT']}")
+
+        def arrives() -> bool:
+            channel.basic_publish("amq.topic", "weather.wien", b"sunny")
+            return bool(sub.poll(10))
+
+        until(arrives)
+        assert sub.recv_multipart() == [b"weather.wien", b"sunny"]
