@@ -105,6 +105,8 @@ PEERS: dict[str, Peer] = {
         Peer("pamqp", _has_module("pamqp"), _SETUP),
         Peer("php-amqplib", _has_file(PHP_AMQPLIB, "php"), _PEERS),
         Peer("pika", _has_module("pika"), _SETUP),
+        Peer("prometheus-client", _has_module("prometheus_client"), _SETUP),
+        Peer("promtool", _has_command("promtool"), _PEERS),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
         Peer("qemu-sctp", guest.is_there, _PEERS),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),

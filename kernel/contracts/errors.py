@@ -65,5 +65,9 @@ class RemoteProtocolError(ProtocolError):
         self.batches = batches
 
 
+class LoginRefused(KernelError):
+    """The engine that decides on logins has refused one (operation ``authenticate``)."""
+
+
 class ConnectionLost(KernelError):
     """The connection is gone: closed by the peer, cut, or silent for longer than was agreed."""

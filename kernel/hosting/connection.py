@@ -34,6 +34,8 @@ Reasons to pause
     ``RATE``            the owner: the peer sends faster than it may
     ``UPGRADING``       the owner: a TLS handshake in the middle of the stream reads the socket itself
     ``ANSWERS_UNREAD``  the connection: the peer does not read the answers to what it sends
+    ``LOGIN_REFUSED``   the owner: a login has failed, and is answered after a while
+    ``ANSWERING``       the owner: it answers one request at a time, and this one is not answered yet
     ==================  ======================================================================================
 
     While we do not read, we cannot know whether the peer is alive.  Its silence is then no reason to close
@@ -84,6 +86,7 @@ class Pause:
     UPGRADING = 8
     ANSWERS_UNREAD = 16
     LOGIN_REFUSED = 32
+    ANSWERING = 64
 
 
 class ConnectionOwner:

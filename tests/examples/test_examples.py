@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import socket
@@ -32,6 +33,7 @@ def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
         "ORDERS_PORT",
         "STOMP_PORT",
         "TRIO_PORT",
+        "WEB_PORT",
         "WS_PORT",
         "ZMQ_PORT",
     ):
@@ -143,6 +145,35 @@ def test_clients_of_all_addresses_of_a_broker_use_the_same_queues(
     with RawClient(wire=wire) as client:
         bodies = [bytes(client.get("greetings").batch.bodies[0]) for _ in range(2)]
     assert bodies == [b"over TCP", b"over TLS"]
+
+
+@pytest.mark.peer("pika")
+@pytest.mark.peer("prometheus-client")
+def test_watched_broker_tells_prometheus_what_waits(spawned: list[subprocess.Popen[str]]) -> None:
+    import pika
+    from prometheus_client.parser import text_string_to_metric_families
+
+    _kernel_run(spawned, "watched_broker.toml")
+    with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
+        channel = connection.channel()
+        channel.queue_declare("greetings")
+        channel.confirm_delivery()
+        channel.basic_publish("", "greetings", b"hello")
+        pages = f"127.0.0.1:{os.environ['WEB_PORT']}"
+        client = http.client.HTTPConnection(pages, timeout=TIMEOUT)
+        client.request("GET", "/metrics", headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="})  # guest:guest
+        page = client.getresponse().read().decode()
+        client.request("GET", "/health/ready")
+        assert client.getresponse().status == 200
+        client.close()
+    samples = {
+        (sample.name, sample.labels.get("queue")): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    assert samples["kernel_queue_messages_ready", "greetings"] == 1
+    assert samples["rabbitmq_queue_messages_ready", None] == 1
+    assert samples["rabbitmq_connections", None] == 1
 
 
 @pytest.mark.peer("paho-mqtt")

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host
-from kernel.contracts.errors import KernelError
+from kernel.contracts.errors import KernelError, LoginRefused
 from kernel.hosting.lazy_timer import LazyTimer
 from plugins.engines.broker.alarms import bytes_in_queues
 from plugins.engines.broker.broker import Broker
@@ -290,12 +290,17 @@ class BrokerEngine:
 
         ``import-definitions``: the argument is the document.  ``close-connection``: it is the name of the
         connection, as ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is
-        told.
+        told.  ``authenticate``: whether a user of this broker may use another engine; it is a ``Login`` as a
+        mapping (``kernel.contracts.protocol``).
         """
+        if what == "authenticate":
+            return self._authenticate(argument)
         if what == "close-connection":
             return self._close_connection(argument)
         if what != "import-definitions":
-            raise KernelError(f"it cannot {what!r}; it can close-connection, import-definitions")
+            raise KernelError(
+                f"it cannot {what!r}; it can authenticate, close-connection, import-definitions"
+            )
         from plugins.engines.broker.host.definition_forms import read_definitions
         from plugins.engines.broker.host.importing import Importer
 
@@ -330,6 +335,24 @@ class BrokerEngine:
                 # RabbitMQ's words.
                 client.hang_up(f"user '{name}' is deleted")
         self.finish_turn(self.host.now())
+
+    def _authenticate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Check a password that another engine was given; return the user's name and tags.
+
+        ``facts["loopback"]`` says whether the client is on this machine.  It counts as being elsewhere if the
+        engine does not know.
+        """
+        name, mechanism = str(asked.get("user", "")), str(asked.get("mechanism", ""))
+        password = bytes(asked.get("secret", b"")).decode("utf-8", "surrogateescape")
+        loopback = asked.get("facts", {}).get("loopback") is True
+        login = None
+        if mechanism == "PLAIN":
+            login = self.users.log_in_by_password(name, password, loopback=loopback)
+        if login is None:
+            self.login_refused(str(asked.get("peer", "")), name, mechanism, self.host.now())
+            # Without the reason, as for this broker's own clients.
+            raise LoginRefused("login refused")
+        return {"user": name, "tags": list(login.account.tags)}
 
     def _close_connection(self, argument: Any) -> dict[str, Any]:
         wanted = argument if isinstance(argument, dict) else {"name": argument}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel.hosting.acceptor import Acceptor
 from kernel.hosting.handshakes import Handshakes
+from kernel.hosting.loopback import is_on_this_machine
 from kernel.hosting.wire import Wire
 from plugins.engines.broker.front_end import Client
 from plugins.engines.broker.host.options import ListenerOptions, listener_address
-from plugins.engines.broker.host.origin import certified_name, is_on_this_machine
+from plugins.engines.broker.host.origin import certified_name
 from plugins.engines.broker.host.rates import Bucket
 
 if TYPE_CHECKING:

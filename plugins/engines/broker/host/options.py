@@ -57,7 +57,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     permissions: dict[str, VhostPermissions] = {}
     """Other patterns for single virtual hosts, by name.  The user may open these, too."""
     tags: tuple[str, ...] = ()
-    """RabbitMQ's tags, which tools show and definitions have.  They allow nothing here."""
+    """RabbitMQ's tags, which tools show and definitions have.  ``monitoring`` and ``administrator`` let the
+    user read the pages of an engine of kind ``web``; others allow nothing."""
     from_anywhere: bool = True
     """Whether the user may connect from another machine."""
     max_connections: Annotated[int, msgspec.Meta(ge=0)] = 0

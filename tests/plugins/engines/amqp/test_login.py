@@ -9,9 +9,9 @@ from pathlib import Path
 import pika.exceptions
 import pytest
 
+from kernel.hosting.loopback import is_loopback
 from plugins.engines.amqp.sasl import log_in
 from plugins.engines.broker.host.options import QueueOptions, User
-from plugins.engines.broker.host.origin import is_loopback
 from plugins.engines.broker.host.passwords import Password
 from plugins.engines.broker.host.users import Account, Permissions, Users
 from plugins.protocols.amqp091.field_tables import encode_table

@@ -1,0 +1,63 @@
+"""Metrics page: all figures in Prometheus' text format, made in slices.
+
+A slice takes about a millisecond; then other engines of the thread have their turns, and other threads the
+interpreter's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
+
+from kernel.contracts.engine import Host
+from kernel.contracts.system import System
+from plugins.engines.web.answer import Answer, Respond
+from plugins.engines.web.families import OneFamily, brokers_in, families
+from plugins.engines.web.queue_lines import queue_lines
+from plugins.engines.web.rabbitmq_names import rabbitmq_families
+
+if TYPE_CHECKING:
+    from kernel.topology.statistics import SystemStatistics
+
+SLICE = 0.001
+"""Seconds that one slice takes."""
+
+
+class MetricsPage:
+    """Makes the page, once at a time (``SharedAnswer``)."""
+
+    def __init__(self, system: System, host: Host) -> None:
+        self._system = system
+        self._host = host
+        # Without a registry: the library's own is for programs that have one registry for everything.
+        self._process = ProcessCollector(registry=None)
+
+    def make(self, respond: Respond) -> None:
+        """Read the figures now; ``respond`` is called in a later turn, with the page."""
+        self._go_on(self._pieces(self._system.statistics()), [], respond)
+
+    def _go_on(self, pieces: Iterator[bytes], made: list[bytes], respond: Respond) -> None:
+        host = self._host
+        end = host.now() + SLICE
+        for piece in pieces:
+            if piece:
+                made.append(piece)
+            if host.now() >= end:
+                host.soon(partial(self._go_on, pieces, made, respond))
+                return
+        respond(Answer(200, made, CONTENT_TYPE_PLAIN_0_0_4))
+
+    def _pieces(self, statistics: SystemStatistics) -> Iterator[bytes]:
+        for each in families(statistics):
+            yield generate_latest(OneFamily(each))
+        process: dict[str, float] = {}
+        for each in self._process.collect():
+            process |= {sample.name: sample.value for sample in each.samples}
+            yield generate_latest(OneFamily(each))
+        brokers = brokers_in(statistics)
+        for made in rabbitmq_families(brokers, process):
+            yield b"" if made is None else generate_latest(OneFamily(made))
+        yield from queue_lines(brokers)
