@@ -24,6 +24,8 @@ Show: TypeAlias = Callable[[dict[str, Any]], None]
 _IDENTITY = ("engine", "vhost", "name")
 COUNTERS = ("messages_in", "messages_out", "recv_oct", "send_oct", "written")
 """Counters, which only grow: two answers make a rate of them."""
+_ANY_WIDTH = 100_000
+"""Columns: more than a row has.  Rich folds what is longer, also a heading."""
 
 
 def looking(what: str, help_text: str, show: Show) -> click.Command:
@@ -85,7 +87,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> None
         table.add_row(*(escape(printable(_text(row.get(column)))) for column in columns))
     # Into a pipe or a file rich would write 80 columns, and fold what programs such as grep want in one line.
     console = Console(highlight=False)
-    (console if console.is_terminal else Console(highlight=False, width=200)).print(table)
+    (console if console.is_terminal else Console(highlight=False, width=_ANY_WIDTH)).print(table)
 
 
 def add_rates(rows: list[Row], before: list[Row], seconds: float) -> None:

@@ -68,6 +68,14 @@ def test_a_table_has_nothing_in_it_that_a_terminal_would_obey(
     assert "\x1b" not in shown
 
 
+def test_what_is_not_for_a_terminal_is_not_folded(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"column_{number}" for number in range(60)]
+    print_table("", names, [{name: f"{name}={'x' * 30}" for name in names}])
+    heading, row = filter(str.strip, capsys.readouterr().out.splitlines())
+    assert heading.split() == names
+    assert row.split() == [f"{name}={'x' * 30}" for name in names]
+
+
 def test_bindings_and_exchanges(kernel: Command, path: Path) -> None:
     bindings = json.loads(kernel("bindings", "--control", path, "--json")[1])
     assert [(b["source_name"], b["routing_key"], b["destination_name"]) for b in bindings] == [
