@@ -101,6 +101,10 @@ def _status(broker: MqttBroker, name: str) -> set[str]:
         client.connect(client_id=name)
         client.send(Subscribe(1, (subscription("$SYS/#"),)))
         found: set[str] = set()
+        # A mosquitto that has just started tells most of it only after ten seconds.
+        while "$SYS/broker/clients/total" not in found:
+            if isinstance(came := client.next(), Message):
+                found.add(came.topic)
         # Twice: what does not fit into one turn follows the first answer.
         for _ in range(2):
             client.send(Pingreq())
