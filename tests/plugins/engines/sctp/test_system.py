@@ -237,7 +237,7 @@ def test_nothing_is_lost_when_the_receiver_is_killed(
     sending = kernel_factory(
         dialler(place, transport="system"), route("app", "net", confirm=True), on_event=events
     )
-    source, total = sending.open("app"), 600
+    source, total = sending.open("app"), 2000
     for number in range(total):
         source.send(b"%d" % number, timeout=TIMEOUT)
         if number == total // 2:
