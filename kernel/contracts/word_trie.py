@@ -126,22 +126,25 @@ class WordTrie(Generic[V]):
             reached = [] if following is None else [following]
             words = words[1:]
         for node in reached:
-            if node.any_words is not None:
-                _enter(staying, node.any_words)
+            _enter(staying, node.any_words)
         for word in words:
             nodes = [*reached, *staying] if staying else reached
             reached = []
             for node in nodes:
-                if node.words is not None and (following := node.words.get(word)) is not None:
-                    reached.append(following)
-                if node.one_word is not None:
-                    reached.append(node.one_word)
-            for node in reached:
                 # ``_enter`` is for the rare case that ``ANY_WORDS`` follows: its calls cost more than the
                 # rest of this loop.
-                if node.any_words is not None:
-                    _enter(staying, node.any_words)
-        return [value for node in (*reached, *staying) for value in node.values()]
+                if node.words is not None and (following := node.words.get(word)) is not None:
+                    reached.append(following)
+                    if following.any_words is not None:
+                        _enter(staying, following.any_words)
+                if (following := node.one_word) is not None:
+                    reached.append(following)
+                    if following.any_words is not None:
+                        _enter(staying, following.any_words)
+            if not reached and not staying:
+                return []
+        reached += staying
+        return [value for node in reached for value in node.values()]
 
 
 def _enter(staying: dict[_Node[V], None], node: _Node[V] | None) -> None:
