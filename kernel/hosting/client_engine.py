@@ -7,7 +7,7 @@ exists as long as the engine: its pipes keep the messages that come while there 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -15,8 +15,10 @@ import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.errors import ConnectionLost
+from kernel.contracts.message import Buffer
 from kernel.hosting.address import Address
 from kernel.hosting.backoff import Backoff, BackoffOptions
+from kernel.hosting.client_host import ByteCounters, ClientHost, ClientSession
 from kernel.hosting.connecting import connect
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.wire import Wire
@@ -25,13 +27,11 @@ _MOST_REASONS = 100
 """Reasons of refused messages that are reported on one connection."""
 
 
-class SubscribingSession(Protocol):
+class SubscribingSession(ClientSession, Protocol):
     """What a client engine needs of the conversation on one connection."""
 
     usable: bool
     """Whether the server has accepted the connection and answered the subscriptions."""
-    reason: str
-    """Why the conversation has ended."""
     login_refused: bool
     next_try: float | None
     """Seconds of the wait after which refused subscriptions are tried again; None: none is."""
@@ -41,40 +41,45 @@ class SubscribingSession(Protocol):
         """Subscriptions that the server has refused, and why."""
         ...
 
-
-class HostedConnection(Protocol):
-    """What a client engine needs of its connection."""
-
     @property
-    def session(self) -> SubscribingSession:
-        """The conversation."""
+    def in_flight(self) -> int:
+        """Messages that were sent and that the server has to confirm."""
         ...
 
-    def start(self) -> None:
-        """Start reading, and send what begins the conversation."""
+    def begin(self) -> None:
+        """Send what begins the conversation."""
         ...
 
-    def finish(self) -> None:
-        """End a turn."""
+    def receive(self, data: bytes, now: float) -> None:
+        """Process what the server has sent."""
         ...
 
-    def pending(self) -> bool:
-        """Whether the server still has to read or confirm something."""
+    def on_deadline(self, now: float) -> None:
+        """Send what is due, or give up a silent server."""
         ...
 
-    def hang_up(self, reason: str) -> None:
-        """Close the conversation and the connection."""
+    def is_not_read(self, now: float) -> None:
+        """The socket was not read, so that the silence of the server says nothing."""
+        ...
+
+    def end(self, reason: str) -> None:
+        """The conversation has ended, or has to."""
+        ...
+
+    def last_words(self) -> Sequence[Buffer]:
+        """Return what is still to be sent, and what ends the conversation in good order."""
         ...
 
 
-C = TypeVar("C", bound=HostedConnection)
+S = TypeVar("S", bound=SubscribingSession)
 
 
-class ClientEngine(ABC, Generic[C]):
+class ClientEngine(ABC, Generic[S]):
     """The engine.  All methods are called in the thread that hosts it, unless they say otherwise."""
 
     host: Host
     port: Port
+    counters: ByteCounters
 
     def __init__(
         self,
@@ -87,7 +92,7 @@ class ClientEngine(ABC, Generic[C]):
         self.name: str = name
         self.peer: str = str(address)
         """The server's address, for reports."""
-        self.connection: C | None = None
+        self.connection: ClientConnection[S] | None = None
         self.reconnects: int = 0
         self._address = address
         self._handshakes = handshakes
@@ -111,8 +116,8 @@ class ClientEngine(ABC, Generic[C]):
         """Take what the thread gives to the engine."""
 
     @abstractmethod
-    def make_connection(self, wire: Wire) -> C:
-        """Return a connection over a wire that is connected."""
+    def make_session(self) -> S:
+        """Return the conversation for a new connection."""
 
     @abstractmethod
     def lost(self, session: Any) -> None:
@@ -156,7 +161,7 @@ class ClientEngine(ABC, Generic[C]):
 
     def use_wire(self, wire: Wire) -> None:
         """Start a conversation over a wire that is connected."""
-        self.connection = self.make_connection(wire)
+        self.connection = ClientConnection(self, wire, self.make_session())
         self.connection.start()
 
     # The state.  These may be called by any thread.
@@ -204,7 +209,7 @@ class ClientEngine(ABC, Generic[C]):
             ],
         }
 
-    # Called by the session and the connection host.
+    # Called by the session and the connection.
 
     def is_usable(self) -> None:
         """The server has accepted the connection and answered the subscriptions."""
@@ -259,6 +264,60 @@ class ClientEngine(ABC, Generic[C]):
         """Messages wait in the pipes: publish them if there is a connection."""
         if self.connection is not None:
             self.connection.finish()
+
+
+class ClientConnection(ClientHost[S]):
+    """One connection of a client engine, from the moment when the wire is connected."""
+
+    def __init__(self, engine: ClientEngine[S], wire: Wire, session: S) -> None:
+        super().__init__(engine.host, wire, engine.counters)
+        self._engine = engine
+        self.session = session
+
+    def __repr__(self) -> str:
+        return f"<ClientConnection of {self._engine.name}, {self.connection.unwritten} bytes unwritten>"
+
+    def start(self) -> None:
+        """Start reading, and send what begins the conversation."""
+        self.session.begin()
+        super().start()
+
+    def pending(self) -> bool:
+        """Whether the server still has to read or confirm something."""
+        return self.connection.writing or self.session.in_flight > 0
+
+    def hang_up(self, reason: str) -> None:
+        """End the conversation in good order, and close the connection."""
+        if not self.ended:
+            self.session.end(reason)
+            self.connection.close(reason, self.session.last_words())
+
+    # Called by the connection.
+
+    def on_data(self, data: bytes, now: float) -> None:
+        """The server has sent something."""
+        self._engine.counters.bytes_in += len(data)
+        self.session.receive(data, now)
+        self.finish()
+
+    def on_eof(self, now: float) -> None:
+        """The server has hung up."""
+        self.session.end(self.session.reason or f"{self._engine.peer} hung up")
+        self.connection.close(self.session.reason)
+
+    def on_deadline(self, now: float) -> None:
+        """Send what is due, or give up a silent server."""
+        self.session.on_deadline(now)
+        self.finish()
+
+    def on_not_read(self, now: float) -> None:
+        """The socket was not read, so that the silence of the server says nothing."""
+        self.session.is_not_read(now)
+
+    def on_ended(self, reason: str) -> None:
+        """The connection has ended."""
+        self.session.end(reason)
+        self._engine.has_ended(self.session)
 
 
 def _nothing() -> None:

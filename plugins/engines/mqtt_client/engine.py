@@ -15,8 +15,6 @@ from kernel.contracts.engine import Host, Port
 from kernel.hosting.address import WIRE_TRANSPORTS, parse_address
 from kernel.hosting.client_engine import ClientEngine
 from kernel.hosting.handshakes import Handshakes
-from kernel.hosting.wire import Wire
-from plugins.engines.mqtt_client.connection_host import ConnectionHost
 from plugins.engines.mqtt_client.counters import Counters
 from plugins.engines.mqtt_client.incoming import Incoming
 from plugins.engines.mqtt_client.options import MqttClientOptions, SubscriptionOptions
@@ -25,7 +23,7 @@ from plugins.engines.mqtt_client.session import Session
 from plugins.protocols.mqtt.packet_types import SUBPROTOCOLS
 
 
-class MqttClientEngine(ClientEngine[ConnectionHost]):
+class MqttClientEngine(ClientEngine[Session]):
     """The client engine.  All methods are called in the thread that hosts it, unless they say otherwise."""
 
     def __init__(self, name: str, options: MqttClientOptions) -> None:
@@ -42,7 +40,7 @@ class MqttClientEngine(ClientEngine[ConnectionHost]):
         self.options = options
         # The same after each restart, so that the broker finds the session.
         self.client_id = options.client_id or f"{name}@{socket.gethostname()}"
-        self.counters = Counters()
+        self.counters: Counters = Counters()
         self.outgoing = Outgoing(options.in_flight, self.counters, self.has_refused)
         self.incoming = Incoming(options, self.counters)
         self.had_session = False
@@ -55,9 +53,9 @@ class MqttClientEngine(ClientEngine[ConnectionHost]):
         self.host = host
         self.port = self.outgoing.port = self.incoming.port = port
 
-    def make_connection(self, wire: Wire) -> ConnectionHost:
-        """Return a connection over a wire that is connected."""
-        return ConnectionHost(self, wire)
+    def make_session(self) -> Session:
+        """Return the conversation for a new connection."""
+        return Session(self, self.host.now())
 
     def statistics(self) -> dict[str, Any]:
         """The current figures.  Any thread."""
@@ -68,7 +66,7 @@ class MqttClientEngine(ClientEngine[ConnectionHost]):
             "unconfirmed": self.outgoing.unfinished,
         }
 
-    # Called by the session and the connection host.
+    # Called by the session and the connection.
 
     def lost(self, session: Session) -> None:
         """The connection has ended: forget what belongs to it."""

@@ -242,6 +242,11 @@ class Session:
     def _text(self, kind: PacketType, code: int, properties: Properties, *, advise: bool = True) -> str:
         return reason_text(kind, code, properties, self._options, self._engine.client_id, advise=advise)
 
+    @property
+    def in_flight(self) -> int:
+        """Messages that were sent and that the broker has to confirm."""
+        return self._engine.outgoing.in_flight
+
     # Turns
 
     def take_output(self, *, publish: bool) -> tuple[list[Buffer], bool]:

@@ -10,8 +10,6 @@ from kernel.contracts.engine import Host, Port
 from kernel.hosting.address import WIRE_TRANSPORTS, parse_address
 from kernel.hosting.client_engine import ClientEngine
 from kernel.hosting.handshakes import Handshakes
-from kernel.hosting.wire import Wire
-from plugins.engines.stomp_client.connection_host import ConnectionHost
 from plugins.engines.stomp_client.counters import Counters
 from plugins.engines.stomp_client.incoming import Incoming
 from plugins.engines.stomp_client.options import StompClientOptions, SubscriptionOptions
@@ -20,7 +18,7 @@ from plugins.engines.stomp_client.session import Session
 from plugins.protocols.stomp.versions import SUBPROTOCOLS
 
 
-class StompClientEngine(ClientEngine[ConnectionHost]):
+class StompClientEngine(ClientEngine[Session]):
     """The client engine.  All methods are called in the thread that hosts it, unless they say otherwise."""
 
     def __init__(self, name: str, options: StompClientOptions) -> None:
@@ -35,7 +33,7 @@ class StompClientEngine(ClientEngine[ConnectionHost]):
         )
         super().__init__(name, address, handshakes, options.connect_timeout, options.reconnect)
         self.options = options
-        self.counters = Counters()
+        self.counters: Counters = Counters()
         self.outgoing = Outgoing(options.in_flight, self.counters, self.has_refused)
         self.incoming = Incoming(options, self.counters, self.has_refused)
         self.refusals: dict[str, str] = {}
@@ -47,9 +45,9 @@ class StompClientEngine(ClientEngine[ConnectionHost]):
         self.host = host
         self.port = self.outgoing.port = self.incoming.port = port
 
-    def make_connection(self, wire: Wire) -> ConnectionHost:
-        """Return a connection over a wire that is connected."""
-        return ConnectionHost(self, wire)
+    def make_session(self) -> Session:
+        """Return the conversation for a new connection."""
+        return Session(self, self.host.now())
 
     def statistics(self) -> dict[str, Any]:
         """The current figures.  Any thread."""
@@ -60,7 +58,7 @@ class StompClientEngine(ClientEngine[ConnectionHost]):
             "unconfirmed": self.outgoing.unfinished,
         }
 
-    # Called by the session and the connection host.
+    # Called by the session and the connection.
 
     def lost(self, session: Session) -> None:
         """The connection has ended: forget what belongs to it."""

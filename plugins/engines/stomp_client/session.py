@@ -223,6 +223,11 @@ class Session:
         # nobody knows what it did with the frames behind the one that it complains of.
         self.end(f"{engine.peer} ends the connection: ERROR: {text}")
 
+    @property
+    def in_flight(self) -> int:
+        """Messages that were sent and that the broker has to confirm."""
+        return self._engine.outgoing.in_flight
+
     # Turns
 
     def take_output(self, *, publish: bool) -> tuple[list[Buffer], bool]:
