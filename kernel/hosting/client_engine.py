@@ -272,7 +272,7 @@ class ClientConnection(ClientHost[S]):
     def __init__(self, engine: ClientEngine[S], wire: Wire, session: S) -> None:
         super().__init__(engine.host, wire, engine.counters)
         self._engine = engine
-        self.session = session
+        self.session: S = session
 
     def __repr__(self) -> str:
         return f"<ClientConnection of {self._engine.name}, {self.connection.unwritten} bytes unwritten>"
