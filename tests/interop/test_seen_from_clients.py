@@ -271,6 +271,15 @@ def test_a_queue_without_a_type_is_a_classic_one(raw: RawClient, name: str) -> N
         raw.ask(queue.Declare(queue=f"{name}.{number}", arguments=after), queue.DeclareOk)
 
 
+@pytest.mark.parametrize("before, after", [(True, False), (False, True)])
+def test_an_exclusive_queue_is_as_durable_as_its_connection(
+    raw: RawClient, name: str, before: bool, after: bool
+) -> None:
+    """Whatever a client says, it ends with its connection; so one library may say so and another not."""
+    for durable in (before, after):
+        raw.ask(queue.Declare(queue=name, exclusive=True, durable=durable), queue.DeclareOk)
+
+
 def test_a_ticket_is_given_to_whoever_asks(raw: RawClient) -> None:
     """Clients of AMQP 0-8 and 0-9 ask for one before they do anything else."""
     assert raw.ask(access.Request(), access.RequestOk).ticket == 1

@@ -194,7 +194,8 @@ def check_queue_type(
         return
     if not name:
         raise PreconditionFailed("Cannot declare a server-named queue for type rabbit_quorum_queue")
-    flags = {"non-durable": not durable, "auto-delete": auto_delete, "exclusive-owner": exclusive}
+    # In RabbitMQ's order: the first one is named.
+    flags = {"auto-delete": auto_delete, "exclusive-owner": exclusive, "non-durable": not durable}
     for flag, wrong in flags.items():
         if wrong:
             raise PreconditionFailed(f"invalid property '{flag}' for queue '{name}' in vhost '{vhost}'")

@@ -339,10 +339,12 @@ class VirtualHost:
     ) -> Queue:
         """Return the queue; create it if it does not exist, refuse if it exists with other properties.
 
-        If the name is empty, the broker chooses one.
+        If the name is empty, the broker chooses one.  An exclusive queue is never durable: it ends with its owner,
+        so ``durable`` is ignored (RabbitMQ).
         """
         if name:
             check_queue_name(name)
+        durable = durable and not exclusive
         existing = self.queues.get(name)
         if existing is not None:
             # The owner is checked before the properties, as RabbitMQ does: clients compare the error.

@@ -131,8 +131,6 @@ class DiskStore:
         self._drop(exchange)
 
     def keep_queue(self, queue: Queue) -> None:
-        if queue.exclusive:  # deleted with its connection, and so with this process
-            return
         number = self._number_of(queue)
         # During a restore, recovery has opened it already, with the messages that it found.
         queue.stored = self.log.stored.get(number) or self.log.open_queue(number)
@@ -155,7 +153,7 @@ class DiskStore:
     def keep_binding(self, vhost: str, binding: Binding) -> None:
         to = binding.destination
         to_exchange = isinstance(to, Exchange)
-        # A binding to an exclusive or transient queue ends with that queue.
+        # A binding to a transient queue ends with that queue.
         if not to_exchange and to not in self._numbers:
             return
         number = self._number_of(binding.identity)

@@ -250,6 +250,17 @@ ONE_METHOD: list[tuple[str, Method, str, int, str]] = [
             ("auto-delete", {"durable": True, "auto_delete": True}),
         )
     ),
+    *(
+        (
+            f"quorum queue that is {' and '.join(flags)}",
+            queue.Declare(queue="new", **flags, arguments={"x-queue-type": "quorum"}),
+            CHANNEL, 406, f"PRECONDITION_FAILED - invalid property '{flag}' for queue 'new' in vhost '/'",
+        )
+        for flag, flags in (
+            ("auto-delete", {"auto_delete": True, "exclusive": True}),
+            ("exclusive-owner", {"exclusive": True}),
+        )
+    ),
     (
         "quorum queue without a name",
         queue.Declare(durable=True, arguments={"x-queue-type": "quorum"}),
