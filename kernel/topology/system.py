@@ -39,6 +39,7 @@ from kernel.plugins import PluginRegistry
 from kernel.threads.caller_thread import CallerThread
 from kernel.topology.guests import is_guest, refuse_guests
 from kernel.topology.inspection import Inspection, inspect
+from kernel.topology.lingering import Lingering
 from kernel.topology.operation import operate
 from kernel.topology.option_check import nearest
 from kernel.topology.parts import Parts
@@ -87,6 +88,7 @@ class Kernel:
             SystemForEngines(self, self._threads),
             self._running,
         )
+        self._lingering = Lingering(self._dispatcher.pipes, self._threads)
         self._apis: list[Api] = []
         self._state = "new"
         self._guests: Any = None
@@ -178,7 +180,7 @@ class Kernel:
             api.kernel_closed(reason)
         for thread in self._threads():
             if linger > 0:
-                thread.linger(linger, self._written_out)
+                thread.linger(linger, partial(self._written_out, thread.number))
             else:
                 thread.stop()
 
@@ -275,24 +277,15 @@ class Kernel:
         for thread in self._threads():
             thread.join()
 
-    def _written_out(self) -> bool:
+    def _written_out(self, number: int) -> bool:
         """Return whether nothing is left to write, and stop all threads if so.
 
-        Every closing thread calls this after each of its turns.
+        Every closing thread calls this after each of its turns, with its number.
         """
-        threads = self._threads()
-        # Only pipes to engines count.  Those to applications are not read any more: their APIs are closed.
-        homes = {thread.number for thread in threads}
-        for _, reader, _, pipe in self._dispatcher.pipes():
-            if reader in homes and pipe.more():
-                return False
-        # What engines took from their pipes, and have not handed to their sockets or disks yet.  After the
-        # pipes: a message that an engine has taken since then is found here.  The other way round it could
-        # be missed by both looks.
-        if any(thread.pending() for thread in threads):
+        if not self._lingering.is_over(number):
             return False
         # The other threads may be asleep.  They take no turn, so they would never ask.
-        for thread in threads:
+        for thread in self._threads():
             thread.stop()
         return True
 

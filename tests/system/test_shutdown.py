@@ -5,19 +5,23 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
+import trio
 
+from kernel.contracts.engine import Host
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
 from kernel.plugins import PluginRegistry
 from kernel.testing.fixtures import KernelFactory, plan_of
 from kernel.testing.leaks import Leaks
-from kernel.topology.plan import EnginePlan
+from kernel.topology.plan import EnginePlan, ThreadPlan
 from kernel.topology.system import Kernel
 from tests.events import Events
 from tests.system.conftest import Transport, dialler, held_up, listener, route
+from tests.system.stages import until
 
 
 def test_what_is_queued_is_written_before_the_end(
@@ -38,6 +42,63 @@ def test_what_is_queued_is_written_before_the_end(
     assert [bytes(body[: len(b"%d" % at)]) for at, body in enumerate(got)] == [
         b"%d" % at for at in range(total)
     ]
+
+
+class Passing:
+    """Passes on what it takes, after ``work``; never has anything that it would call pending."""
+
+    def __init__(self, name: str, work: Callable[[], Any]) -> None:
+        self._name, self._work = name, work
+        self.taken: list[bytes] = []
+
+    async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
+        self.host = host
+        self._port = host.port(self._name, self)
+        task_status.started(self._name)
+        await trio.sleep_forever()
+
+    def on_output(self) -> None:
+        batches = self._port.take().batches
+        self.taken += [bytes(body) for batch in batches for body in batch.bodies]
+        self._work()
+        self._port.send(batches)
+
+    def on_writable(self) -> None: ...
+
+    def on_confirmed(self, position: int) -> None: ...
+
+    def statistics(self) -> dict[str, Any]:
+        return {}
+
+
+def test_what_an_engine_has_just_taken_is_passed_on_before_the_end(kernel_factory: KernelFactory) -> None:
+    """It is neither in a pipe nor in what an engine says that it has: another thread must not stop yet."""
+    has_taken, goes_on, looked = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        has_taken.set()
+        assert goes_on.wait(60)
+
+    first, last = Passing("first", work), Passing("last", lambda: None)
+    threads = [ThreadPlan(name="one"), ThreadPlan(name="other")]
+    kernel = kernel_factory(*threads, route("app", "first"), route("first", "last"))
+    kernel.host("first", lambda _: first, thread="one")
+    kernel.host("last", lambda _: last, thread="other")
+    kernel.wait_running()
+    kernel.open("app").send(b"in the hands of a call")
+    assert has_taken.wait(60)
+    kernel.close(linger=3600)
+    # A thread looks at the end of a turn. When it does what is posted in the second, or is gone, it has looked.
+    last.host.post(lambda: last.host.post(looked.set))
+    until(lambda: looked.is_set() or not _lives("other"))
+    goes_on.set()
+    assert kernel.join(60)
+    assert last.taken == [b"in the hands of a call"]
+
+
+def _lives(name: str) -> bool:
+    """Whether there is a poll thread of this name."""
+    return any(thread.name == f"kernel {name}" for thread in threading.enumerate())
 
 
 def test_an_idle_kernel_closes_at_once(kernel_factory: KernelFactory, transport: Transport) -> None:
