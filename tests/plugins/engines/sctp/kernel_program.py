@@ -11,7 +11,7 @@ All print what engines report, a line each. ``send`` numbers messages until its 
 prints "sent" and how many; ``receive`` prints "received" and the last number for each hundred, and "wrong" for one out of order.
 ``keep`` writes what comes to the file, a line each, before it asks for more, and prints "at" and where it listens.
 
-The others have a peer that returns what it gets.  ``exchange`` prints "ready" when it runs, "heard" and the first words of a peer that
+The others have a peer that returns what it gets.  ``exchange`` prints "ready" and where when it runs, "heard" and the first words of a peer that
 has dialled, and "returned" for each round of messages of many sizes, until its input ends.  ``say`` sends a text, and waits for that
 end.  ``stuff`` takes nothing of what comes back, sends until nothing more is taken, prints "full", and goes.
 """
@@ -99,7 +99,7 @@ def exchange(engine: EnginePlan) -> None:
     kernel.events += [tell, events]
     with kernel:
         kernel.wait_running()
-        print("ready", flush=True)
+        print("ready", kernel.address_of("net"), flush=True)
         events.wait("connected")
         echoing = Echoing(kernel)
         if engine.options["mode"] == "listen":

@@ -45,7 +45,7 @@ OPTIONS: dict[str, Any] = {
     },
 }
 DIALS = f"plain+sctp://{','.join(THERE)}:{PORT}"
-LISTENS = f"plain+sctp://{','.join(HERE)}:5000"
+LISTENS = f"plain+sctp://{','.join(HERE)}:0"  # any port: one of a program before may not be free yet
 
 
 class Linux(msgspec.Struct):
@@ -101,7 +101,7 @@ def booted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Linux]:
 def linux(booted: Linux) -> Iterator[Linux]:
     booted.console.skip()
     yield booted
-    booted.lan.end_programs()  # what a failed test leaves would have the port of the next one's listener
+    booted.lan.end_programs()  # what a failed test leaves would see the packets of the next one
 
 
 def end(program: subprocess.Popen[str]) -> None:
@@ -127,9 +127,9 @@ def test_messages_of_all_sizes_come_back(linux: Linux, loss: int) -> None:
 @LOSS
 def test_linux_begins_the_association(linux: Linux, loss: int) -> None:
     listening = linux.listener()
-    until(listening, "ready")
+    port = until(listening, "ready").rpartition(":")[2]
     with linux.losing(loss):
-        asking = linux.dialler("say", LISTENS.rpartition(":")[2], protocol_id=DIAL)
+        asking = linux.dialler("say", port, protocol_id=DIAL)
         assert until(listening, "heard") == "heard hello"
         until(listening, "returned")
     for program in (asking, listening):
