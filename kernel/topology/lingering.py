@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from kernel.contracts.thread import EngineThread, Shown
-from kernel.dispatcher.dispatcher import RouteSpec
+from kernel.dispatcher.route import RouteSpec
 from kernel.pipes.pipe import Pipe
 
 Pipes: TypeAlias = list[tuple[int, int, RouteSpec, Pipe]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, KindGroup, WalkKind
+from kernel.contracts.kinds import EngineKind, EngineSetup, KindGroup, WalkKind
 from kernel.contracts.walk import Walk
 from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
 from plugins.engines.broker.contract import (
@@ -85,18 +85,6 @@ def _walk_durable() -> Walk:
     return durable()
 
 
-@hookimpl
-def register_commands() -> list[CommandKind]:
-    """Offer ``kernel definitions``."""
-    return [
-        CommandKind(
-            name="definitions",
-            summary="Export or import exchanges, queues, bindings and users in RabbitMQ's JSON form.",
-            load=_definitions,
-        )
-    ]
-
-
 def _create(setup: EngineSetup) -> Engine:
     from plugins.engines.amqp.front_end import make_amqp_engine
     from plugins.engines.broker.public import codecs_of
@@ -115,9 +103,3 @@ def _codec() -> StoredProperties:
     from plugins.protocols.amqp091.stored import StoredProperties
 
     return StoredProperties()
-
-
-def _definitions() -> Any:
-    from plugins.engines.amqp.commands.definitions import command
-
-    return command

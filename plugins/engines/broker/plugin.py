@@ -11,7 +11,7 @@ from kernel import hookimpl
 from kernel.contracts.api import ApiSetup
 from kernel.contracts.engine import Engine
 from kernel.contracts.errors import KernelError
-from kernel.contracts.kinds import ApiKind, EngineKind, EngineSetup, KindGroup, KindTables
+from kernel.contracts.kinds import ApiKind, CommandKind, EngineKind, EngineSetup, KindGroup, KindTables
 from plugins.engines.broker.contract import EXCHANGE_TYPES, FRONT_ENDS, FrontEndKind, FrontEndSetup
 from plugins.engines.broker.host.options import BrokerClientOptions, ManyListenersOptions
 from plugins.engines.broker.host.tables import BROKER_TABLES, CLIENT_TABLES
@@ -60,6 +60,24 @@ def register_apis() -> list[ApiKind]:
 
 
 @hookimpl
+def register_commands() -> list[CommandKind]:
+    """Offer the commands that change a running broker."""
+    return [
+        CommandKind(
+            name="definitions",
+            summary="Export or import exchanges, queues, bindings and users in RabbitMQ's JSON form.",
+            load=_definitions,
+        ),
+        CommandKind(name="policy", summary="Set or delete a policy of a running broker.", load=_policy),
+        CommandKind(
+            name="user",
+            summary="Add, change or delete a user of a running broker, and what the user may do.",
+            load=_user,
+        ),
+    ]
+
+
+@hookimpl
 def check_plan(plan: Plan) -> list[str]:
     """Complain about clients of a broker, or of a virtual host, that a file does not have."""
     # In a plan made in Python the broker may be added later.
@@ -92,6 +110,24 @@ def _create_client(setup: ApiSetup) -> BrokerClient:
     key = running_broker_key(setup.options.broker)
     running: RunningBroker = setup.rendezvous.setdefault(key, RunningBroker())
     return BrokerClient(running, setup.name, setup.options)
+
+
+def _definitions() -> Any:
+    from plugins.engines.broker.commands.definitions import command
+
+    return command
+
+
+def _policy() -> Any:
+    from plugins.engines.broker.commands.policy import command
+
+    return command
+
+
+def _user() -> Any:
+    from plugins.engines.broker.commands.user import command
+
+    return command
 
 
 def _create(setup: EngineSetup) -> Engine:

@@ -64,6 +64,11 @@ def check_policy(policy: Policy) -> None:
             raise ValueError(f"{key} = {value!r}: {problem}") from None
 
 
+def known_keys() -> list[str]:
+    """Return the keys that have an effect here."""
+    return list(_KEYS)
+
+
 def unknown_keys(definition: Mapping[str, Any]) -> list[str]:
     """Return the keys that have no effect here."""
     return [key for key in definition if key not in _KEYS]
@@ -89,6 +94,18 @@ class Policies:
     def add_imported(self, policy: Policy) -> None:
         """Add one, or replace one of the same name."""
         self._imported[policy.vhost, policy.name] = policy
+        self._sort()
+
+    def remove_imported(self, vhost: str, name: str) -> None:
+        """Remove an imported one: that of the options with this name counts again, if there is one.
+
+        Raises ``ValueError`` if it was not imported.
+        """
+        if (vhost, name) not in self._imported:
+            if (vhost, name) in self._of_options:
+                raise ValueError(f"policy {name!r} is in the topology file: remove it there, and send SIGHUP")
+            raise ValueError(f"there is no policy {name!r} in vhost {vhost!r}")
+        del self._imported[vhost, name]
         self._sort()
 
     def of_queue(self, vhost: str, name: str) -> Policy | None:

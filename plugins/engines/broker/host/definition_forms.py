@@ -107,8 +107,44 @@ class Definitions(msgspec.Struct, frozen=True):
     topic_permissions: list[dict[str, Any]] = []
 
 
+class PolicyName(msgspec.Struct, frozen=True):
+    """Which policy."""
+
+    vhost: str
+    name: str
+
+
+class UserName(msgspec.Struct, frozen=True):
+    """Which user."""
+
+    name: str
+
+
+class PermissionName(msgspec.Struct, frozen=True):
+    """Whose permissions, and where."""
+
+    user: str
+    vhost: str
+
+
+class Deletions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to be deleted: lists as in ``Definitions``, with names only."""
+
+    users: list[UserName] = []
+    permissions: list[PermissionName] = []
+    policies: list[PolicyName] = []
+
+
 NOT_SUPPORTED = ("parameters", "global_parameters", "topic_permissions")
 """Sorts that are read, and reported as not supported."""
+
+
+def read_deletions(document: object) -> Deletions:
+    """Return what is to be deleted; ``KernelError`` names the place of a mistake."""
+    try:
+        return msgspec.convert(document, Deletions)
+    except msgspec.ValidationError as error:
+        raise KernelError(f"these are no definitions to delete: {error}") from None
 
 
 def read_definitions(document: object) -> Definitions:

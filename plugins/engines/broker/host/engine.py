@@ -56,6 +56,7 @@ from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.topology_observers import TopologyObservers, topology_observers_key
 
 if TYPE_CHECKING:
+    from plugins.engines.broker.host.users_file import UsersFile
     from plugins.engines.broker.policies import Policy
     from plugins.engines.broker.storage.opening import OpenStore
 
@@ -288,35 +289,63 @@ class BrokerEngine:
     def operate(self, what: str, argument: Any) -> dict[str, Any]:
         """Do what an operator wants.
 
-        ``import-definitions``: the argument is the document.  ``close-connection``: it is the name of the
+        ``import-definitions``: the argument is the document.  ``delete-definitions``: it has lists ``users``,
+        ``permissions`` and ``policies`` with names.  ``close-connection``: it is the name of the
         connection, as ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is
         told.  ``authenticate``: whether a user of this broker may use another engine; it is a ``Login`` as a
         mapping (``kernel.contracts.protocol``).
         """
-        if what == "authenticate":
-            return self._authenticate(argument)
-        if what == "close-connection":
-            return self._close_connection(argument)
-        if what != "import-definitions":
-            raise KernelError(
-                f"it cannot {what!r}; it can authenticate, close-connection, import-definitions"
-            )
+        operations = {
+            "authenticate": self._authenticate,
+            "close-connection": self._close_connection,
+            "delete-definitions": self._delete_definitions,
+            "import-definitions": self._import_definitions,
+        }
+        do = operations.get(what)
+        if do is None:
+            raise KernelError(f"it cannot {what!r}; it can {', '.join(operations)}")
+        return do(argument)
+
+    def _import_definitions(self, document: Any) -> dict[str, Any]:
         from plugins.engines.broker.host.definition_forms import read_definitions
         from plugins.engines.broker.host.importing import Importer
 
         now = self.host.now()
-        imported = Importer(self.broker, self.users, now).run(read_definitions(argument))
+        imported = Importer(self.broker, self.users, now).run(read_definitions(document))
         # An import is a turn: what it declared has to be written to the disk.
         self.finish_turn(now)
         complaints = list(imported.complaints)
-        if self.kept is not None:
-            from plugins.engines.broker.host.users_file import UsersFile
+        outlives = self._note_in_users_file(lambda file: file.add(imported.made), complaints)
+        return {
+            "counts": imported.counts,
+            "complaints": complaints,
+            "ignored": imported.ignored,
+            "outlives": outlives,
+        }
 
-            try:
-                UsersFile(self.kept.directory).add(imported.made)
-            except (OSError, KernelError) as error:
-                complaints.append(f"users and virtual hosts will not outlive this broker: {error}")
-        return {"counts": imported.counts, "complaints": complaints, "ignored": imported.ignored}
+    def _delete_definitions(self, document: Any) -> dict[str, Any]:
+        from plugins.engines.broker.host.definition_forms import read_deletions
+        from plugins.engines.broker.host.deleting import Deleter
+
+        now = self.host.now()
+        deleted = Deleter(self.broker, self.users, self.options.users, now).run(read_deletions(document))
+        self._end_connections_of(deleted.gone)
+        self.finish_turn(now)
+        complaints = list(deleted.complaints)
+        outlives = self._note_in_users_file(lambda file: file.remove(deleted.done), complaints)
+        return {"counts": deleted.counts, "complaints": complaints, "outlives": outlives}
+
+    def _note_in_users_file(self, note: Callable[[UsersFile], None], complaints: list[str]) -> bool:
+        """Note a change for the next start; return whether that is possible at all."""
+        if self.kept is None:
+            return False
+        from plugins.engines.broker.host.users_file import UsersFile
+
+        try:
+            note(UsersFile(self.kept.directory))
+        except (OSError, KernelError) as error:
+            complaints.append(f"users, virtual hosts and policies will not outlive this broker: {error}")
+        return True
 
     def take_options(self, options: BrokerOptions) -> None:
         """The users or policies of the topology file have changed.
@@ -329,12 +358,16 @@ class BrokerEngine:
         self._take_policies()
         self.broker.apply_policies(self.host.now())
         self.broker.forget_permissions()
-        for client in list(self.clients):
+        self._end_connections_of(gone)
+        self.finish_turn(self.host.now())
+
+    def _end_connections_of(self, gone: set[str]) -> None:
+        """Close the connections of users who do not exist any more, as in RabbitMQ."""
+        for client in list(self.clients) if gone else ():
             users = {row.get("user") for row in client.inspect("connections")}
             for name in users & gone:
                 # RabbitMQ's words.
                 client.hang_up(f"user '{name}' is deleted")
-        self.finish_turn(self.host.now())
 
     def _authenticate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Check a password that another engine was given; return the user's name and tags.

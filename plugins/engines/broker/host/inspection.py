@@ -114,11 +114,17 @@ def _users(users: Users, broker: Broker) -> Iterator[Row]:
     for name, account in users.accounts.items():
         yield {
             "name": name,
-            "password_hash": account.password.as_hash(),
-            "hashing": account.password.hashing,
             "tags": list(account.tags),
+            "connections": account.connections,
             "max_connections": account.max_connections,
+            "changed_at_run_time": account.imported,
         }
+
+
+def _accounts(users: Users, broker: Broker) -> Iterator[Row]:
+    for row in _users(users, broker):
+        password = users.accounts[row["name"]].password
+        yield {**row, "password_hash": password.as_hash(), "hashing": password.hashing}
 
 
 def _permissions(users: Users, broker: Broker) -> Iterator[Row]:
@@ -137,5 +143,6 @@ _OF_BROKER: dict[str, Callable[[Broker], Iterator[Row]]] = {
 }
 _OF_USERS: dict[str, Callable[[Users, Broker], Iterator[Row]]] = {
     "users": _users,
+    "accounts": _accounts,
     "permissions": _permissions,
 }

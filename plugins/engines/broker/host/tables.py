@@ -57,9 +57,18 @@ BROKER_TABLES = (
             "arguments",
         ),
     ),
-    # For ``kernel definitions export --users`` only: rows have hashes of passwords.
-    Table(name="users", title="Users, with hashes of their passwords."),
-    Table(name="permissions", title="What each user may do in each virtual host."),
+    Table(
+        name="users",
+        title="List the users of a running broker.",
+        columns=("name", "tags", "connections", "max_connections", "changed_at_run_time"),
+    ),
+    Table(
+        name="permissions",
+        title="List what each user of a running broker may do in each virtual host.",
+        columns=("user", "vhost", "configure", "write", "read"),
+    ),
+    # For ``kernel definitions export --users`` and for programs only.
+    Table(name="accounts", title="Users, with hashes of their passwords."),
 )
 
 CLIENT_TABLES = (

@@ -54,7 +54,7 @@ class Account:
         """How many it has open."""
         self.tags = tags
         self.imported = False
-        """Whether definitions have made or changed it.  Changes of the options do not count for it then."""
+        """Whether definitions or a command have made or changed it.  Changes of the options do not count for it then."""
 
     @classmethod
     def from_options(cls, user: User) -> Account:
@@ -170,6 +170,39 @@ class Users:
         for name in gone:
             self.accounts.pop(name, None)
         return gone
+
+    def delete(self, name: str, options: Mapping[str, User]) -> bool:
+        """Delete a user whom definitions have made; return whether the user is gone.
+
+        One of the options whom they have changed becomes what the options say, and stays.  Raises ``ValueError``
+        if there is nothing to delete.
+        """
+        account = self._require(name)
+        of_options = options.get(name)
+        if of_options is None:
+            del self.accounts[name]
+            return True
+        if not account.imported:
+            raise ValueError(f"user {name!r} is in the topology file: remove the user there, and send SIGHUP")
+        account.take(of_options)
+        account.imported = False
+        return False
+
+    def forbid(self, name: str, vhost: str, options: Mapping[str, User]) -> None:
+        """Close a virtual host to a user whom definitions have made; ``ValueError`` if it is closed already."""
+        account = self._require(name)
+        if name in options:
+            raise ValueError(
+                f"user {name!r} is in the topology file: change the permissions there, and send SIGHUP"
+            )
+        if account.permissions.pop(vhost, None) is None:
+            raise ValueError(f"user {name!r} has no permissions in vhost {vhost!r}")
+
+    def _require(self, name: str) -> Account:
+        account = self.accounts.get(name)
+        if account is None:
+            raise ValueError(f"there is no user {name!r}")
+        return account
 
     def _is_imported(self, name: str) -> bool:
         account = self.accounts.get(name)

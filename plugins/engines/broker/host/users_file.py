@@ -17,6 +17,7 @@ from kernel.contracts.errors import KernelError
 from kernel.hosting.registered import is_foreign, is_missing, replace_registered
 from plugins.engines.broker.host.definition_forms import (
     Definitions,
+    Deletions,
     PermissionDefinition,
     PolicyDefinition,
     UserDefinition,
@@ -78,6 +79,25 @@ class UsersFile:
         )
         if merged != before:
             self._write(merged)
+
+    def remove(self, gone: Deletions) -> None:
+        """Remove these from the file, and the permissions of users that are removed; otherwise as ``add``."""
+        before = self.read()
+        users = {user.name for user in gone.users}
+        permissions = {(one.user, one.vhost) for one in gone.permissions}
+        policies = {(one.vhost, one.name) for one in gone.policies}
+        left = Definitions(
+            users=[user for user in before.users if user.name not in users],
+            vhosts=before.vhosts,
+            permissions=[
+                one
+                for one in before.permissions
+                if one.user not in users and (one.user, one.vhost) not in permissions
+            ],
+            policies=[one for one in before.policies if (one.vhost, one.name) not in policies],
+        )
+        if left != before:
+            self._write(left)
 
     def _write(self, merged: Definitions) -> None:
         def encode(token: str) -> bytes:

@@ -13,7 +13,7 @@ import pytest
 from kernel.topology.control import ControlServer, ask
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
-from plugins.engines.amqp.commands.definitions import as_definitions
+from plugins.engines.broker.commands.definitions import as_definitions
 from plugins.engines.broker.host.passwords import Password
 from plugins.protocols.amqp091.methods import exchange, queue
 from tests.kernel.cli.test_commands import Command, kernel

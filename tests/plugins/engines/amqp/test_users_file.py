@@ -94,7 +94,7 @@ def test_a_disk_that_fails_is_told(serve: Serve, tmp_path: Path) -> None:
     server = serve(data_dir=str(tmp_path))
     (tmp_path / f".{USERS_FILE}.new").mkdir()
     (complaint,) = operate(server, EVE)["complaints"]
-    assert complaint.startswith("users and virtual hosts will not outlive this broker: ")
+    assert complaint.startswith("users, virtual hosts and policies will not outlive this broker: ")
 
 
 def test_a_file_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:

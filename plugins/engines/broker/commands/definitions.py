@@ -6,17 +6,13 @@ that ``kernel queues`` and its sisters show.
 
 from __future__ import annotations
 
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
 import click
 
-from kernel import ask, find_running
 from kernel.contracts.errors import KernelError
-
-Row: TypeAlias = dict[str, Any]
-
-TIMEOUT = 40.0
-"""Seconds that an import may take."""
+from plugins.engines.broker.commands.asking import Row, RunningBroker, control_option, engine_option
+from plugins.engines.broker.commands.user import as_user_definition
 
 _EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
 _QUEUE = ("name", "vhost", "durable", "auto_delete", "arguments")
@@ -30,12 +26,7 @@ _BINDING = {
     "arguments": "arguments",
 }
 
-
 _POLICY = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
-_control = click.option(
-    "--control", metavar="PATH", help="The system's control socket; default: the only one running."
-)
-_engine = click.option("--engine", help="Which broker, where the system has several.")
 
 
 @click.group("definitions")
@@ -44,8 +35,8 @@ def command() -> None:
 
 
 @command.command("export")
-@_control
-@_engine
+@control_option
+@engine_option
 @click.option("--users", is_flag=True, help="Users and permissions, too; passwords as salted hashes.")
 def export(control: str | None, engine: str | None, users: bool) -> None:
     """Print the definitions; `rabbitmqctl import_definitions` takes them.
@@ -54,24 +45,24 @@ def export(control: str | None, engine: str | None, users: bool) -> None:
     """
     import json
 
-    path = control or find_running()
+    broker = RunningBroker(control, engine)
     # Three questions to a running system, and in this order: a binding that is asked for last may lead to
     # what has come since, and ``as_definitions`` leaves it out.
-    shown = {what: _rows(path, what, engine) for what in ("exchanges", "queues", "bindings")}
+    shown = {what: broker.rows(what) for what in ("exchanges", "queues", "bindings")}
     definitions = as_definitions(**shown)
-    definitions["policies"] = [{key: row[key] for key in _POLICY} for row in _rows(path, "policies", engine)]
+    definitions["policies"] = [{key: row[key] for key in _POLICY} for row in broker.rows("policies")]
     if users:
-        definitions["users"] = [_user(row) for row in _rows(path, "users", engine)]
+        definitions["users"] = [as_user_definition(row) for row in broker.rows("accounts")]
         definitions["permissions"] = [
-            {key: row[key] for key in _PERMISSION} for row in _rows(path, "permissions", engine)
+            {key: row[key] for key in _PERMISSION} for row in broker.rows("permissions")
         ]
     click.echo(json.dumps(definitions, indent=2))
 
 
 @command.command("import")
 @click.argument("file", type=click.File("rb"))
-@_control
-@_engine
+@control_option
+@engine_option
 def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
     """Create what FILE defines: `rabbitmqctl export_definitions` writes such files; "-" reads standard input.
 
@@ -80,35 +71,17 @@ def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
     """
     import json
 
-    path = control or find_running()
     try:
         definitions = json.load(file)
         # JSON may escape half a pair of surrogates, which is no text: it could not be sent on.
         json.dumps(definitions, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise KernelError(f"{file.name} is no JSON: {error}") from None
-    name = engine or _only_broker(path)
-    done = ask(path, "import-definitions", TIMEOUT, engine=name, argument=definitions)["done"]
+    done = RunningBroker(control, engine).operate("import-definitions", definitions)
     click.echo(", ".join(f"{count} {what}" for what, count in done["counts"].items() if count) or "nothing")
     for line in (*done["ignored"], *done["complaints"]):
         click.echo(f"{file.name}: {line}", err=True)
     return 1 if done["complaints"] else 0
-
-
-def _only_broker(path: str) -> str:
-    # Every broker has exchanges, those that begin with ``amq.`` at least.
-    name: str = _rows(path, "exchanges", None)[0]["engine"]
-    return name
-
-
-def _user(row: Row) -> dict[str, Any]:
-    return {
-        "name": row["name"],
-        "password_hash": row["password_hash"],
-        "hashing_algorithm": f"rabbit_password_hashing_{row['hashing']}",
-        "tags": row["tags"],
-        "limits": {} if row["max_connections"] is None else {"max-connections": row["max_connections"]},
-    }
 
 
 def as_definitions(exchanges: list[Row], queues: list[Row], bindings: list[Row]) -> dict[str, Any]:
@@ -141,21 +114,3 @@ def _ends(binding: Row) -> set[tuple[str, str, str]]:
         (binding[f"{end}_kind"], binding["vhost"], binding[f"{end}_name"])
         for end in ("source", "destination")
     }
-
-
-def _rows(path: str, what: str, engine: str | None) -> list[Row]:
-    answer = ask(path, what)
-    if answer["failed"]:
-        # An engine did not answer.  Half of the definitions in a file that looks whole would be worse than
-        # none.
-        raise KernelError("; ".join(answer["failed"]))
-    rows: list[Row] = [row for row in answer["rows"] if engine in (None, row["engine"])]
-    engines = sorted({row["engine"] for row in answer["rows"]})
-    # Every broker has exchanges, so an engine without them is none.  One without queues may well be.
-    if engine is not None and engine not in engines and what == "exchanges":
-        raise KernelError(
-            f"no engine {engine!r} has exchanges; those that have: {', '.join(engines) or 'none'}"
-        )
-    if engine is None and len(engines) > 1:
-        raise KernelError(f"several engines have {what}; say which: --engine {' | '.join(engines)}")
-    return rows
