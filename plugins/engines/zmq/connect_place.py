@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 class ConnectPlace:
-    """Keeps a connection up.  Its port lives as long as the engine: messages wait in its pipes for a peer."""
+    """Keeps a connection up.
+
+    Its port lives as long as the place: messages wait in its pipes for a peer.  If ``engine.port_per_peer`` is
+    true, there is a port only while there is a peer, whose name it has.
+    """
 
     def __init__(self, engine: ZmqEngine, address: Address) -> None:
         self._engine = engine
@@ -35,12 +39,30 @@ class ConnectPlace:
         self._opened_at: float | None = None
         self._reason = ""
         self._over = trio.Event()
-        self._port = engine.host.port(f"{engine.name}/{self.name}", self)
+        self._scope = trio.CancelScope()
+        self._port: Port | None = None
+        if not engine.port_per_peer:
+            self._port = engine.host.port(f"{engine.name}/{self.name}", self)
 
     async def run(self) -> None:
         """Keep the connection up until cancelled."""
-        while True:
-            await self._one_connection()
+        with self._scope:
+            while True:
+                await self._one_connection()
+
+    def close(self) -> None:
+        """End the connection for good.  What waits in the pipes goes to other peers, or is dropped."""
+        self._scope.cancel()
+        if self._conversation is not None:
+            self._conversation.close("the place was removed")
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+    def pending(self) -> bool:
+        """Whether messages wait for a peer that is away.  Any thread."""
+        port = self._port
+        return port is not None and port.has_input()
 
     async def _one_connection(self) -> None:
         engine = self._engine
@@ -58,7 +80,8 @@ class ConnectPlace:
                 open_port=self._lend_port,
                 on_open=self._on_open,
                 on_end=self._on_end,
-                patterns=self._patterns,
+                # The port of one peer begins without subscriptions.
+                patterns=None if engine.port_per_peer else self._patterns,
             )
             if not conversation.ended:
                 await self._over.wait()
@@ -74,6 +97,9 @@ class ConnectPlace:
 
     def _lend_port(self, conversation: StreamHost) -> Port:
         self._conversation = conversation
+        if self._port is None:
+            name = f"{self._engine.name}/{conversation.peer_name}"
+            self._port = self._engine.host.port(name, conversation)
         return self._port
 
     def _on_open(self) -> None:
@@ -82,6 +108,9 @@ class ConnectPlace:
     def _on_end(self, reason: str) -> None:
         self._conversation = None
         self._reason = reason
+        if self._engine.port_per_peer and self._port is not None:
+            self._port.close()
+            self._port = None
         self._over.set()
 
     # ------------------------------------------------------------------ the port's owner
@@ -108,7 +137,8 @@ class ConnectPlace:
 
     def on_sync(self, hops: int) -> None:
         """Answer at once: ZMTP cannot ask a peer whether subscriptions are in effect."""
-        self._port.synced(hops)
+        if self._port is not None:
+            self._port.synced(hops)
 
     def on_subscribed(self) -> None:
         """What the peer has subscribed to is in effect."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,8 @@ import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
-from kernel.contracts.errors import KernelError
-from kernel.contracts.kinds import EngineSetup
+from kernel.contracts.errors import KernelError, RemoteProtocolError
+from kernel.contracts.kinds import BoundSockets, EngineSetup
 from kernel.contracts.protocol import Login, Side
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_host import Decide, StreamHost
@@ -19,7 +20,12 @@ from kernel.hosting.wire import Wire
 from plugins.engines.zmq.bind_place import BindPlace
 from plugins.engines.zmq.connect_place import ConnectPlace
 from plugins.engines.zmq.options import ZmqOptions, place_of
-from plugins.protocols.zmtp.connection import ZmtpConnection
+from plugins.protocols.zmtp.addressing import Naming
+from plugins.protocols.zmtp.connection import connection_of
+from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
+
+_MADE_UP = b"\0"
+"""The first byte of identities that are made up here.  No peer may choose such a one."""
 
 
 class ZmqEngine:
@@ -35,6 +41,11 @@ class ZmqEngine:
         self._bind_places: list[BindPlace] = []
         self._connect_places: list[ConnectPlace] = []
         self._logins_refused = 0
+        self.port_per_peer = self.options.immediate or SOCKET_TYPES[self.options.type].names_peers
+        """Whether also the peer of a connect place has a port only while it is there."""
+        # Where it begins is left to chance, so that a peer of an earlier run is not taken for one of this run.
+        self._last_made_up = int.from_bytes(os.urandom(4), "big")
+        self._by_identity: dict[bytes, StreamHost] = {}
         self.host: Host
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -44,12 +55,11 @@ class ZmqEngine:
             bound = self._bound
             for text in self.options.bind:
                 # Sockets that the application has bound are those of the first place.
-                self._bind_places.append(BindPlace(self, place_of(text), bound))
+                self._bind(text, bound)
                 bound = None
             # Before the first attempt to connect: the ports are there when the engine is said to run.
-            self._connect_places = [ConnectPlace(self, place_of(text)) for text in self.options.connect]
-            for place in self._connect_places:
-                host.nursery.start_soon(place.run)
+            for text in self.options.connect:
+                self._connect(text)
             names = [place.name for place in self._bind_places]
             names += [place.name for place in self._connect_places]
             task_status.started(", ".join(names))
@@ -60,6 +70,45 @@ class ZmqEngine:
             # A copy: the end of a conversation removes it.
             for conversation in list(self._conversations):
                 conversation.close("the socket is closed")
+
+    # ------------------------------------------------------------------ places
+
+    def _bind(self, text: str, bound: BoundSockets | None = None) -> str:
+        place = BindPlace(self, place_of(text), bound)
+        self._bind_places.append(place)
+        return place.name
+
+    def _connect(self, text: str) -> str:
+        place = ConnectPlace(self, place_of(text))
+        self._connect_places.append(place)
+        self.host.nursery.start_soon(place.run)
+        return place.name
+
+    def operate(self, what: str, argument: str) -> str:
+        """Add or remove a place while the socket runs.
+
+        ``bind`` and ``connect`` return the place by which ``unbind`` and ``disconnect`` find it: ``bind`` has
+        the port that the system chose.  Connections that ``unbind`` leaves behind go on.
+        """
+        try:
+            if what == "bind":
+                return self._bind(argument)
+            if what == "connect":
+                return self._connect(argument)
+        except (OSError, ValueError) as error:
+            raise KernelError(f"{what}: {error}") from error
+        places: dict[str, list[Any]] = {"unbind": self._bind_places, "disconnect": self._connect_places}
+        if what not in places:
+            raise KernelError(f"no operation {what!r}; there are bind, connect, unbind and disconnect")
+        for place in places[what]:
+            if place.name == argument:
+                places[what].remove(place)
+                place.close()
+                return argument
+        known = ", ".join(place.name for place in places[what]) or "none"
+        raise KernelError(f"{what}: there is no place {argument!r}; there are: {known}")
+
+    # ------------------------------------------------------------------ conversations
 
     def admits(self, under_way: int) -> bool:
         """Whether one more connection may be accepted."""
@@ -78,9 +127,19 @@ class ZmqEngine:
         patterns: PeerPatterns | None = None,
     ) -> StreamHost:
         """Begin a conversation."""
+        identity = b""
+
+        def name_peer(told: bytes) -> Naming:
+            nonlocal identity
+            identity = self._take_identity(told, conversation)
+            # A character for each octet, so that the name can be turned back.
+            name = identity.decode("latin-1")
+            return Naming(name, f"{self.name}/{name}")
 
         def ended(conversation: StreamHost, reason: str) -> None:
             self._conversations.discard(conversation)
+            if self._by_identity.get(identity) is conversation:
+                del self._by_identity[identity]
             on_end(reason)
 
         def opened() -> None:
@@ -90,7 +149,7 @@ class ZmqEngine:
         conversation = StreamHost(
             self.host,
             wire,
-            ZmtpConnection(self.options, side),
+            connection_of(self.options, side, name_peer),
             peer=peer,
             counters=self._counters,
             open_port=open_port,
@@ -105,6 +164,22 @@ class ZmqEngine:
         conversation.start()
         return conversation
 
+    def _take_identity(self, told: bytes, conversation: StreamHost) -> bytes:
+        """Return the identity of a peer, made up if it has told none.  Raises ``RemoteProtocolError``."""
+        if told.startswith(_MADE_UP):
+            raise RemoteProtocolError("an identity that begins with a zero byte")
+        # A REP answers along the connection, so that identities of its peers need not differ.
+        if not told or self.options.type != "ROUTER":
+            self._last_made_up = (self._last_made_up + 1) % (1 << 32)
+            told = _MADE_UP + self._last_made_up.to_bytes(4, "big")
+        other = self._by_identity.get(told)
+        if other is not None:
+            if not self.options.handover:
+                raise RemoteProtocolError(f"another peer has the identity {told!r} (see handover)")
+            other.close("a peer with the same identity has taken over")
+        self._by_identity[told] = conversation
+        return told
+
     def report(self, what: str, peer: str, detail: str = "", next_try: float | None = None) -> None:
         """Tell an operator something."""
         self.host.report(
@@ -113,7 +188,8 @@ class ZmqEngine:
 
     def pending(self) -> bool:
         """Whether a conversation has something to write.  Any thread."""
-        return any(conversation.pending() for conversation in list(self._conversations))
+        waiting = any(conversation.pending() for conversation in list(self._conversations))
+        return waiting or any(place.pending() for place in list(self._connect_places))
 
     def statistics(self) -> dict[str, Any]:
         """Sums over all conversations so far.  Any thread."""

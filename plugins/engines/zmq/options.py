@@ -29,6 +29,13 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Seconds that one attempt to connect may take."""
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     """Connections of all bind places together.  Further ones are closed at once, and counted."""
+    handover: bool = False
+    """For ROUTER: whether a peer with an identity that another peer has takes its place.  If not, it is refused."""
+    immediate: bool = False
+    """Whether messages wait only for peers of ``connect`` places that are there.  If not, they also wait for one
+    that is away.  A ROUTER and a REP know a peer only when it is there."""
+    places_later: bool = False
+    """Whether it may begin without a place: the operations ``bind`` and ``connect`` add places."""
     authenticator: str = ""
     """With PLAIN and ``bind``: the engine that decides on logins.  Its ``operate("authenticate", login)`` is
     called, as for kind ``stream``; the login is accepted unless it raises ``KernelError``."""
@@ -49,7 +56,9 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
                 if name == "connect" and address.transport == "tcp" and not address.host:
                     raise ValueError(f"connect: {text!r}: * is for bind; name a host")
         places = len(self.bind) + len(self.connect)
-        if not places:
+        if self.handover and self.type != "ROUTER":
+            raise ValueError(f"handover is for ROUTER, and this is {self.type}")
+        if not places and not self.places_later:
             raise ValueError('it has neither bind nor connect: bind = ["tcp://127.0.0.1:5556"], for example')
         if self.type == "PAIR" and places > 1:
             raise ValueError("PAIR has one peer, so it has one place")

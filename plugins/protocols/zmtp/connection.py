@@ -31,12 +31,15 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from types import MappingProxyType
+from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import Batch, Buffer, batch_of
 from kernel.contracts.protocol import Login, Refusal, Side
+from plugins.protocols.zmtp.addressing import Addressing, Naming, addressing_of
 from plugins.protocols.zmtp.commands import METADATA_LIMIT, PING_CONTEXT, encode_command, split_command
 from plugins.protocols.zmtp.decoder import Decoder
 from plugins.protocols.zmtp.frames import COMMAND, FRAMINGS, MORE, Framing
@@ -52,7 +55,7 @@ from plugins.protocols.zmtp.greeting import (
 )
 from plugins.protocols.zmtp.keys import KeySplitter, key_of
 from plugins.protocols.zmtp.mechanisms import Mechanism, mechanism_of
-from plugins.protocols.zmtp.options import ZmtpOptions
+from plugins.protocols.zmtp.options import IDENTITY_LIMIT, ZmtpOptions, identity_of
 from plugins.protocols.zmtp.prefixes import Prefixes, pattern_of, prefix_of
 from plugins.protocols.zmtp.socket_types import NUMBERED, SOCKET_TYPES
 
@@ -77,15 +80,27 @@ class Phase(Enum):
 class ZmtpConnection:
     """``kernel.contracts.protocol.StreamProtocol`` for ZMTP."""
 
-    def __init__(self, options: ZmtpOptions, side: Side) -> None:
+    def __init__(
+        self, options: ZmtpOptions, side: Side, name_peer: Callable[[bytes], Naming] | None = None
+    ) -> None:
         self._options = options
         self._type = SOCKET_TYPES[options.type]
+        self._name_peer = name_peer or _named_by_itself
+        self.peer_name = ""
+        """From the identity of the peer, if this type sends by identity (``Named``)."""
+        self.peer_options: MappingProxyType[str, Any] = MappingProxyType({})
+        self._awaits_identity = False
+        """Whether a peer of 1.0 or 2.0 has to say its identity before its port can be opened."""
+        self._addressing: Addressing | None = addressing_of(
+            options.type, correlate=options.correlate, relay=options.relay
+        )
         self._keyed = options.key_part if options.key_part is not None else self._type_has_keys()
         # 24/ZMTP-PLAIN: as-server says who decides.  Here the one that listens does.
         self._as_server = side == "server" and options.mechanism != "NULL"
-        self._mechanism: Mechanism = mechanism_of(options, side)(
-            options, {"Socket-Type": options.type.encode()}, self._send_command
-        )
+        metadata = {"Socket-Type": options.type.encode()}
+        if self._type.identified:
+            metadata["Identity"] = identity_of(options)
+        self._mechanism: Mechanism = mechanism_of(options, side)(options, metadata, self._send_command)
         self.phase = Phase.SIGNATURE
         self.version = "unknown"
         """The version that both speak."""
@@ -115,7 +130,9 @@ class ZmtpConnection:
 
     def _decoder_of(self, framing: Framing) -> Decoder:
         options = self._options
-        decoder = Decoder(framing, options.max_message, options.max_parts, self._on_command)
+        decoder = Decoder(
+            framing, options.max_message, options.max_parts, self._on_command, self._on_identity
+        )
         decoder.max_command = METADATA_LIMIT
         return decoder
 
@@ -170,8 +187,9 @@ class ZmtpConnection:
             elif data[SIGNATURE_SIZE] == 0:
                 raise RemoteProtocolError("a greeting with revision 0, which no version of ZMTP has")
             else:
-                # 15/ZMTP: the type, and a frame with the identity, which is empty.
-                self._out.append(bytes((self._type.number, 0, 0)))
+                # 15/ZMTP: the type, and a frame with the identity.
+                identity = identity_of(self._options) if self._type.identified else b""
+                self._out.append(bytes((self._type.number, 0, len(identity))) + identity)
         if self.phase is Phase.GREETING:
             size = GREETING_3_SIZE if data[SIGNATURE_SIZE] >= MAJOR else GREETING_2_SIZE
             if len(data) >= size:
@@ -207,6 +225,7 @@ class ZmtpConnection:
         self._framing = FRAMINGS[version]
         self._decoder = self._decoder_of(self._framing)
         self._first_bytes = b""
+        self._awaits_identity = self._type.names_peers
         if version == 2:
             self._check_type(peer_type)
         elif self._type.publishes:
@@ -224,6 +243,19 @@ class ZmtpConnection:
             )
         for topic in self._options.subscribe:
             self._subscribe(topic.encode())
+
+    def _on_identity(self, identity: bytes) -> None:
+        """Name the peer, if this type sends by identity."""
+        if len(identity) > IDENTITY_LIMIT:
+            raise RemoteProtocolError(
+                f"an identity of {len(identity)} bytes; it has {IDENTITY_LIMIT} at most"
+            )
+        if self._type.names_peers:
+            self._awaits_identity = False
+            naming = self._name_peer(identity)
+            self.peer_name = naming.peer
+            assert self._addressing is not None  # types that name peers have one
+            self._addressing.reply_to = naming.reply_to
 
     def _check_type(self, peer_type: str) -> None:
         self._peer_type = peer_type
@@ -252,6 +284,7 @@ class ZmtpConnection:
             self._mechanism.receive(name, data)
             if self._mechanism.peer is not None:
                 self._check_type(self._mechanism.peer.get("socket-type", b"").decode("ascii", "replace"))
+                self._on_identity(self._mechanism.peer.get("identity", b""))
                 self._open()
             return
         if name == "PING":
@@ -313,6 +346,8 @@ class ZmtpConnection:
                 continue
             if self._keyed:
                 taken += self._splitter.split(rest)
+            elif self._addressing is not None:
+                taken += self._addressing.take(rest)
             else:
                 taken.append(rest)
 
@@ -341,13 +376,16 @@ class ZmtpConnection:
 
     def ready_to_send(self) -> bool:
         """Whether messages may be sent."""
-        return self.phase is Phase.OPEN
+        return self.phase is Phase.OPEN and not self._awaits_identity
 
     def send_batches(self, batches: Sequence[Batch], now: float) -> None:
         """Encode batches.  Raises ``LocalProtocolError`` if the conversation is not open."""
-        if self.phase is not Phase.OPEN:
+        if not self.ready_to_send():
             raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
-        out, framing = self._out, self._framing
+        if self._addressing is not None:
+            self._send_addressed(self._addressing, batches)
+            return
+        framing = self._framing
         for batch in batches:
             self._sent += len(batch.bodies)
             if not self._type.gives:
@@ -359,13 +397,25 @@ class ZmtpConnection:
                 wanted = self._wanted(batch, key)
             if wanted is None:
                 continue
-            before = framing.frame(key, MORE) if key else b""
-            if not wanted.multipart:
-                out += framing.encode(wanted.bodies, wanted.width, before)
-            elif all(wanted.bodies):
-                out += framing.encode_parts(wanted.bodies, before)
-            else:
-                self._refuse(batch, "a message of no parts")
+            self._encode(wanted, framing.frame(key, MORE) if key else b"")
+
+    def _send_addressed(self, addressing: Addressing, batches: Iterable[Batch]) -> None:
+        """Encode batches, with addresses before their messages."""
+        frame = self._framing.frame
+        for batch in batches:
+            for head, part in addressing.put(batch):
+                self._sent += len(part.bodies)
+                self._encode(part, b"".join([frame(address, MORE) for address in head]))
+
+    def _encode(self, batch: Batch, before: bytes) -> None:
+        """Encode messages, each behind the frames ``before``."""
+        framing = self._framing
+        if not batch.multipart:
+            self._out += framing.encode(batch.bodies, batch.width, before)
+        elif all(batch.bodies):
+            self._out += framing.encode_parts(batch.bodies, before)
+        else:
+            self._refuse(batch, "a message of no parts")
 
     def _wanted(self, batch: Batch, key: bytes) -> Batch | None:
         """Return the messages that the peer has subscribed to; None if there are none."""
@@ -502,3 +552,23 @@ class ZmtpConnection:
     def closed(self) -> bool:
         """Return whether the conversation has ended."""
         return self.phase is Phase.CLOSED
+
+
+class RequestingConnection(ZmtpConnection):
+    """A conversation of REQ: its peer gets the next question behind the answer to the last (``Crediting``)."""
+
+    def may_send(self) -> int | None:
+        """Return how many questions may be sent now."""
+        return None if self._addressing is None else self._addressing.may_send()
+
+
+def connection_of(
+    options: ZmtpOptions, side: Side, name_peer: Callable[[bytes], Naming] | None = None
+) -> ZmtpConnection:
+    """Return a new conversation.  ``name_peer(identity)`` names the peers of ROUTER and REP."""
+    kind = RequestingConnection if options.type == "REQ" else ZmtpConnection
+    return kind(options, side, name_peer)
+
+
+def _named_by_itself(identity: bytes) -> Naming:
+    return Naming(identity.decode("latin-1"), "")

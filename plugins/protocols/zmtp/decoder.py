@@ -35,16 +35,23 @@ def _cutter(sizes: tuple[int, ...]) -> Struct:
 class Decoder:
     """Decodes what one connection receives behind the greeting.
 
-    ``on_command`` is called with the body of each command, in order with the messages.
+    ``on_command`` is called with the body of each command, in order with the messages, and ``on_identity`` with
+    the identity of a peer of 1.0 or 2.0.
     """
 
     def __init__(
-        self, framing: Framing, max_message: int, max_parts: int, on_command: Callable[[bytes], None]
+        self,
+        framing: Framing,
+        max_message: int,
+        max_parts: int,
+        on_command: Callable[[bytes], None],
+        on_identity: Callable[[bytes], None],
     ) -> None:
         self._framing = framing
         self._max_message = max_message
         self._max_parts = max_parts
         self._on_command = on_command
+        self._on_identity = on_identity
         self.max_command = 0
         self.messages_allowed = False
         """False during a handshake: only commands may come."""
@@ -117,6 +124,7 @@ class Decoder:
                     begin = -1 if self._parts else following
                 elif self._identity_comes:
                     self._identity_comes = False
+                    self._on_identity(body)
                     begin = following
                 elif flags & MORE:
                     self._take_part(body)

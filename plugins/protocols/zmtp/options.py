@@ -6,7 +6,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from plugins.protocols.zmtp.socket_types import TypeName
+from plugins.protocols.zmtp.socket_types import SOCKET_TYPES, TypeName
+
+IDENTITY_LIMIT = 255
+"""Bytes of an identity at most."""
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -24,6 +27,15 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     subscribe: tuple[str, ...] = ()
     """For SUB and XSUB: prefixes to subscribe to.  ``[""]`` is everything.  What readers of the messages
     subscribe to here is subscribed to at the peer as well."""
+    identity: Annotated[str, msgspec.Meta(max_length=255)] = ""
+    """For REQ, DEALER and ROUTER: the identity that is told to peers.  A ROUTER finds this socket by it.  Empty:
+    the peer makes one up for each connection."""
+    correlate: bool = False
+    """For REQ: put a number before each question, which the answer brings back.  Then many questions may be
+    open at a time; without it one at each peer."""
+    relay: bool = False
+    """For DEALER: put the name of the port that asks before each question as one more address, and take it off
+    the answer, as a device between ROUTER and DEALER does."""
     mechanism: Literal["NULL", "PLAIN"] = "NULL"
     """``PLAIN``: user name and password, in clear text.  Whoever connects shows them, and the one that listens
     has them decided on."""
@@ -48,7 +60,21 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def __post_init__(self) -> None:
         if self.subscribe and self.type not in ("SUB", "XSUB"):
             raise ValueError(f"subscribe: {self.type} does not subscribe; SUB and XSUB do")
+        if self.identity and not SOCKET_TYPES[self.type].identified:
+            raise ValueError(f"identity: {self.type} tells none; REQ, DEALER and ROUTER do")
+        if len(identity_of(self)) > IDENTITY_LIMIT or self.identity.startswith("\0"):
+            raise ValueError(
+                f"identity: it has at most {IDENTITY_LIMIT} bytes, and does not begin with a zero byte"
+            )
+        for name, kind in (("correlate", "REQ"), ("relay", "DEALER")):
+            if getattr(self, name) and self.type != kind:
+                raise ValueError(f"{name} is for {kind}, and this is {self.type}")
         if (self.username or self.password) and self.mechanism != "PLAIN":
             raise ValueError('username and password are for mechanism = "PLAIN"')
         if any(not value.isascii() or not value.isprintable() for value in (self.username, self.password)):
             raise ValueError("username and password are printable ASCII")
+
+
+def identity_of(options: ZmtpOptions) -> bytes:
+    """Return the octets of the identity.  Those that are not UTF-8 are lone surrogates in the text."""
+    return options.identity.encode("utf-8", "surrogateescape")

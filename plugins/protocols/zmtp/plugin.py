@@ -24,6 +24,6 @@ def register_protocols() -> Iterable[ProtocolKind]:
 
 
 def _create(options: Any, side: Side) -> Any:
-    from plugins.protocols.zmtp.connection import ZmtpConnection
+    from plugins.protocols.zmtp.connection import connection_of
 
-    return ZmtpConnection(options, side)
+    return connection_of(options, side)

@@ -6,8 +6,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-TypeName: TypeAlias = Literal["PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR"]
-"""The types that this protocol has.  REQ, REP, DEALER and ROUTER are not built yet."""
+TypeName: TypeAlias = Literal[
+    "PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR", "REQ", "REP", "DEALER", "ROUTER"
+]
+"""The types that this protocol has."""
 
 NUMBERED = ("PAIR", "PUB", "SUB", "REQ", "REP", "DEALER", "ROUTER", "PULL", "PUSH", "XPUB", "XSUB")
 """All types in the order of 15/ZMTP, whose greeting has the number instead of the name."""
@@ -27,6 +29,10 @@ class SocketType(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its peers subscribe, and get only what they have subscribed to."""
     subscribes: bool = False
     """Whether it subscribes at its peers."""
+    identified: bool = False
+    """Whether it tells its peers an identity."""
+    names_peers: bool = False
+    """Whether it sends to a peer by its identity, and so needs one of each peer."""
 
     @property
     def number(self) -> int:
@@ -44,6 +50,24 @@ SOCKET_TYPES = {
         SocketType(name="SUB", peers=_PUBLISHERS, takes=True, subscribes=True),
         SocketType(name="XPUB", peers=_SUBSCRIBERS, gives=True, takes=True, publishes=True),
         SocketType(name="XSUB", peers=_PUBLISHERS, gives=True, takes=True, subscribes=True),
+        # 28/REQREP
+        SocketType(name="REQ", peers=frozenset({"REP", "ROUTER"}), gives=True, takes=True, identified=True),
+        SocketType(name="REP", peers=frozenset({"REQ", "DEALER"}), gives=True, takes=True, names_peers=True),
+        SocketType(
+            name="DEALER",
+            peers=frozenset({"REP", "DEALER", "ROUTER"}),
+            gives=True,
+            takes=True,
+            identified=True,
+        ),
+        SocketType(
+            name="ROUTER",
+            peers=frozenset({"REQ", "DEALER", "ROUTER"}),
+            gives=True,
+            takes=True,
+            identified=True,
+            names_peers=True,
+        ),
         # 30/PIPELINE
         SocketType(name="PUSH", peers=frozenset({"PULL"}), gives=True),
         SocketType(name="PULL", peers=frozenset({"PUSH"}), takes=True),

@@ -210,6 +210,184 @@ def test_a_message_upstream(ends: Ends) -> None:
         assert until(arrives) == b"hello"
 
 
+# ---------------------------------------------------------------------- questions and answers
+
+
+ASK = (route("app", "net", router="round-robin"), route("net", "app", router="reply"))
+ANSWER = (route("net", "app"), route("app", "net", router="reply"))
+BOTH = (route("app", "net", router="round-robin"), route("net", "app"))
+
+
+@pytest.mark.parametrize("correlate", [False, True])
+@pytest.mark.parametrize("theirs", ["REP", "ROUTER"])
+def test_req(ends: Ends, theirs: str, correlate: bool) -> None:
+    kernel, peer = ends.open("REQ", theirs, ASK, {"correlate": correlate})
+    with kernel.open("app") as app:
+        # The second one waits for the answer to the first, unless they have numbers.
+        numbers = [app.ask(b"question %d" % n, None, TIMEOUT) for n in range(2)]
+        # A ROUTER may answer in any order if the questions have numbers.
+        turns = [2] if theirs == "ROUTER" and correlate else [1, 1]
+        for count in turns:
+            asked = [peer.recv_multipart() for _ in range(count)]
+            if theirs == "ROUTER":
+                assert [len(parts) for parts in asked] == [4 if correlate else 3] * count
+            for parts in reversed(asked):
+                peer.send_multipart([*parts[:-1], b"re: " + parts[-1]])
+        for n, number in enumerate(numbers):
+            assert app.answer(number, TIMEOUT).body == b"re: question %d" % n
+
+
+@pytest.mark.parametrize("theirs", ["REQ", "DEALER"])
+def test_rep(ends: Ends, theirs: str) -> None:
+    kernel, peer = ends.open("REP", theirs, ANSWER, {})
+    before = [b""] if theirs == "DEALER" else []
+    with kernel.open("app") as app:
+        for parts in ([b"one"], [b"one", b"and", b"two"]):
+            peer.send_multipart([*before, *parts])
+            question = app.receive_message(timeout=TIMEOUT)
+            assert (question.parts or (question.body,)) == tuple(parts)
+            app.send_message(Message(b"", question.envelope, (b"re", bytes(question.body))), timeout=TIMEOUT)
+            assert peer.recv_multipart() == [*before, b"re", b"".join(parts)]
+
+
+def test_rep_behind_a_device(ends: Ends) -> None:
+    """What stands before the empty part comes back as it was."""
+    kernel, dealer = ends.open("REP", "DEALER", ANSWER, {})
+    with kernel.open("app") as app:
+        for hops in ([b"\0hop", b"another"], [b"x" * 255], []):
+            dealer.send_multipart([*hops, b"", b"question"])
+            app.reply(app.receive_message(timeout=TIMEOUT), b"answer", timeout=TIMEOUT)
+            assert dealer.recv_multipart() == [*hops, b"", b"answer"]
+
+
+def test_a_question_without_its_empty_part_ends_the_conversation(
+    kernel_factory: KernelFactory, sockets: Sockets
+) -> None:
+    events = Events()
+    net = socket_of("REP", bind=["tcp://127.0.0.1:0"])
+    kernel = kernel_factory(APP, net, *ANSWER, on_event=events)
+    dealer = sockets("DEALER")
+    dealer.connect(kernel.address_of("net"))
+    dealer.send(b"question")
+    assert "a DEALER has to send that part itself" in events.wait("disconnected", "net").detail
+
+
+@pytest.mark.parametrize("theirs", ["DEALER", "ROUTER"])
+def test_dealer(ends: Ends, theirs: str) -> None:
+    kernel, peer = ends.open("DEALER", theirs, BOTH, {"identity": "ours"})
+    with kernel.open("app") as app:
+        app.send_parts([b"a", b""], timeout=TIMEOUT)
+        assert peer.recv_multipart() == ([b"ours"] if theirs == "ROUTER" else []) + [b"a", b""]
+        peer.send_multipart(([b"ours"] if theirs == "ROUTER" else []) + [b"b", b"c"])
+        assert app.receive_message(timeout=TIMEOUT).parts == (b"b", b"c")
+
+
+@pytest.mark.parametrize("identity", [b"", b"anna", b"\xff\xfe"])
+def test_router(ends: Ends, identity: bytes) -> None:
+    kernel, dealer = ends.open(
+        "ROUTER", "DEALER", ANSWER, {}, **({"routing_id": identity} if identity else {})
+    )
+    with kernel.open("app") as app:
+        dealer.send_multipart([b"a", b"b"])
+        question = app.receive_message(timeout=TIMEOUT)
+        assert question.parts == (b"a", b"b")
+        name = question.envelope.reply_to.removeprefix("net/").encode("latin-1")
+        assert name == identity if identity else (name[0], len(name)) == (0, 5)
+        app.reply(question, b"back", timeout=TIMEOUT)
+        assert dealer.recv() == b"back"
+
+
+@pytest.mark.parametrize("handover", [False, True])
+def test_two_peers_with_one_identity(kernel_factory: KernelFactory, sockets: Sockets, handover: bool) -> None:
+    events = Events()
+    net = socket_of("ROUTER", bind=["tcp://127.0.0.1:0"], handover=handover)
+    kernel = kernel_factory(APP, net, *ANSWER, on_event=events)
+    first, second = (sockets("DEALER", routing_id=b"same", reconnect_ivl=-1) for _ in range(2))
+    with kernel.open("app") as app:
+        first.connect(kernel.address_of("net"))
+        first.send(b"1")
+        question = app.receive_message(timeout=TIMEOUT)
+        second.connect(kernel.address_of("net"))
+        said = events.wait("disconnected", "net").detail
+        if handover:
+            assert "taken over" in said
+            second.send(b"2")
+            assert app.receive_message(timeout=TIMEOUT).body == b"2"
+        else:
+            assert "another peer has the identity b'same'" in said
+        app.reply(question, b"back", timeout=TIMEOUT)
+        assert (second if handover else first).recv() == b"back"
+
+
+def test_a_device_between_req_and_rep(kernel_factory: KernelFactory, sockets: Sockets) -> None:
+    """ROUTER and DEALER with ``relay``, joined by two routes: many askers, many who answer."""
+    front = EnginePlan(name="front", kind="zmq", options={"type": "ROUTER", "bind": ["tcp://127.0.0.1:0"]})
+    back = EnginePlan(
+        name="back", kind="zmq", options={"type": "DEALER", "bind": ["tcp://127.0.0.1:0"], "relay": True}
+    )
+    kernel = kernel_factory(
+        front,
+        back,
+        route("front", "back", router="round-robin"),
+        route("back", "front", router="reply"),
+    )
+    workers = [sockets("REP") for _ in range(2)]
+    for worker in workers:
+        worker.connect(kernel.address_of("back"))
+    askers = [sockets("REQ") for _ in range(2)]
+    for number, asker in enumerate(askers):
+        asker.connect(kernel.address_of("front"))
+        asker.send(b"%d" % number)
+    poller = __import__("zmq").Poller()
+    for worker in workers:
+        poller.register(worker)
+    answered = 0
+    while answered < 2:
+        for worker, _ in poller.poll(TIMEOUT * 1000):
+            worker.send(b"re " + worker.recv())
+            answered += 1
+    assert [asker.recv() for asker in askers] == [b"re 0", b"re 1"]
+
+
+def test_places_come_and_go(kernel_factory: KernelFactory, sockets: Sockets) -> None:
+    kernel = kernel_factory(APP, socket_of("PULL", places_later=True), route("net", "app"))
+    with kernel.open("app") as app:
+        place = kernel.operate("net", "bind", "tcp://127.0.0.1:0")
+        push = sockets("PUSH")
+        push.connect(place)
+        push.send(b"1")
+        assert bytes(app.receive(timeout=TIMEOUT)) == b"1"
+        assert kernel.operate("net", "unbind", place) == place
+        other = sockets("PUSH")
+        other.bind(place)
+        kernel.operate("net", "connect", place)
+        other.send(b"2")
+        assert bytes(app.receive(timeout=TIMEOUT)) == b"2"
+        kernel.operate("net", "disconnect", place)
+        for what, argument, complaint in (
+            ("bind", place, "in use"),
+            ("bind", "udp://x", "begins with"),
+            ("unbind", place, "there is no place"),
+            ("dance", "", "no operation 'dance'"),
+        ):
+            with pytest.raises(KernelError, match=complaint):
+                kernel.operate("net", what, argument)
+
+
+def test_with_immediate_nothing_waits_for_who_is_away(
+    kernel_factory: KernelFactory, sockets: Sockets
+) -> None:
+    pull = sockets("PULL")
+    pull.bind("tcp://127.0.0.1:0")
+    away = "ipc:///nowhere/at-all"
+    net = socket_of("PUSH", connect=[away, pull.last_endpoint.decode()], immediate=True)
+    kernel = kernel_factory(APP, net, route("app", "net", router="round-robin"))
+    with kernel.open("app") as app:
+        for number in range(4):
+            app.send_parts([b"%d" % number], timeout=TIMEOUT)
+        assert [pull.recv() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+
+
 # ---------------------------------------------------------------------- several peers
 
 
@@ -385,7 +563,11 @@ def test_two_kernels(kernel_factory: KernelFactory, tmp_path: Path) -> None:
         ({"type": "PUB", "bind": ["tcp://*:1"], "subscribe": ["a"]}, "PUB does not subscribe"),
         ({"type": "PAIR", "bind": ["tcp://*:1", "tcp://*:2"]}, "one place"),
         ({"type": "PULL", "bind": ["tcp://*:1"], "mechanism": "PLAIN"}, "authenticator"),
-        ({"type": "ROUTER", "bind": ["tcp://*:1"]}, "type"),
+        ({"type": "STREAM", "bind": ["tcp://*:1"]}, "type"),
+        ({"type": "PUB", "bind": ["tcp://*:1"], "identity": "a"}, "identity: PUB tells none"),
+        ({"type": "DEALER", "bind": ["tcp://*:1"], "identity": "ä" * 128}, "at most 255 bytes"),
+        ({"type": "DEALER", "bind": ["tcp://*:1"], "correlate": True}, "correlate is for REQ"),
+        ({"type": "DEALER", "bind": ["tcp://*:1"], "handover": True}, "handover is for ROUTER"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], complaint: str, kernel_factory: KernelFactory) -> None:
