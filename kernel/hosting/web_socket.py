@@ -92,6 +92,7 @@ class WebSocketWire:
         "_takes_text",
         "_ws",
     )
+    announces_end = True
 
     def __init__(
         self, inner: Wire, ws: WSConnection, max_message: int, early: list[Event], *, takes_text: bool = True

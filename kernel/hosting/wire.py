@@ -35,6 +35,11 @@ class Wire(Protocol):
         """Whether ``receive`` has something for which the descriptor does not become readable."""
         ...
 
+    @property
+    def announces_end(self) -> bool:
+        """Whether ``shut_down`` tells the peer something that ``close`` does not."""
+        ...
+
     def fileno(self) -> int:
         """The descriptor to watch."""
         ...
@@ -69,6 +74,7 @@ class PlainWire:
     # A plain socket stays readable at its end, so the end needs no flag.
     at_end = False
     has_early_data = False
+    announces_end = False
 
     def __init__(self, connected: socket.socket) -> None:
         # Most sockets have been made so; to ask is no system call.
@@ -131,6 +137,7 @@ class TlsWire:
 
     __slots__ = ("_begun", "at_end", "connected")
     has_early_data = False
+    announces_end = True
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
         self.at_end: bool = False

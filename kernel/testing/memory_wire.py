@@ -49,6 +49,7 @@ class MemoryWire:
         self.peer: MemoryWire
         self.at_end = False
         self.has_early_data = False
+        self.announces_end = False
         self.connected: None = None
         self.cut = False
         """Reading and writing raise ``ConnectionResetError`` from now on."""

@@ -31,6 +31,9 @@ class EngineHost:
     ) -> None:
         self.linger_left = linger_left
         """Returns the seconds that the engine may take to end its conversations, when it is cancelled."""
+        # The clock's own method, as an attribute: each read asks for the time several times.
+        self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
+        """Returns the seconds of the thread's clock."""
         self.nursery = nursery
         self.poller = self
         self.rendezvous: dict[str, Any] = dispatcher.rendezvous
@@ -44,10 +47,6 @@ class EngineHost:
         # A set that keeps the order in which the ports were opened, in which ``release`` closes them.
         self._ports: dict[Port, None] = {}
         self._timer_keys: set[object] = set()
-
-    def now(self) -> float:
-        """Seconds of the thread's clock."""
-        return self._loop.now()
 
     def processor_time(self) -> float:
         """Seconds that the thread has worked."""

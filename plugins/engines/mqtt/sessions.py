@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from plugins.engines.mqtt.client import MqttClient
 
 _SHARED = "mqtt"
-_TRAFFIC = ("bytes_in", "bytes_out", "messages_in", "messages_out")
 
 
 def sessions_of(engine: BrokerEngine, options: MqttListenerOptions) -> Sessions:
@@ -32,6 +31,22 @@ def sessions_of(engine: BrokerEngine, options: MqttListenerOptions) -> Sessions:
     if sessions is None:
         sessions = engine.shared[_SHARED] = Sessions(engine, options)
     return sessions
+
+
+class _Traffic(msgspec.Struct):
+    """What connections have sent and received."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
+
+    def add(self, client: MqttClient) -> None:
+        """Add that of one more connection."""
+        self.bytes_in += client.bytes_in
+        self.bytes_out += client.bytes_out
+        self.messages_in += client.messages_in
+        self.messages_out += client.messages_out
 
 
 class Sessions:
@@ -46,7 +61,7 @@ class Sessions:
         self._live: dict[tuple[str, str], LiveSubscriptions] = {}
         self._envelopes: dict[str, dict[tuple[str, int, bool, str], Envelope]] = {}
         self._descriptions: dict[str, Descriptions] = {}
-        self._past: dict[str, Counter[str]] = {}
+        self._past: dict[str, _Traffic] = {}
         """Traffic of connections that are over, by virtual host."""
         self._restored = False
         self.status = Status(engine, self, options.status_seconds)
@@ -132,9 +147,9 @@ class Sessions:
         sessions = [session for session in self._sessions.values() if session.vhost is vhost]
         clients = [session.client for session in sessions if session.client is not None]
         subscriptions = [each for session in sessions for each in session.subscriptions.values()]
-        traffic = Counter(self._past.get(vhost.name, {}))
+        traffic = copy(self._past.get(vhost.name)) or _Traffic()
         for client in clients:
-            traffic.update(_traffic_of(client))
+            traffic.add(client)
         return {
             "connected": len(clients),
             "disconnected": len(sessions) - len(clients),
@@ -142,12 +157,15 @@ class Sessions:
             "shared": sum(bool(each.share_name) for each in subscriptions),
             "retained": len(self.retained(vhost)),
             "dropped": sum(each.dropped for each in self._live.values() if each.vhost is vhost),
-            **{name: traffic[name] for name in _TRAFFIC},
+            **msgspec.structs.asdict(traffic),
         }
 
     def count_past(self, vhost: VirtualHost, client: MqttClient) -> None:
         """A connection is over: what it has sent and received still counts."""
-        self._past.setdefault(vhost.name, Counter()).update(_traffic_of(client))
+        past = self._past.get(vhost.name)
+        if past is None:
+            past = self._past[vhost.name] = _Traffic()
+        past.add(client)
 
     def envelopes(self, exchange: str) -> dict[tuple[str, int, bool, str], Envelope]:
         """Return the envelopes of PUBLISH packets without properties that were made for an exchange.
@@ -219,7 +237,3 @@ class Sessions:
             "dropped": sum(each.dropped for each in list(self._live.values())),
             "wills": self.wills,
         }
-
-
-def _traffic_of(client: MqttClient) -> dict[str, int]:
-    return {name: getattr(client, name) for name in _TRAFFIC}

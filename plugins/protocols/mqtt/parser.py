@@ -32,6 +32,8 @@ from plugins.protocols.mqtt.packets import (
     Connect,
     Disconnect,
     Packet,
+    Pingreq,
+    Pingresp,
 )
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publish_reader import VIEW_FROM, PublishReader, read_ids, remaining_length
@@ -49,6 +51,12 @@ _ACKNOWLEDGEMENTS: dict[int, AcknowledgementType] = {
 """By number, because to make a ``PacketType`` takes longer than to look one up."""
 _KINDS: dict[int, PacketType] = {int(kind): kind for kind in PacketType}
 """The same for all packets."""
+_BARE: dict[int, Packet] = {
+    PacketType.PINGREQ: Pingreq(),
+    PacketType.PINGRESP: Pingresp(),
+    PacketType.DISCONNECT: Disconnect(),
+}
+"""The packets that may be two bytes long."""
 
 # What each side may receive.  [MQTT-3.1.0-1] and [MQTT-3.2.0-1]: a CONNECT and a CONNACK come first; an
 # authentication may come before the CONNACK.
@@ -186,7 +194,10 @@ class Parser:
                 self._needed = stop - position
                 break
             kind = first >> 4
-            if kind == 3:
+            if not remaining and (bare := _BARE.get(kind)) is not None:
+                packets.append(bare)
+                position = stop
+            elif kind == 3:
                 position = self._publishes.read(data, position, self.version, self.max_packet_bytes, packets)
             elif 4 <= kind <= 7:
                 position = self._acknowledgements(data, position, body, stop, packets)
