@@ -64,6 +64,7 @@ class Routes:
         "_by_envelope",
         "_by_key",
         "_check",
+        "_dispose",
         "_exchanges",
         "_queues",
         "_shared",
@@ -78,9 +79,14 @@ class Routes:
         exchanges: Mapping[str, Exchange],
         queues: Mapping[str, Queue],
         check: Callable[[Envelope], None],
+        dispose: Callable[[dict[str, Route]], None] = dict.clear,
     ) -> None:
-        """``check`` raises ``PreconditionFailed`` for an envelope that the store cannot write."""
+        """``check`` raises ``PreconditionFailed`` for an envelope that the store cannot write.
+
+        ``dispose`` frees a cache that may be large.
+        """
         self._check = check
+        self._dispose = dispose
         self._vhost = vhost
         self._exchanges = exchanges
         self._queues = queues
@@ -99,7 +105,8 @@ class Routes:
         """Clear everything: exchanges or permissions have changed."""
         self.exchange_changes += 1
         self.changes += 1
-        self._by_key.clear()
+        for name in list(self._by_key):
+            self._forget_exchange(name)
         self._by_envelope.clear()
         self._shared.clear()
 
@@ -111,12 +118,17 @@ class Routes:
         self._shared.clear()
         exchange = binding.source
         known = self._by_key.get(exchange.name)
-        if known:
-            _forget_keys(known, exchange.kind, binding.key)
+        if known and not _forget_keys(known, exchange.kind, binding.key):
+            self._forget_exchange(exchange.name)
         # The exchanges that lead here are looked for only if any other one has cached keys.
         if len(self._by_key) > (known is not None):
             for name in self._leading_to(exchange):
-                self._by_key.pop(name, None)
+                self._forget_exchange(name)
+
+    def _forget_exchange(self, name: str) -> None:
+        known = self._by_key.pop(name, None)
+        if known:
+            self._dispose(known)
 
     def _leading_to(self, exchange: Exchange) -> set[str]:
         """Return the names of the other exchanges from which messages may reach this one."""
@@ -184,10 +196,11 @@ class Routes:
         if found is None:
             found, by_key_alone = self._walk(exchange, matched, (key,), headers, properties)
         if by_key_alone:
+            if known is not None and len(known) >= _MOST_KEYS:
+                self._forget_exchange(name)
+                known = None
             if known is None:
                 known = self._by_key[name] = {}
-            elif len(known) >= _MOST_KEYS:
-                known.clear()
             known[key] = found
         return found
 
@@ -263,26 +276,27 @@ def _match(
     return tuple([each for key in keys for each in matcher.match(key, looked_at)])
 
 
-def _forget_keys(known: dict[str, Route], kind: str, pattern: str) -> None:
-    """Remove the keys from a cache that a binding with this pattern may match.
+def _forget_keys(known: dict[str, Route], kind: str, pattern: str) -> bool:
+    """Remove the keys from a cache that a binding with this pattern may match; return False if that may be all.
 
     To remove too many costs a search for each.  To leave one would route messages wrongly.
     """
     if kind == "direct":
         known.pop(pattern, None)
-        return
+        return True
     # Of other types nothing is known, so their bindings may match any key, like "#".
     words = pattern.split(".") if kind == "topic" else ["#"]
     wild = next((index for index, word in enumerate(words) if word in ("*", "#")), None)
     if wild is None:
         known.pop(pattern, None)
     elif wild == 0 or len(known) > _MOST_SEARCHED:
-        known.clear()
+        return False
     else:
         # Without the dot behind it: "a.#" matches "a" as well.
         start = ".".join(words[:wild])
         for key in [key for key in known if key.startswith(start)]:
             del known[key]
+    return True
 
 
 def check_publishable(exchange: Exchange | None, name: str, vhost: str) -> None:

@@ -29,6 +29,7 @@ from plugins.engines.broker.declaration import (
     require_same_exchange,
     require_same_queue,
 )
+from plugins.engines.broker.disposal import Disposal
 from plugins.engines.broker.errors import (
     AccessRefused,
     PreconditionFailed,
@@ -67,7 +68,9 @@ class VirtualHost:
         self.stored_sets: dict[str, StoredSet] = {}
         self.touched: list[Queue] = []
         """Queues to process in this turn."""
-        self.routes = Routes(name, self.exchanges, self.queues, self.store.check_envelope)
+        self.routes = Routes(
+            name, self.exchanges, self.queues, self.store.check_envelope, Disposal(broker).take
+        )
         self._owned: dict[object, list[Queue]] = {}
         self.quorum_queues = 0
         """How many of the queues are quorum queues: they store transient messages as well."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kernel.contracts.message import Envelope
 from plugins.engines.broker.binding import Destination
 from plugins.engines.broker.broker import Broker
+from plugins.engines.broker.disposal import PIECE
 from plugins.engines.broker.routes import Routes
 from plugins.engines.broker.virtual_host import VirtualHost
 from tests.seeds import examples
@@ -122,3 +123,34 @@ def test_a_match_that_leads_to_an_exchange_is_followed_for_each_key() -> None:
 
     assert found("t", "b") == {"p"}, "it is bound to itself"
     assert found("u", "a") == {"p", "q"}
+
+
+class _Key(str):
+    """A key that counts how many of its kind are gone."""
+
+    __slots__ = ()
+    gone = 0
+
+    def __del__(self) -> None:
+        _Key.gone += 1
+
+
+def test_a_large_cache_is_freed_in_pieces() -> None:
+    broker = Broker()
+    vhost = broker.vhost("/")
+    queue = vhost.declare_queue("q", None, 0.0)
+    count = 5 * PIECE
+    _Key.gone = 0
+    for number in range(count):
+        vhost.routes.find(Envelope(exchange="amq.topic", key=_Key(f"key.{number}")))
+    vhost.bind("amq.topic", queue, "#")
+    most, now = _Key.gone, 0.0
+    while (when := broker.next_deadline()) is not None:
+        before, now = _Key.gone, max(now, when)
+        broker.handle_timeout(now)
+        most = max(most, _Key.gone - before)
+    assert _Key.gone == count
+    assert most <= PIECE
+    assert [each.name for each in vhost.routes.find(Envelope(exchange="amq.topic", key="key.0")).queues] == [
+        "q"
+    ]
