@@ -40,6 +40,8 @@ COMMANDS: dict[str, str] = {
     "run": "Run a topology file until Ctrl-C or SIGTERM; SIGHUP applies its changes.",
     "check": "Report all mistakes of a topology file, with lines and hints.",
     "status": "Show a running system: engines, routes, pipes, threads.",
+    "explain": "Say who would get a message, and for those who would not, why.",
+    "peek": "Look at the first messages of a queue, and leave them there.",
     "inspect": "Decode the conversations in captured packets, and count losses.",
     "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
     "plugins": "List what is installed, or show the options of one kind.",

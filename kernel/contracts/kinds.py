@@ -105,6 +105,9 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     ``kind`` says. So one line of a topology is enough to change the transport of a bridge."""
     tables: tuple[Table, ...] = ()
     """The tables of its engines, if they are ``Inspectable``."""
+    operations: tuple[str, ...] = ()
+    """Operations of its engines, if they are ``Operable``, that commands for any kind of engine look for:
+    ``explain`` (``kernel.contracts.explaining``), ``peek`` (``kernel.contracts.shown``)."""
     kind_tables: tuple[KindTables, ...] = ()
     """Options that are lists of tables with kinds of their own; ``kernel check`` checks them, too."""
     live_options: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ of words and of matching patterns, not on the number of all patterns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from kernel.contracts.spelling import Wildcard, Word
@@ -104,6 +104,15 @@ class WordTrie(Generic[V]):
                 break
             _cut(parent, word)
         return True
+
+    def every(self) -> Iterator[V]:
+        """Yield all values, once for each of their patterns.  Not while the trie is changed."""
+        nodes = [self._root]
+        while nodes:
+            node = nodes.pop()
+            yield from node.values()
+            nodes += (node.words or {}).values()
+            nodes += [each for each in (node.one_word, node.any_words) if each is not None]
 
     def find(self, words: Sequence[str], *, hidden: bool = False) -> list[V]:
         """Return the values whose patterns match, in no particular order.

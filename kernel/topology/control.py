@@ -2,7 +2,8 @@
 
 A request ``{"what": NAME}`` asks for a table that an engine kind announces.  The answer has ``rows``, and
 ``at``, the time of this system's monotonic clock, so that a client can compute rates.  For ``status`` it has
-the statistics instead.  A request that also has ``engine`` and ``argument`` calls an operation of that engine
+the statistics instead; for ``operations`` the rows say which engine can do what; ``explain`` has an
+``argument`` (``kernel.topology.explaining.Question``) and gets ``done``.  A request that also has ``engine`` and ``argument`` calls an operation of that engine
 (``Kernel.operate``); the answer has its result, ``done``.  If a request fails, the answer has ``error``.
 
 One connection carries one request and one answer.  There is no login: whoever may connect may ask for
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel.contracts.errors import KernelError
+from kernel.topology.explaining import Question
 
 if TYPE_CHECKING:
     from kernel.topology.system import Kernel
@@ -38,6 +40,8 @@ TIMEOUT = 2.0
 """Seconds that a client may need to send its request, and that the engines may need to answer."""
 LONGEST_REQUEST = 64 * 1024 * 1024
 """Bytes.  It is large because the definitions of a large broker are one request."""
+_OWN = ("explain", "operations")
+"""Requests that the kernel answers itself, besides ``status``."""
 LONGEST_OPERATION = 30.0
 """Seconds that an operation may take."""
 
@@ -95,7 +99,12 @@ class ControlServer:
         try:
             asked = msgspec.json.decode(request, type=dict[str, Any])
             what, engine = asked.get("what"), asked.get("engine")
-            answer = self._look(what) if engine is None else self._do(engine, what, asked.get("argument"))
+            if engine is not None:
+                answer = self._do(engine, what, asked.get("argument"))
+            elif what == "explain":
+                answer = self._explain(asked.get("argument"))
+            else:
+                answer = self._look(what)
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         answer = {"at": time.monotonic(), **answer}
@@ -107,14 +116,32 @@ class ControlServer:
             return msgspec.json.encode(_as_json(answer))
 
     def _look(self, what: Any) -> dict[str, Any]:
-        # The one table that the kernel has itself.  All others are announced by engine kinds.
+        # What the kernel can tell itself.  All other tables are announced by engine kinds.
         if what == "status":
             return {"status": self._kernel.statistics()}
+        if what == "operations":
+            return {"rows": self._operations()}
         tables = self._kernel.registry.tables()
         if isinstance(what, str) and what in tables:
             inspection = self._kernel.inspect(what, TIMEOUT)
             return {"rows": inspection.rows, "failed": inspection.failed}
-        return {"error": f"unknown request {what!r}; known: {', '.join(('status', *tables))}"}
+        return {"error": f"unknown request {what!r}; known: {', '.join(('status', *tables, *_OWN))}"}
+
+    def _operations(self) -> list[dict[str, Any]]:
+        """Return which engines can be asked for what, besides tables."""
+        kinds = self._kernel.registry.engines
+        return [
+            {"engine": engine.name, "kind": engine.kind, "operations": kinds[engine.kind].kind.operations}
+            for engine in self._kernel.plan.engines
+            if engine.kind in kinds
+        ]
+
+    def _explain(self, argument: Any) -> dict[str, Any]:
+        try:
+            question = msgspec.convert(argument, Question)
+            return {"done": msgspec.to_builtins(self._kernel.explain(question, LONGEST_OPERATION))}
+        except (KernelError, msgspec.ValidationError) as error:
+            return {"error": str(error)}
 
     def _do(self, engine: Any, what: Any, argument: Any) -> dict[str, Any]:
         try:

@@ -37,6 +37,7 @@ from kernel.contracts.thread import EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.plugins import PluginRegistry
 from kernel.threads.caller_thread import CallerThread
+from kernel.topology.explaining import Explanation, Question, engines_with, explain
 from kernel.topology.guests import is_guest, refuse_guests
 from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.lingering import Lingering
@@ -525,6 +526,17 @@ class Kernel:
     def operate(self, engine: str, what: str, argument: Any = None, timeout: float = 30.0) -> Any:
         """Call an operation of an engine (``kernel.contracts.engine.Operable``); return its result."""
         return operate(self._threads(), engine, what, argument, timeout)
+
+    def engines_with(self, operation: str) -> list[str]:
+        """Return the names of the engines whose kind has an operation (``EngineKind.operations``)."""
+        return engines_with(self.plan, self.registry, operation)
+
+    def explain(self, question: Question, timeout: float = 30.0) -> Explanation:
+        """Say who would get a message, and for those who would not, why.  Nothing is sent.
+
+        Not for the thread of an engine, as ``operate``.
+        """
+        return explain(self, question, timeout)
 
     def _running(self) -> None:
         if self._state != "running":

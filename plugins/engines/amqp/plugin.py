@@ -10,6 +10,7 @@ from kernel.contracts.kinds import EngineKind, EngineSetup, KindGroup, WalkKind
 from kernel.contracts.walk import Walk
 from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
 from plugins.engines.broker.contract import (
+    BROKER_OPERATIONS,
     BROKER_TABLES,
     CLIENT_TABLES,
     EXCHANGE_TYPES,
@@ -53,6 +54,7 @@ def register_engines() -> list[EngineKind]:
             options=AmqpOptions,
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
+            operations=BROKER_OPERATIONS,
             live_options=("users", "policies"),
         )
     ]

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from plugins.engines.broker.front_end import Client, FrontEnd
     from plugins.engines.broker.host.engine import BrokerEngine
     from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
-    from plugins.engines.broker.host.tables import BROKER_TABLES, CLIENT_TABLES
+    from plugins.engines.broker.host.tables import BROKER_OPERATIONS, BROKER_TABLES, CLIENT_TABLES
     from plugins.engines.broker.sink import Sink
     from plugins.engines.broker.storage.envelopes import PropertiesCodec
 
 __all__ = [
+    "BROKER_OPERATIONS",
     "BROKER_TABLES",
     "CLIENT_TABLES",
     "EXCHANGE_TYPES",
@@ -56,6 +57,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BROKER_OPERATIONS": "host.tables",
     "BROKER_TABLES": "host.tables",
     "CLIENT_TABLES": "host.tables",
     "Binding": "binding",

@@ -16,8 +16,13 @@ An exception from one of these methods ends the broker's engine, with everybody 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
+
+if TYPE_CHECKING:
+    from kernel.contracts.explaining import Row
+    from kernel.contracts.message import Envelope
+    from plugins.engines.broker.virtual_host import VirtualHost
 
 
 class Client(Interface):
@@ -159,4 +164,16 @@ class FrontEnd(Interface):
 
         Called by any thread.
         """
+        ...
+
+
+class Explains(Interface):
+    """Optional for a front end: what ``kernel explain`` says of its protocol.  Called in the broker's thread."""
+
+    def address_of_topic(self, topic: str) -> tuple[str, str]:
+        """Return the exchange and the key under which a topic of the protocol is published."""
+        ...
+
+    def explain(self, vhost: VirtualHost, envelope: Envelope) -> list[Row]:
+        """Return rows (``kernel.contracts.explaining``) of what bindings do not show, such as retained messages."""
         ...

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
 if TYPE_CHECKING:
-    from kernel.contracts.message import Batch
+    from kernel.contracts.explaining import Row
+    from kernel.contracts.message import Batch, Envelope
     from plugins.engines.broker.binding import Binding, Identity
 
 
@@ -34,4 +35,12 @@ class Sink(Interface):
         and must not raise.  It may call ``BrokerEngine.is_busy``, and must neither bind nor publish: the
         publisher is in the middle of its route.  The batch is shared and must not be changed.
         """
+        ...
+
+
+class ExplainsSink(Interface):
+    """Optional for a sink: who would get a message behind it, for ``kernel explain``."""
+
+    def explain(self, envelope: Envelope) -> list[Row]:
+        """Return rows (``kernel.contracts.explaining``).  Called in the broker's thread; must be quick."""
         ...

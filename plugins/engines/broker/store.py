@@ -39,7 +39,7 @@ UNLIMITED = 1 << 62
 class Store(Interface):
     """Called by the broker's thread.
 
-    Only ``read`` waits for the disk, and only the ``check_*`` methods raise.
+    Only ``read`` and ``look`` wait for the disk, and only the ``check_*`` methods raise.
     """
 
     definition_version: int
@@ -178,6 +178,10 @@ class Store(Interface):
         """Return the messages of a page; ``following`` is the item that will be read next."""
         ...
 
+    def look(self, page: Paged) -> list[Span]:
+        """Return the messages of a page, which stays as it is.  What cannot be read is missing."""
+        ...
+
 
 class EmptyStore:
     """Stores nothing, so everything is always as durable as it will be."""
@@ -261,5 +265,9 @@ class EmptyStore:
         """There is no limit to divide."""
 
     def read(self, page: Paged, following: Item | None) -> list[Span]:
+        """Nothing was paged out."""
+        return []
+
+    def look(self, page: Paged) -> list[Span]:
         """Nothing was paged out."""
         return []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from plugins.engines.broker.public import Accepted, BrokerEngine, StreamFrontEnd
+from kernel.contracts.explaining import Row, row
+from kernel.contracts.message import Envelope
+from plugins.engines.broker.public import Accepted, BrokerEngine, StreamFrontEnd, VirtualHost
 from plugins.engines.mqtt.client import MqttClient
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.sessions import Sessions, sessions_of
 from plugins.protocols.mqtt.packet_types import SUBPROTOCOLS
+from plugins.protocols.mqtt.topics import key_to_topic, topic_to_key
 
 
 def make_front_end(engine: BrokerEngine, options: MqttListenerOptions) -> StreamFrontEnd:
@@ -47,6 +50,22 @@ class MqttFrontEnd(StreamFrontEnd):
         # One listener of several answers for all sessions.
         first = next(each for each in self._broker_engine.front_ends if isinstance(each, MqttFrontEnd))
         return self.sessions.detached_rows() if what == "consumers" and first is self else []
+
+    def address_of_topic(self, topic: str) -> tuple[str, str]:
+        """Return the exchange and the key of a topic."""
+        return self._mqtt_options.exchange, topic_to_key(topic)
+
+    def explain(self, vhost: VirtualHost, envelope: Envelope) -> list[Row]:
+        """Say whether later subscribers would get a retained message of this topic."""
+        if envelope.exchange != self._mqtt_options.exchange:
+            return []
+        topic = key_to_topic(envelope.key)
+        # A topic has no wildcard, so there is one step at the most.
+        for retained in self.sessions.retained(vhost).find(topic, self._broker_engine.host.now()):
+            if retained is not None:
+                why = f"{retained.batch.size} bytes are retained; who subscribes later gets them at once"
+                return [row("retained", topic, gets=False, why=why)]
+        return []
 
     def _begin_client(self, accepted: Accepted) -> MqttClient:
         client = MqttClient(self._broker_engine, accepted, self._mqtt_options, self.sessions)

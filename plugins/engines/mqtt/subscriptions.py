@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
+from kernel.contracts.explaining import Row, row
 from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.spelling import DOTTED, MQTT, Word
 from kernel.contracts.word_trie import WordTrie
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _MOST_PLANS = 16_384
 """Envelopes of which is remembered who gets them."""
+_MOST_EXPLAINED = 50
+"""Subscriptions that match, and others that do not, in one explanation."""
 _MOST_AUDIENCES = 1024
 """Sets of subscriptions of which is remembered to whom they belong."""
 
@@ -210,12 +214,40 @@ class LiveSubscriptions:
                 group.forget()
         return bool(groups)
 
-    def _plan(self, envelope: Envelope) -> list[Group]:
-        matching: list[tuple[Session, Subscribed]] = []
+    def explain(self, envelope: Envelope) -> list[Row]:
+        """Say which subscriptions would get a message, and some of those that would not."""
+        topic = key_to_topic(envelope.key)
+        matching = self._matching(envelope)
+        rows = []
+        for session, subscribed in matching[:_MOST_EXPLAINED]:
+            gets = deliver_as(envelope, [subscribed], session.client_id) is not None
+            why = "matches" if gets else "matches, but the client is the publisher and asked for no_local"
+            rows.append(_explained(session, subscribed, f"{why} topic {topic!r}", gets=gets))
+        others = (each for each in self._trie.every() if each not in set(matching))
+        for session, subscribed in islice(others, _MOST_EXPLAINED):
+            hidden = topic.startswith(MQTT.hidden) and subscribed.topic_filter[:1] in "+#"
+            why = f"does not match topic {topic!r}" + (
+                ": filters that begin with a wildcard do not match topics that begin with '$'"
+                if hidden
+                else ""
+            )
+            rows.append(_explained(session, subscribed, why, gets=False))
+        left = self._count - len(rows)
+        if left > 0:
+            rows.append(
+                row("subscription", f"{left} more", gets=len(matching) > _MOST_EXPLAINED, why="not shown")
+            )
+        return rows
+
+    def _matching(self, envelope: Envelope) -> list[tuple[Session, Subscribed]]:
         # A key that is no topic has no subscribers here.  It is no fault: other protocols have it.
-        if not unsayable(envelope):
-            key = envelope.key
-            matching = self._trie.find(key.split("."), hidden=key.startswith(MQTT.hidden))
+        if unsayable(envelope):
+            return []
+        key = envelope.key
+        return self._trie.find(key.split("."), hidden=key.startswith(MQTT.hidden))
+
+    def _plan(self, envelope: Envelope) -> list[Group]:
+        matching = self._matching(envelope)
         if len(self._plans) >= _MOST_PLANS:
             # Both, since the groups of audiences remember these envelopes.
             self.changed()
@@ -243,6 +275,14 @@ class LiveSubscriptions:
                 self._audiences.clear()
             self._audiences[matching] = audience
         return audience
+
+
+def _explained(session: Session, subscribed: Subscribed, why: str, *, gets: bool) -> Row:
+    made = row("subscription", session.client_id, gets=gets, why=f"filter {subscribed.name!r} {why}")
+    if session.sender is None:
+        made["gets"] = False
+        made["notes"].append("the client is not connected, and messages of QoS 0 are not kept for it")
+    return made
 
 
 def _pattern_of(subscribed: Subscribed) -> tuple[Word, ...]:

@@ -50,6 +50,7 @@ from plugins.engines.broker.host.feed import Feed
 from plugins.engines.broker.host.inspection import inspect
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.running_broker import RunningBroker, running_broker_key
+from plugins.engines.broker.host.tables import BROKER_OPERATIONS
 from plugins.engines.broker.host.users import Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.storage.envelopes import Codecs
@@ -293,8 +294,13 @@ class BrokerEngine:
         ``permissions`` and ``policies`` with names.  ``close-connection``: it is the name of the
         connection, as ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is
         told.  ``authenticate``: whether a user of this broker may use another engine; it is a ``Login`` as a
-        mapping (``kernel.contracts.protocol``).
+        mapping (``kernel.contracts.protocol``).  ``explain``, ``peek`` and others: see ``looking.py``.
         """
+        if what in BROKER_OPERATIONS:
+            # Few brokers are looked at, so the code for it is not imported at the start of each.
+            from plugins.engines.broker.host.looking import LOOKING
+
+            return LOOKING[what](self, argument)
         operations = {
             "authenticate": self._authenticate,
             "close-connection": self._close_connection,
@@ -303,7 +309,7 @@ class BrokerEngine:
         }
         do = operations.get(what)
         if do is None:
-            raise KernelError(f"it cannot {what!r}; it can {', '.join(operations)}")
+            raise KernelError(f"it cannot {what!r}; it can {', '.join(sorted((*operations, *BROKER_OPERATIONS)))}")
         return do(argument)
 
     def _import_definitions(self, document: Any) -> dict[str, Any]:

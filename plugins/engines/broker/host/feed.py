@@ -158,15 +158,17 @@ class Feed:
             )
         self._refusing = refused > 0
 
+    def exchange_of(self, name: str) -> str:
+        """Return the exchange to which a message of the routes goes that names this one."""
+        return name if name and name in self.vhost.exchanges else self._default_exchange
+
     def _admit(self, envelope: Envelope) -> Envelope | None:
         """Return the envelope to publish under, or None if it cannot be routed or stored.
 
         Whether a consumer's protocol can carry it is found out for each consumer at the delivery.
         """
         exchanges = self.vhost.exchanges
-        exchange = envelope.exchange
-        if not exchange or exchange not in exchanges:
-            exchange = self._default_exchange
+        exchange = self.exchange_of(envelope.exchange)
         if exchange not in exchanges:
             self._on_refused(f"there is no exchange {exchange!r}")
             return None

@@ -106,3 +106,6 @@ CLIENT_TABLES = (
         ),
     ),
 )
+
+BROKER_OPERATIONS = ("explain", "peek")
+"""What ``looking.py`` can do for an operator."""

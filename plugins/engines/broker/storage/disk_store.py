@@ -32,7 +32,7 @@ from plugins.engines.broker.storage.framing import Kind
 from plugins.engines.broker.storage.inventory import Inventory
 from plugins.engines.broker.storage.log import Log
 from plugins.engines.broker.storage.page import Page
-from plugins.engines.broker.storage.paging import page_out, read_kept, read_page, weigh, will_read
+from plugins.engines.broker.storage.paging import look, page_out, read_kept, read_page, weigh, will_read
 from plugins.engines.broker.storage.sharing import share_memory
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.engines.broker.storage.stored_queue import StoredQueue
@@ -307,6 +307,10 @@ class DiskStore:
         if isinstance(following, Page):
             will_read(self._log_of(following.stored), following)
         return read_page(self._log_of(page.stored), page)
+
+    def look(self, page: Paged) -> list[Span]:
+        assert isinstance(page, Page), "what is paged out was paged out by this store"
+        return look(self._log_of(page.stored), page)
 
     def _log_of(self, stored: StoredQueue) -> Log:
         return self.log if stored.durable else self.overflow

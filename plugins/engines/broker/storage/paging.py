@@ -100,6 +100,22 @@ def weigh(log: Log, page: Page) -> int:
     return sum(len(body) for _, bodies, *_ in found for body in bodies)
 
 
+def look(log: Log, page: Page) -> list[Span]:
+    """Return the messages of a page, which stays as it is; empty if the disk fails."""
+    wanted = Intervals(page.ranges)
+    try:
+        found = [
+            one
+            for extent in page.extents
+            if not extent.segment.gone
+            for one in _found_in(log, extent, page.stored, wanted)
+        ]
+    except OSError:
+        return []  # reported when the page is read
+    found.sort(key=lambda one: one[0])
+    return _spans(log, page, _joined(found))
+
+
 def will_read(log: Log, page: Page) -> None:
     """Tell the operating system that a page will be read soon."""
     files = log.files

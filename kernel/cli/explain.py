@@ -1,0 +1,92 @@
+"""``kernel explain``: says who would get a message, and for those who would not, why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import click
+
+from kernel.cli.showing import Row, control_option, json_option
+from kernel.inspection.printing import printable
+from kernel.topology.control import ask, find_running
+
+
+@click.command("explain")
+@click.option(
+    "--from",
+    "engine",
+    metavar="ENGINE",
+    help="The engine where the message begins.  Default: the only broker.",
+)
+@click.option(
+    "--exchange", metavar="NAME", help='The exchange it is published to; "" is the default exchange.'
+)
+@click.option("--key", default="", help="Its routing key.")
+@click.option("--topic", help="Its topic, in place of exchange and key: as a client of MQTT publishes it.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may be repeated.")
+@click.option("--vhost", default="/", show_default=True, help="The virtual host.")
+@click.option("--user", help="Also say whether this user may publish it.")
+@click.option(
+    "--only", type=click.Choice(["gets", "misses"]), help="Show only those who get it, or who do not."
+)
+@json_option
+@control_option
+def command(
+    engine: str | None,
+    exchange: str | None,
+    key: str,
+    topic: str | None,
+    headers: tuple[str, ...],
+    vhost: str,
+    user: str | None,
+    only: str | None,
+    as_json: bool,
+    control: str | None,
+) -> None:
+    """Say who would get a message: each binding, queue, route and subscriber; and why others would not.
+
+    Nothing is published.  "+" stands before what gets the message, and "-" before what does not.
+    """
+    if topic is not None and (exchange is not None or key):
+        raise click.UsageError("--topic stands for an exchange and a key; leave out --exchange and --key")
+    if topic is None and exchange is None and engine is None and not key:
+        raise click.UsageError("say which message: --exchange and --key, --topic, or --from with --key")
+    question = {
+        "engine": engine or "",
+        "exchange": exchange,
+        "key": key,
+        "topic": topic,
+        "headers": dict(map(_header, headers)),
+        "vhost": vhost,
+        "user": user,
+    }
+    done = ask(control or find_running(), "explain", 60.0, argument=question)["done"]
+    if as_json:
+        click.echo(json.dumps(done))
+        return
+    for row in done["rows"]:
+        for line in _lines(row, 0, only):
+            click.echo(line)
+    if not done["rows"]:
+        click.echo(f"nobody: no route begins at {printable(done['engine'])!r}")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--header {text!r} has to be NAME=VALUE")
+    return name, value
+
+
+def _lines(row: Row, depth: int, only: str | None) -> Iterator[str]:
+    below = [line for each in row["next"] for line in _lines(each, depth + 1, only)]
+    # What leads to a row that is shown is shown as well.
+    if only is None or row["gets"] == (only == "gets") or below:
+        indent = "  " * depth
+        sign = "+" if row["gets"] else "-"
+        name = row["name"] or '""'
+        yield printable(f"{indent}{sign} {row['what']} {name}: {row['why']}")
+        for note in row["notes"]:
+            yield printable(f"{indent}    {note}")
+    yield from below

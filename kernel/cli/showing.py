@@ -1,0 +1,71 @@
+"""What commands about messages have in common: which system and engine to ask, and how a message is printed."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import click
+
+from kernel.contracts.errors import KernelError
+from kernel.inspection.printing import printable
+from kernel.topology.control import ask
+
+Row: TypeAlias = dict[str, Any]
+
+_MOST_SHOWN = 32
+"""Octets of a body that is no text."""
+
+control_option: Callable[[Any], Any] = click.option(
+    "--control",
+    metavar="PATH",
+    help="The control socket of the system.  Default: that of the only running one.",
+)
+json_option: Callable[[Any], Any] = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def engine_with(path: str, operation: str, named: str | None, option: str = "--engine") -> str:
+    """Return the engine to ask: the one that the user has named, or else the only one that can do it."""
+    rows = ask(path, "operations")["rows"]
+    able = [row["engine"] for row in rows if operation in row["operations"]]
+    if named is not None:
+        if named not in able:
+            raise KernelError(
+                f"engine {named!r} cannot {operation}; engines that can: {', '.join(able) or 'none of this system'}"
+            )
+        return named
+    if not able:
+        raise KernelError(f"no engine of this system can {operation}")
+    if len(able) > 1:
+        raise KernelError(f"several engines can {operation}; say which: {option} {' | '.join(able)}")
+    name: str = able[0]
+    return name
+
+
+def message_lines(row: Row) -> list[str]:
+    """Return a message for a terminal: a line of what is known of it, and its body, indented.
+
+    Nothing in them has an effect on the terminal, whatever the publisher has chosen.
+    """
+    facts = [f"key {row['key']!r}"]
+    if row["exchange"]:
+        facts.insert(0, f"exchange {row['exchange']!r}")
+    facts += [name for name in ("persistent", "redelivered", "on_disk") if row.get(name)]
+    facts += [f"{name} {row[name]}" for name in ("priority", "expires_in", "reply_to") if row.get(name)]
+    if row["expiration"] is not None:
+        facts.append(f"expiration {row['expiration']} ms")
+    facts.append(f"{row['body_bytes']} bytes")
+    place = row.get("position", row.get("from"))
+    lines = [", ".join(facts) if place is None else f"{place}: {', '.join(facts)}"]
+    lines += [f"  {name}: {value}" for name, value in row["properties"].items()]
+    return [printable(line) for line in (*lines, f"  {_body(row)}")]
+
+
+def _body(row: Row) -> str:
+    more = " ..." if row["truncated"] else ""
+    if row["body_encoding"] == "text":
+        return f"{row['body']}{more}"
+    octets = b64decode(row["body"])
+    more = " ..." if row["truncated"] or len(octets) > _MOST_SHOWN else ""
+    return f"<{octets[:_MOST_SHOWN].hex(' ')}{more}>"

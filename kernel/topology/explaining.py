@@ -1,0 +1,168 @@
+"""Explaining: who would get a message, from an engine on, and for those who would not, why.
+
+The routes are explained here, from the plan and as their filters decide.  What happens inside an engine, such as
+the bindings of a broker, the engine explains itself: the one where the message begins, and those to which routes
+lead.  ``kernel.contracts.explaining`` has the form of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernel.contracts.errors import KernelError, UnknownName
+from kernel.contracts.explaining import Row, row
+from kernel.contracts.key_trie import key_filter
+from kernel.plugins import PluginRegistry
+from kernel.topology.option_check import nearest
+from kernel.topology.plan import Plan, RoutePlan
+
+if TYPE_CHECKING:
+    from kernel.topology.system import Kernel
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message, and where it begins."""
+
+    engine: str = ""
+    """The engine that sends it, or to whose clients it belongs; empty: the only one that explains messages."""
+    exchange: str | None = None
+    key: str = ""
+    topic: str | None = None
+    """In place of exchange and key, for an engine that serves a protocol with topics."""
+    headers: dict[str, Any] = {}
+    vhost: str = "/"
+    user: str | None = None
+    """A user of the engine: may this one publish it?"""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer."""
+
+    engine: str
+    rows: list[Row]
+
+
+def engines_with(plan: Plan, registry: PluginRegistry, operation: str) -> list[str]:
+    """Return the names of the engines whose kind has an operation."""
+    return [
+        engine.name
+        for engine in plan.engines
+        if (kind := registry.engines.get(engine.kind)) is not None and operation in kind.kind.operations
+    ]
+
+
+def explain(kernel: Kernel, question: Question, timeout: float) -> Explanation:
+    """Ask the engine where the message begins, and explain the routes from there."""
+    able = kernel.engines_with("explain")
+    name = question.engine or _only(able)
+    plan = kernel.plan
+    names = [engine.name for engine in plan.engines]
+    if name not in names and not any(route.source == name for route in plan.routes):
+        raise UnknownName(f"there is no engine {name!r}; {nearest(name, names)}")
+    if name not in able:
+        if question.topic is not None or question.user is not None:
+            raise KernelError(f"engine {name!r} has neither topics nor users; give a key, and an exchange")
+        routed = _Routes(kernel, able, question, timeout).rows(name, question.exchange or "", question.key)
+        return Explanation(engine=name, rows=routed)
+    wanted = {field: getattr(question, field) for field in _ASKED}
+    answer = kernel.operate(name, "explain", wanted, timeout)
+    rows: list[Row] = list(answer["rows"])
+    routes = _Routes(kernel, able, question, timeout)
+    for message in answer["messages"]:
+        rows += routes.rows(name, message["exchange"], message["key"])
+    return Explanation(engine=name, rows=rows)
+
+
+_ASKED = ("exchange", "key", "topic", "headers", "vhost", "user")
+
+
+def _only(able: list[str]) -> str:
+    if not able:
+        raise KernelError(
+            "no engine of this system explains messages; say where the message begins: --from ENGINE"
+        )
+    if len(able) > 1:
+        raise KernelError(f"several engines explain messages; say which: --from {' | '.join(able)}")
+    return able[0]
+
+
+class _Routes:
+    """Explains the routes from an engine, and the engines behind them."""
+
+    def __init__(self, kernel: Kernel, able: list[str], question: Question, timeout: float) -> None:
+        self._kernel = kernel
+        self._able = able
+        self._question = question
+        self._timeout = timeout
+        self._states = {state.name: state for state in kernel.engine_states()}
+        self._open = {port.name for port in kernel.statistics().ports if port.ports}
+
+    def rows(self, source: str, exchange: str, key: str) -> list[Row]:
+        """Return a row for each route that begins at ``source``."""
+        routes = [route for route in self._kernel.plan.routes if route.source == source]
+        return [self._route(route, exchange, key) for route in routes]
+
+    def _route(self, route: RoutePlan, exchange: str, key: str) -> Row:
+        gets, why = _filter(route, exchange, key)
+        made = row("route", route.label, gets=gets, why=why)
+        if not gets:
+            return made
+        made["notes"].append(
+            f"router {route.router}: {self._kernel.registry.kind('routers', route.router).summary}"
+        )
+        if route.marks.when_full != "block":
+            made["notes"].append(f"{route.marks.when_full}: a destination that is full loses messages")
+        if route.dead_letters is not None:
+            made["notes"].append(f"what a destination refuses goes to {route.dead_letters!r}")
+        made["next"] = [self._target(target, exchange, key) for target in route.targets]
+        for target in made["next"]:
+            if target["name"] not in self._open:
+                self._explain_absence(target, route)
+        return made
+
+    def _explain_absence(self, made: Row, route: RoutePlan) -> None:
+        """The destination has no port now: a client of a bridge is not connected, or no application has opened it."""
+        made["gets"] = False
+        waits = (
+            route.marks.when_full == "block"
+            and self._kernel.registry.kind("routers", route.router).by_content is False
+        )
+        here = "it has no connection now" if made["name"] in self._states else "no application has opened it"
+        then = (
+            "messages wait for it, and their source waits with them"
+            if waits
+            else "messages are dropped and counted"
+        )
+        made["notes"].append(f"{here}: {then}")
+
+    def _target(self, name: str, exchange: str, key: str) -> Row:
+        plan = self._kernel.plan.engine(name)
+        state = self._states.get(name)
+        kind = "opened by an application" if plan is None else f"kind {plan.kind!r}"
+        made = row("engine", name, gets=True, why=kind)
+        if state is not None and state.state != "running":
+            made["gets"] = False
+            made["notes"].append(f"it is {state.state} now {state.last_failure}".rstrip())
+        elif name in self._able:
+            wanted = {"exchange": exchange, "key": key, "headers": self._question.headers, "routed": True}
+            try:
+                made["next"] = self._kernel.operate(name, "explain", wanted, self._timeout)["rows"]
+            except KernelError as error:
+                made["notes"].append(str(error))
+        return made
+
+
+def _filter(route: RoutePlan, exchange: str, key: str) -> tuple[bool, str]:
+    """Return what the filter of a route does with a message, and why."""
+    if route.exchange is not None and route.exchange != exchange:
+        return False, f"it is for exchange {route.exchange!r}, and the message has {exchange!r}"
+    if not route.match:
+        return True, "it has no pattern, so it takes every key"
+    found = next((pattern for pattern in route.match if key_filter((pattern,))(key)), None)
+    if found is None:
+        patterns = ", ".join(map(repr, route.match))
+        one = "does not match" if len(route.match) == 1 else "do not match"
+        return False, f"{patterns} {one} key {key!r}"
+    return True, f"pattern {found!r} matches key {key!r}"

@@ -1,0 +1,161 @@
+"""Looking: operations of a broker that only look.  ``BrokerEngine.operate`` calls them.
+
+The commands use them (``kernel peek`` and others), and so may pages for operators.  Each takes a mapping, which
+is checked here, and returns what JSON has.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import msgspec
+
+from kernel.contracts.errors import KernelError
+from kernel.contracts.message import Envelope
+from kernel.contracts.shown import MOST_BYTES, Row
+from plugins.engines.broker.errors import BrokerError
+from plugins.engines.broker.explain import Explainer
+from plugins.engines.broker.host.users import Login
+from plugins.engines.broker.peek import peek
+from plugins.engines.broker.queue import Queue
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.host.engine import BrokerEngine
+    from plugins.engines.broker.virtual_host import VirtualHost
+
+_Wanted = TypeVar("_Wanted", bound=msgspec.Struct)
+
+MOST_PEEKED = 1000
+"""Messages of one answer."""
+_MOST_USERS = 200
+_MOST_COMPARED = 1000
+
+
+class PeekWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The argument of ``peek``."""
+
+    queue: str
+    vhost: str = "/"
+    count: Annotated[int, msgspec.Meta(ge=1, le=MOST_PEEKED)] = 10
+    most_bytes: Annotated[int, msgspec.Meta(ge=0, le=16 * 1024 * 1024)] = MOST_BYTES
+    """How much is shown of each body, in octets."""
+
+
+def peek_at(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
+    """``peek``: the first messages of a queue, which stay there."""
+    wanted = _read(PeekWanted, argument)
+    queue = _queue(engine, wanted.vhost, wanted.queue)
+    rows, whole = peek(queue, wanted.count, engine.host.now(), wanted.most_bytes)
+    return {"messages": rows, "all": whole, "ready": queue.backlog.count, "unacked": queue.outstanding}
+
+
+class ExplainWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The argument of ``explain``: an exchange and a key, or a topic."""
+
+    exchange: str | None = None
+    key: str = ""
+    topic: str | None = None
+    headers: dict[str, Any] = {}
+    vhost: str = "/"
+    user: str | None = None
+    """Whether this user may publish it; None: whoever may not is listed."""
+    routed: bool = False
+    """Whether it comes on a route of the topology: then the feed chooses the exchange."""
+
+
+def explain_at(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
+    """``explain``: who would get a message, and why not (``kernel.contracts.explaining``)."""
+    wanted = _read(ExplainWanted, argument)
+    vhost = _vhost(engine, wanted.vhost)
+    rows: list[Row] = []
+    messages = _addresses(engine, wanted)
+    for exchange, key in messages:
+        envelope = Envelope(
+            exchange=exchange, key=key, properties={"headers": wanted.headers} if wanted.headers else {}
+        )
+        made = Explainer(vhost, envelope).exchange(exchange)
+        if not wanted.routed:
+            _explain_permissions(made, engine, wanted, exchange)
+        rows.append(made)
+        for front_end in engine.front_ends:
+            explain = getattr(front_end, "explain", None)
+            if explain is not None:
+                rows += explain(vhost, envelope)
+    return {"rows": rows, "messages": [{"exchange": exchange, "key": key} for exchange, key in messages]}
+
+
+def _addresses(engine: BrokerEngine, wanted: ExplainWanted) -> list[tuple[str, str]]:
+    """Return the exchange and key of the message: of a topic, one for each exchange to which it may go."""
+    if wanted.topic is None:
+        if wanted.routed:
+            return [(engine.feed.exchange_of(wanted.exchange or ""), wanted.key)]
+        return [(wanted.exchange or "", wanted.key)]
+    found = [
+        front_end.address_of_topic(wanted.topic)
+        for front_end in engine.front_ends
+        if hasattr(front_end, "address_of_topic")
+    ]
+    if not found:
+        raise KernelError("it has no listener of a protocol with topics; give an exchange and a key instead")
+    return list(dict.fromkeys(found))
+
+
+def _explain_permissions(made: Row, engine: BrokerEngine, wanted: ExplainWanted, exchange: str) -> None:
+    """Note who may not publish it."""
+    accounts = engine.users.accounts
+    if wanted.user is not None and wanted.user not in accounts:
+        raise KernelError(f"there is no user {wanted.user!r}{_near(wanted.user, accounts)}")
+    asked = list(accounts) if wanted.user is None else [wanted.user]
+    refused = []
+    for name in asked[:_MOST_USERS]:
+        try:
+            Login(name, accounts[name]).require("write", "exchange", exchange, wanted.vhost)
+        except BrokerError as error:
+            refused.append(name)
+            if wanted.user is not None:
+                made["gets"] = False
+                made["notes"].append(error.text)
+    if wanted.user is None and refused:
+        made["notes"].append(f"users who may not publish to it: {', '.join(refused)}")
+
+
+def _vhost(engine: BrokerEngine, name: str) -> VirtualHost:
+    try:
+        return engine.broker.vhost(name)
+    except BrokerError:
+        known = ", ".join(engine.broker.vhosts)
+        raise KernelError(f"there is no virtual host {name!r}; there are: {known}") from None
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """Return a hint for a name that is not known; a broker may have very many."""
+    near = difflib.get_close_matches(name, list(islice(known, _MOST_COMPARED)), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _queue(engine: BrokerEngine, vhost_name: str, name: str) -> Queue:
+    vhost = _vhost(engine, vhost_name)
+    queue = vhost.queues.get(name)
+    if queue is None:
+        raise KernelError(
+            f"there is no queue {name!r} in virtual host {vhost_name!r}{_near(name, vhost.queues)}; "
+            "`kernel queues` lists them"
+        )
+    return queue
+
+
+def _read(kind: type[_Wanted], argument: Any) -> _Wanted:
+    try:
+        return msgspec.convert(argument, kind)
+    except msgspec.ValidationError as error:
+        raise KernelError(str(error)) from None
+
+
+LOOKING: Mapping[str, Callable[[BrokerEngine, Any], dict[str, Any]]] = {
+    "explain": explain_at,
+    "peek": peek_at,
+}
+"""The operations by name."""
