@@ -41,6 +41,12 @@ def _others(_: Any) -> Router:
     return Others()
 
 
+def _tap(_: Any) -> Router:
+    from kernel.routing.tap import Tap
+
+    return Tap()
+
+
 def _poll_thread(setup: ThreadSetup) -> EngineThread:
     from kernel.threads.poll_thread import PollThread
 
@@ -55,7 +61,7 @@ def _guest_thread(setup: ThreadSetup) -> EngineThread:
 
 @hookimpl
 def register_routers() -> Iterable[RouterKind]:
-    """Fan-out, round robin, by key, reply, others."""
+    """Fan-out, round robin, by key, reply, others, tap."""
     return [
         RouterKind(name="fan-out", summary="every destination gets every message", create=_fan_out),
         RouterKind(
@@ -81,6 +87,11 @@ def register_routers() -> Iterable[RouterKind]:
             summary="every destination but the one that the message came from, by way of a hub",
             create=_others,
             by_content=True,
+        ),
+        RouterKind(
+            name="tap",
+            summary="every destination gets every message, and a message that nobody else wants stays unwanted",
+            create=_tap,
         ),
     ]
 

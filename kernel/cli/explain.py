@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from kernel.cli.showing import Row, control_option, json_option
+from kernel.cli.showing import Row, control_option, json_option, pair_of
 from kernel.inspection.printing import printable
 from kernel.topology.control import ask, find_running
 
@@ -57,7 +57,7 @@ def command(
         "exchange": exchange,
         "key": key,
         "topic": topic,
-        "headers": dict(map(_header, headers)),
+        "headers": dict(pair_of("--header", text) for text in headers),
         "vhost": vhost,
         "user": user,
     }
@@ -70,13 +70,6 @@ def command(
             click.echo(line)
     if not done["rows"]:
         click.echo(f"nobody: no route begins at {printable(done['engine'])!r}")
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--header {text!r} has to be NAME=VALUE")
-    return name, value
 
 
 def _lines(row: Row, depth: int, only: str | None) -> Iterator[str]:

@@ -43,6 +43,14 @@ def engine_with(path: str, operation: str, named: str | None, option: str = "--e
     return name
 
 
+def pair_of(option: str, text: str) -> tuple[str, str]:
+    """Return the name and the value of an option NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{option} {text!r} has to be NAME=VALUE")
+    return name, value
+
+
 def message_lines(row: Row) -> list[str]:
     """Return a message for a terminal: a line of what is known of it, and its body, indented.
 

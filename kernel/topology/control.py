@@ -3,7 +3,8 @@
 A request ``{"what": NAME}`` asks for a table that an engine kind announces.  The answer has ``rows``, and
 ``at``, the time of this system's monotonic clock, so that a client can compute rates.  For ``status`` it has
 the statistics instead; for ``operations`` the rows say which engine can do what; ``explain`` has an
-``argument`` (``kernel.topology.explaining.Question``) and gets ``done``.  A request that also has ``engine`` and ``argument`` calls an operation of that engine
+``argument`` (``kernel.topology.explaining.Question``) and gets ``done``.  ``tap`` has one as well and gets many lines
+(``kernel.topology.tapping``).  A request that also has ``engine`` and ``argument`` calls an operation of that engine
 (``Kernel.operate``); the answer has its result, ``done``.  If a request fails, the answer has ``error``.
 
 One connection carries one request and one answer.  There is no login: whoever may connect may ask for
@@ -32,6 +33,7 @@ import msgspec
 
 from kernel.contracts.errors import KernelError
 from kernel.topology.explaining import Question
+from kernel.topology.tapping import Watcher
 
 if TYPE_CHECKING:
     from kernel.topology.system import Kernel
@@ -40,7 +42,8 @@ TIMEOUT = 2.0
 """Seconds that a client may need to send its request, and that the engines may need to answer."""
 LONGEST_REQUEST = 64 * 1024 * 1024
 """Bytes.  It is large because the definitions of a large broker are one request."""
-_OWN = ("explain", "operations")
+MOST_WATCHERS = 20
+_OWN = ("explain", "operations", "tap")
 """Requests that the kernel answers itself, besides ``status``."""
 LONGEST_OPERATION = 30.0
 """Seconds that an operation may take."""
@@ -53,6 +56,7 @@ class ControlServer:
         self.path: str = str(path)
         self._kernel = kernel
         self._closing = False
+        self._watchers: list[tuple[Watcher, threading.Thread]] = []
         self._socket = _listen(self.path)
         # Which file is ours: ``close`` compares it.
         self._inode = os.stat(self.path).st_ino
@@ -68,6 +72,9 @@ class ControlServer:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
+        for watcher, thread in self._watchers:
+            watcher.stop()
+            thread.join()
         self._socket.close()
         # Somebody may have removed the file, and another process may have made one of this name since then.
         with contextlib.suppress(OSError):
@@ -91,9 +98,30 @@ class ControlServer:
                     time.sleep(0.1)
                 continue
             # A client that closes early or is too slow is an ``OSError``, and its own affair.
-            with connection, contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):
                 connection.settimeout(TIMEOUT)
-                connection.sendall(self._answer(_read_line(connection)) + b"\n")
+                request = _read_line(connection)
+                if self._begin_to_watch(request, connection):
+                    continue
+                connection.sendall(self._answer(request) + b"\n")
+            connection.close()
+
+    def _begin_to_watch(self, request: bytes, connection: socket.socket) -> bool:
+        """Give a request for a tap a thread of its own, since it may last for ever; False for any other."""
+        try:
+            asked = msgspec.json.decode(request, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return False
+        if asked.get("what") != "tap" or asked.get("engine") is not None:
+            return False
+        self._watchers = [pair for pair in self._watchers if pair[1].is_alive()]
+        if len(self._watchers) >= MOST_WATCHERS:
+            return False
+        watcher = Watcher(self._kernel, connection, asked.get("argument"))
+        thread = threading.Thread(target=watcher.serve, name="kernel tap", daemon=True)
+        self._watchers.append((watcher, thread))
+        thread.start()
+        return True
 
     def _answer(self, request: bytes) -> bytes:
         try:
@@ -101,6 +129,8 @@ class ControlServer:
             what, engine = asked.get("what"), asked.get("engine")
             if engine is not None:
                 answer = self._do(engine, what, asked.get("argument"))
+            elif what == "tap":
+                answer = {"error": f"there are {MOST_WATCHERS} taps already; end another one first"}
             elif what == "explain":
                 answer = self._explain(asked.get("argument"))
             else:
@@ -186,6 +216,22 @@ def ask(path: str | Path, what: str, timeout: float = 3 * TIMEOUT, **more: Any) 
     if "error" in answer:
         raise KernelError(f"{path}: {answer['error']}")
     return answer
+
+
+def watch(path: str | Path, argument: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Ask for a tap, and yield the lines of its answer as they come; ``KernelError`` if there is no such system."""
+    try:
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(str(path))
+            asking.sendall(msgspec.json.encode({"what": "tap", "argument": argument}) + b"\n")
+            with asking.makefile("rb") as lines:
+                for line in lines:
+                    answer = msgspec.json.decode(line, type=dict[str, Any])
+                    if "error" in answer:
+                        raise KernelError(f"{path}: {answer['error']}")
+                    yield answer
+    except (OSError, msgspec.DecodeError) as error:
+        raise KernelError(f"no answer at {path}: {error}") from None
 
 
 def default_path() -> Path:

@@ -47,6 +47,7 @@ from kernel.topology.parts import Parts
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.statistics import SystemStatistics, gather
 from kernel.topology.system_for_engines import SystemForEngines
+from kernel.topology.tap import Tap, TapWanted, open_tap
 
 # The kernel imports no plugin when it runs.  Here it tells type checkers what the plugins of its own
 # distribution open.
@@ -389,6 +390,11 @@ class Kernel:
             raise KernelError(
                 f"{name!r} is of kind {kind_name!r}, which opens a {type(opened).__name__}, not a {wanted.__name__}"
             )
+        self._enter(opened)
+        return opened
+
+    def _enter(self, opened: Api) -> None:
+        """Have an API told when the kernel closes."""
         # Under the lock, because other threads open APIs at the same time: one that is not in the list would
         # never hear that the kernel closes.  Those that the application has closed meanwhile are forgotten
         # here, or a system that opens many would grow without bound.
@@ -397,7 +403,6 @@ class Kernel:
             closing = self._state != "running"
         if closing:
             opened.kernel_closed("the kernel was closed")
-        return opened
 
     def _options(self, name: str, kind: ApiKind, options: dict[str, Any]) -> msgspec.Struct:
         """Return the checked options of an API that is opened."""
@@ -530,6 +535,15 @@ class Kernel:
     def engines_with(self, operation: str) -> list[str]:
         """Return the names of the engines whose kind has an operation (``EngineKind.operations``)."""
         return engines_with(self.plan, self.registry, operation)
+
+    def tap(self, wanted: TapWanted) -> Tap:
+        """Watch messages pass, in the calling thread.  Close it.
+
+        ``KernelError`` if there is nothing of that name to watch.  Not for the thread of an engine, as
+        ``operate``.
+        """
+        self._running()
+        return open_tap(self, self._parts, self._dispatcher, wanted, self._enter)
 
     def explain(self, question: Question, timeout: float = 30.0) -> Explanation:
         """Say who would get a message, and for those who would not, why.  Nothing is sent.

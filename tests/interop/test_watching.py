@@ -176,6 +176,72 @@ def test_explain_says_whether_a_user_may(kernel: Command, watched: Watched) -> N
     assert (status, "there is no user 'gest'; did you mean 'guest'?" in errors) == (1, True)
 
 
+def test_tap_shows_what_pika_and_paho_publish(
+    kernel: Command, watched: Watched, channel: Any, sensor: Any
+) -> None:
+    from threading import Thread
+
+    from kernel.topology.control import watch
+
+    channel.queue_declare("kitchen")
+    channel.queue_bind("kitchen", "amq.topic", "home.*")
+    argument = {"watch": {"queue": "kitchen", "contains": "warm"}, "limit": 2, "seconds": TIMEOUT}
+    lines = watch(watched.control, argument)
+    assert next(lines) == {"watching": True}
+    channel.basic_publish("amq.topic", "home.a", b"cold")
+    channel.basic_publish("amq.topic", "home.a", b"warm", pika.BasicProperties(headers={"unit": "C"}))
+    first = next(lines)["message"]
+    sensor.publish("home/b", b"warm, too", qos=1).wait_for_publish(TIMEOUT)
+    second, end = next(lines)["message"], next(lines)
+    assert (first["key"], first["properties"]["headers"]) == ("home.a", {"unit": "C"})
+    assert (second["key"], second["body"]) == ("home.b", "warm, too")
+    assert (end["shown"], end["dropped"]) == (2, 0)
+    # The command prints what the function yields.
+    shown: list[tuple[int, str, str]] = []
+    asked = ("tap", "--exchange", "amq.topic", "-n", "1", "--seconds", "60", "--control", watched.control)
+    thread = Thread(target=lambda: shown.append(kernel(*asked)))
+    thread.start()
+    while thread.is_alive():
+        channel.basic_publish("amq.topic", "home.a", b"again")
+        thread.join(0.01)
+    ((status, output, errors),) = shown
+    assert status == 0
+    assert "exchange 'amq.topic', key 'home.a', 5 bytes\n  again\n" in output
+    assert "1 shown" in errors
+
+
+def test_a_tap_does_not_make_a_mandatory_message_wanted(watched: Watched, channel: Any) -> None:
+    from kernel.topology.control import watch
+
+    lines = watch(watched.control, {"watch": {"exchange": "amq.topic"}, "limit": 1, "seconds": TIMEOUT})
+    assert next(lines) == {"watching": True}
+    channel.confirm_delivery()
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish("amq.topic", "nobody", b"1", mandatory=True)
+    assert next(lines)["message"]["key"] == "nobody"
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ((), "say what to watch"),
+        (("--queue", "none"), "there is no queue 'none' in virtual host '/'; `kernel queues` lists them"),
+        (
+            ("--exchange", "amq.topc"),
+            "there is no exchange 'amq.topc' in virtual host '/'; did you mean 'amq.topic'?",
+        ),
+        (("--from", "app", "--header", "x"), "--header 'x' has to be NAME=VALUE"),
+        (("--to", "ap"), "no route begins or ends at 'ap'; did you mean 'app'?"),
+    ],
+)
+def test_tap_says_what_is_wrong(
+    kernel: Command, watched: Watched, arguments: tuple[str, ...], said: str
+) -> None:
+    status, _, errors = kernel("tap", *arguments, "--control", watched.control)
+    assert status != 0
+    assert said in errors
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [

@@ -32,6 +32,7 @@ from plugins.engines.broker.queue import Queue
 
 if TYPE_CHECKING:
     from plugins.engines.broker.binding import Binding, Destination
+    from plugins.engines.broker.host.taps import BrokerTap
     from plugins.engines.broker.sink import Sink
 
 _MOST_KEYS = 50_000
@@ -68,6 +69,7 @@ class Routes:
         "_exchanges",
         "_queues",
         "_shared",
+        "_taps",
         "_vhost",
         "changes",
         "exchange_changes",
@@ -95,6 +97,8 @@ class Routes:
         self._by_envelope: dict[Envelope, Route] = {}
         self._shared: dict[tuple[Destination, ...], Route] = {}
         """By the queues and sinks that a key matches at one exchange."""
+        self._taps: list[BrokerTap] = []
+        """Who watches messages pass, besides those that get them."""
         self.changes = 0
         """Counts changes of exchanges and bindings."""
         self.exchange_changes = 0
@@ -151,6 +155,21 @@ class Routes:
         """A queue was declared or deleted: routes of the default exchange have changed."""
         self._by_envelope.clear()
 
+    def add_tap(self, tap: BrokerTap) -> None:
+        """Have a tap see messages from now on."""
+        self._taps.append(tap)
+        self._by_envelope.clear()
+
+    def remove_tap(self, tap: BrokerTap) -> None:
+        """Take a tap out."""
+        self._taps.remove(tap)
+        self._by_envelope.clear()
+
+    def _with_taps(self, envelope: Envelope, route: Route) -> Route:
+        # Only in the answer for the envelope, so that nothing else has to know of taps.
+        taps = tuple(tap for tap in self._taps if tap.watches(envelope, route.queues))
+        return route._replace(sinks=(*route.sinks, *taps)) if taps else route
+
     def find(self, envelope: Envelope) -> Route:
         """Return the route of messages under this envelope.
 
@@ -169,6 +188,8 @@ class Routes:
         # Checked once for each envelope and not once for each message.  What reaches no queue is not stored.
         if route.queues:
             self._check(route.without_bcc or envelope)
+        if self._taps:
+            route = self._with_taps(envelope, route)
         # Cleared as a whole: to find the entry that was used least would cost every look-up.
         if len(self._by_envelope) >= _MOST_ENVELOPES:
             self._by_envelope.clear()

@@ -309,7 +309,9 @@ class BrokerEngine:
         }
         do = operations.get(what)
         if do is None:
-            raise KernelError(f"it cannot {what!r}; it can {', '.join(sorted((*operations, *BROKER_OPERATIONS)))}")
+            raise KernelError(
+                f"it cannot {what!r}; it can {', '.join(sorted((*operations, *BROKER_OPERATIONS)))}"
+            )
         return do(argument)
 
     def _import_definitions(self, document: Any) -> dict[str, Any]:

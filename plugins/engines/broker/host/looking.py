@@ -18,6 +18,7 @@ from kernel.contracts.message import Envelope
 from kernel.contracts.shown import MOST_BYTES, Row
 from plugins.engines.broker.errors import BrokerError
 from plugins.engines.broker.explain import Explainer
+from plugins.engines.broker.host.taps import BrokerTapWanted, TapRead, Taps
 from plugins.engines.broker.host.users import Login
 from plugins.engines.broker.peek import peek
 from plugins.engines.broker.queue import Queue
@@ -85,6 +86,36 @@ def explain_at(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
             if explain is not None:
                 rows += explain(vhost, envelope)
     return {"rows": rows, "messages": [{"exchange": exchange, "key": key} for exchange, key in messages]}
+
+
+def tap_at(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
+    """``tap``: note what is published; returns the number of the tap."""
+    wanted = _read(BrokerTapWanted, argument)
+    vhost = _vhost(engine, wanted.vhost)
+    if wanted.queue is not None:
+        _queue(engine, wanted.vhost, wanted.queue)
+    if wanted.exchange is not None and wanted.exchange not in vhost.exchanges:
+        near = _near(wanted.exchange, vhost.exchanges)
+        raise KernelError(f"there is no exchange {wanted.exchange!r} in virtual host {vhost.name!r}{near}")
+    return _taps(engine).add(wanted)
+
+
+def read_tap(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
+    """``tap-read``: what a tap has noted since the last question."""
+    return _taps(engine).read(_read(TapRead, argument))
+
+
+def end_tap(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
+    """``tap-end``: remove a tap."""
+    _taps(engine).end(_read(TapRead, argument).tap)
+    return {}
+
+
+def _taps(engine: BrokerEngine) -> Taps:
+    taps: Taps | None = engine.shared.get("taps")
+    if taps is None:
+        taps = engine.shared["taps"] = Taps(engine.host, engine.broker.vhost)
+    return taps
 
 
 def _addresses(engine: BrokerEngine, wanted: ExplainWanted) -> list[tuple[str, str]]:
@@ -157,5 +188,8 @@ def _read(kind: type[_Wanted], argument: Any) -> _Wanted:
 LOOKING: Mapping[str, Callable[[BrokerEngine, Any], dict[str, Any]]] = {
     "explain": explain_at,
     "peek": peek_at,
+    "tap": tap_at,
+    "tap-end": end_tap,
+    "tap-read": read_tap,
 }
 """The operations by name."""

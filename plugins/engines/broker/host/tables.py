@@ -107,5 +107,5 @@ CLIENT_TABLES = (
     ),
 )
 
-BROKER_OPERATIONS = ("explain", "peek")
+BROKER_OPERATIONS = ("explain", "peek", "tap", "tap-end", "tap-read")
 """What ``looking.py`` can do for an operator."""
