@@ -1,4 +1,4 @@
-"""``spark.read.format("kernel")``: reads a range of a journal, with one task for about a million rows.
+"""``spark.read.format("kernel")``: reads a range of a journal, or of several, with one task for about a million rows.
 
 Processes: Spark creates a reader in a Python process beside the driver, calls ``pushFilters`` and
 ``partitions`` there, then pickles the reader and sends it to the Python workers, which call ``read`` once for
@@ -34,27 +34,28 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from plugins.apis.spark.columns import wanted_columns
+from plugins.apis.spark.columns import JOURNAL, wanted_columns
 from plugins.apis.spark.conditions import COLUMNS, Condition
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.planning import bounds, ranges, row_at
 from plugins.apis.spark.rows import read_rows
 from plugins.apis.spark.workers import freeze_after, freeze_loaded
 from plugins.protocols.journal_format.reader import JournalReader
-from plugins.protocols.journal_format.schema import NEVER_NULL
+from plugins.protocols.journal_format.schema import NEVER_NULL, ROWS
 
 
 class Rows(InputPartition):
-    """The rows of one task: ``first <= offset < end``."""
+    """The rows of one task: ``first <= offset < end``, of one of the reader's journals."""
 
-    def __init__(self, first: int, end: int) -> None:
-        super().__init__((first, end))
+    def __init__(self, first: int, end: int, journal: int = 0) -> None:
+        super().__init__((first, end, journal))
         self.first = first
         self.end = end
+        self.journal = journal
 
 
 def read_task(
-    journal: Path,
+    journals: Sequence[Path],
     task: InputPartition,
     schema: pa.Schema,
     options: ReadOptions,
@@ -64,9 +65,24 @@ def read_task(
     # If ``partitions`` returns none, Spark makes one task all the same, with a partition of its own class.
     if not isinstance(task, Rows):
         return iter(())
+    journal = journals[task.journal]
+    at = schema.get_field_index(JOURNAL)
+    # A row of no column at all could not be counted.
+    stored = (
+        schema if at < 0 else pa.schema([ROWS.field("offset")]) if len(schema) == 1 else schema.remove(at)
+    )
     skip_lost = not options.fail_on_data_loss
-    rows = read_rows(journal, task.first, task.end, schema, skip_lost=skip_lost, conditions=conditions)
+    rows = read_rows(journal, task.first, task.end, stored, skip_lost=skip_lost, conditions=conditions)
+    if at >= 0:
+        rows = (_with_journal(batch, str(journal), schema, at) for batch in rows)
     return freeze_after("read", rows)
+
+
+def _with_journal(batch: Any, journal: str, schema: pa.Schema, at: int) -> Any:
+    """Return the rows with the column that says where they are."""
+    columns = batch.columns if len(schema) > 1 else []
+    columns.insert(at, pa.repeat(pa.scalar(journal), batch.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class BatchReader(DataSourceReader):
@@ -75,16 +91,19 @@ class BatchReader(DataSourceReader):
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.schema = wanted_columns(schema)
         self.options = options
-        self.journal = options.journal
+        self.journals = options.journals
 
     def partitions(self) -> list[InputPartition]:
-        first, end = self._bounds(JournalReader(self.journal))
-        tasks: list[InputPartition] = [Rows(*part) for part in ranges(first, end, self.options.rows_per_task)]
+        tasks: list[InputPartition] = [
+            Rows(*part, number)
+            for number, journal in enumerate(self.journals)
+            for part in ranges(*self._bounds(JournalReader(journal)), self.options.rows_per_task)
+        ]
         freeze_loaded("plan")
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(self.journal, partition, self.schema, self.options)
+        return read_task(self.journals, partition, self.schema, self.options)
 
     def _bounds(self, reader: JournalReader) -> tuple[int, int]:
         return bounds(reader, self.options)
@@ -111,7 +130,7 @@ class PushdownReader(BatchReader):
         return [each for each in filters if conditions[id(each)] is None and not _is_applied_here(each)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(self.journal, partition, self.schema, self.options, self._conditions)
+        return read_task(self.journals, partition, self.schema, self.options, self._conditions)
 
     def _bounds(self, reader: JournalReader) -> tuple[int, int]:
         first, end = super()._bounds(reader)

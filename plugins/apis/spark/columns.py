@@ -39,21 +39,27 @@ SCHEMA = StructType(
 Columns that are never null are declared so: Spark then omits its null checks, a twentieth of its work."""
 
 
-def named_columns(names: str) -> StructType:
-    """Return the part of ``SCHEMA`` with these columns, separated by commas, in this order; empty: all.
+JOURNAL = "journal"
+"""The column that no journal has: the directory in which the row is."""
+WITH_JOURNAL = StructType([*SCHEMA, StructField(JOURNAL, StringType(), False)])
+"""All columns of a table of several journals."""
 
-    Raises ``SparkOptionError`` for a name that is no column.
+
+def named_columns(names: str, *, several: bool = False) -> StructType:
+    """Return the schema with these columns, separated by commas, in this order; empty: all.
+
+    ``several``: all means with the journal.  Raises ``SparkOptionError`` for a name that is no column.
     """
     if not names.strip():
-        return SCHEMA
+        return WITH_JOURNAL if several else SCHEMA
     wanted = [name.strip() for name in names.split(",")]
     for name in wanted:
-        if name not in SCHEMA.names:
+        if name not in WITH_JOURNAL.names:
             raise SparkOptionError(
                 f"the option columns names {name!r}, and a feed has no such column; it has: "
-                f"{', '.join(SCHEMA.names)}"
+                f"{', '.join(WITH_JOURNAL.names)}"
             )
-    return StructType([SCHEMA[name] for name in wanted])
+    return StructType([WITH_JOURNAL[name] for name in wanted])
 
 
 def wanted_columns(schema: StructType) -> pa.Schema:
@@ -64,16 +70,17 @@ def wanted_columns(schema: StructType) -> pa.Schema:
     Raises ``SparkOptionError`` for a column that a feed does not have, or has with another type, or that is
     declared NOT NULL and may be null.
     """
-    known_fields = {field.name: field for field in SCHEMA}
+    known_fields = {field.name: field for field in WITH_JOURNAL}
     for field in schema:
         found = known_fields.get(field.name)
         if found is None or found.dataType != field.dataType:
-            known = ", ".join(map(_told, SCHEMA))
+            known = ", ".join(map(_told, WITH_JOURNAL))
             raise SparkOptionError(f"a feed has no column `{_told(field)}`; it has: {known}")
         if found.nullable and not field.nullable:
             raise SparkOptionError(f"column `{_told(field)}` may be null: leave out NOT NULL")
     # Spark compares this with its own schema, including whether a column may be null.
-    return pa.schema([ROWS.field(field.name).with_nullable(field.nullable) for field in schema])
+    fields = pa.schema([*ROWS, pa.field(JOURNAL, pa.string())])
+    return pa.schema([fields.field(field.name).with_nullable(field.nullable) for field in schema])
 
 
 def _told(field: StructField) -> str:

@@ -64,8 +64,10 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     """Options for reading."""
 
     path: str = ""
-    """The journal's directory.  Every process that reads must see it: the driver, and on a cluster the
-    executors."""
+    """The journal's directory, or a pattern such as ``/var/journals/*``: then the table has the rows of all
+    journals that match.  Every process that reads must see them: the driver, and on a cluster the executors."""
+    paths: str = ""
+    """Instead of ``path``: several, as a JSON list.  Spark makes it of ``load([...])``."""
     kernel: str = ""
     """Instead of ``path``: the control socket of the running kernel that writes the journal, or ``running``
     for the only one."""
@@ -100,7 +102,7 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     (engine, route, exchange, key).  Needs ``spark.sql.python.filterPushdown.enabled``."""
 
     def __post_init__(self) -> None:
-        if bool(self.path) == bool(self.kernel):
+        if (bool(self.path) + bool(self.paths) + bool(self.kernel)) != 1:
             raise SparkOptionError(
                 "give one of the options path (a journal's directory) and kernel (a running kernel's control "
                 "socket), and not both. Spark passes a table of CREATE TABLE none of its options: give them in "
@@ -116,21 +118,38 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
                 )
 
     @property
+    def several(self) -> bool:
+        """Whether the table may have rows of several journals, and so says of each row in which one it is."""
+        return names_several(self.path, self.paths)
+
+    @property
+    def journals(self) -> list[Path]:
+        """The directories of all journals; ``SparkOptionError`` if there is none, or one that is named is none."""
+        if not self.several:
+            return [self.journal]
+        for name in ("starting_offset", "ending_offset"):
+            if isinstance(getattr(self, name), int):
+                raise SparkOptionError(
+                    f"{self.path or self.paths} may be several journals, and each has offsets of its own: use "
+                    "startingTimestamp and endingTimestamp"
+                )
+        found: dict[Path, None] = {}
+        for path in _texts(self.paths) if self.paths else [self.path]:
+            found |= dict.fromkeys(_matching(path) if _is_pattern(path) else [_checked(local_path(path))])
+        return list(found)
+
+    @property
     def journal(self) -> Path:
-        """The journal's directory; ``SparkOptionError`` if there is none.
+        """The journal's directory; ``SparkOptionError`` if there is none, or there may be several.
 
         A running kernel is asked each time.
         """
-        path = journal_of(self.kernel, self.engine) if self.kernel else local_path(self.path)
-        if not segment_names(path):
-            there = (
-                "the directory has no segment (.index)" if path.is_dir() else "the directory does not exist"
-            )
+        if self.several:
             raise SparkOptionError(
-                f"there is no journal at {path}: {there}. A kernel creates a journal when its journal engine "
-                "starts"
+                f"{self.path or self.paths} may be several journals, and a stream reads one, as a report with a history "
+                "does: make one of each"
             )
-        return path
+        return _checked(journal_of(self.kernel, self.engine) if self.kernel else local_path(self.path))
 
 
 class WriteOptions(_Options, frozen=True, kw_only=True):
@@ -162,6 +181,45 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
                 f"the option token is {self.token!r}; it becomes the name of a file, so it must not "
                 "contain a slash or begin with a dot"
             )
+
+
+def _checked(path: Path) -> Path:
+    """Return the path of a journal; ``SparkOptionError`` if there is none."""
+    if not segment_names(path):
+        there = "the directory has no segment (.index)" if path.is_dir() else "the directory does not exist"
+        raise SparkOptionError(
+            f"there is no journal at {path}: {there}. A kernel creates a journal when its journal engine "
+            "starts"
+        )
+    return path
+
+
+def names_several(path: str, paths: str) -> bool:
+    """Return whether these options may name several journals; a directory may have the characters of a pattern."""
+    return bool(paths) or (_is_pattern(path) and not local_path(path).is_dir())
+
+
+def _is_pattern(path: str) -> bool:
+    return any(character in path for character in "*?[")
+
+
+def _matching(pattern: str) -> list[Path]:
+    """Return the journals that match, by name.  Other directories, and files, are left out."""
+    import glob
+
+    found = [Path(each) for each in sorted(glob.glob(str(local_path(pattern))))]
+    journals = [each for each in found if each.is_dir() and segment_names(each)]
+    if not journals:
+        what = f"{len(found)} files and directories, none of which is a journal" if found else "nothing"
+        raise SparkOptionError(f"there is no journal at {pattern}: the pattern matches {what}")
+    return journals
+
+
+def _texts(paths: str) -> list[str]:
+    try:
+        return msgspec.json.decode(paths, type=list[str])
+    except msgspec.DecodeError as error:
+        raise SparkOptionError(f"the option paths is to be a JSON list of texts: {error}") from None
 
 
 def local_path(path: str) -> Path:

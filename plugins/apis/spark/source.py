@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from plugins.apis.spark.batch_reader import BatchReader, PushdownReader
 from plugins.apis.spark.columns import named_columns
 from plugins.apis.spark.errors import SparkOptionError
-from plugins.apis.spark.options import ReadOptions, WriteOptions
+from plugins.apis.spark.options import ReadOptions, WriteOptions, names_several
 from plugins.apis.spark.stream_reader import StreamReader
 from plugins.apis.spark.workers import freeze_loaded
 
@@ -41,7 +41,8 @@ class KernelDataSource(DataSource):
 
     def schema(self) -> StructType:
         # Not called if the user gives a schema.
-        return named_columns(self.options.get("columns", ""))
+        several = names_several(self.options.get("path", ""), self.options.get("paths", ""))
+        return named_columns(self.options.get("columns", ""), several=several)
 
     def reader(self, schema: StructType) -> BatchReader:
         options = ReadOptions.parse(self.options)

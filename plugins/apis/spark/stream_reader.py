@@ -143,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Rows(*part) for part in ranges(first, end[_NEXT], self.options.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_task(self.journal, partition, self.schema, self.options)
+        return read_task([self.journal], partition, self.schema, self.options)
 
     def commit(self, end: Offset) -> None:
         self._write_position(end[_NEXT])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -64,6 +65,108 @@ def _offsets(reader: Any, tasks: Iterable[InputPartition]) -> list[int]:
 def _read(journal: Journal, **options: object) -> list[int]:
     reader = BatchReader(ALL, _options(journal, **options))
     return _offsets(reader, reader.partitions())
+
+
+# ------------------------------------------------------------------ several journals
+
+
+@pytest.fixture
+def shops(tmp_path: Path) -> dict[str, Journal]:
+    """Two journals with different rows, beside a directory and a file that are none."""
+    made = {name: Journal(tmp_path / f"shop-{name}") for name in ("a", "b")}
+    made["a"].numbers(20)
+    made["b"].numbers(5)
+    (tmp_path / "shop-none").mkdir()
+    (tmp_path / "shop.txt").write_text("no journal")
+    return made
+
+
+def _with_journals(reader: BatchReader) -> list[tuple[str, int]]:
+    """The journal and the offset of each row."""
+    rows = [batch for task in reader.partitions() for batch in reader.read(task)]
+    return [
+        (Path(journal).name, offset)
+        for batch in rows
+        for journal, offset in zip(
+            batch.column("journal").to_pylist(), batch.column("offset").to_pylist(), strict=True
+        )
+    ]
+
+
+EVERY = [("shop-a", offset) for offset in range(20)] + [("shop-b", offset) for offset in range(5)]
+
+
+def test_a_pattern_makes_one_table_of_several_journals(shops: dict[str, Journal], tmp_path: Path) -> None:
+    options = {"path": f"{tmp_path}/shop*", "rowsPerTask": "7"}
+    schema = KernelDataSource(options).schema()
+    assert schema.names == [*ALL.names, "journal"]
+    reader = KernelDataSource(options).reader(schema)
+    assert _with_journals(reader) == EVERY
+    (batch, *_) = reader.read(reader.partitions()[0])
+    assert batch.schema == to_arrow_schema(schema, timezone="UTC")
+    # The column may be asked for with one journal, too, and anywhere among the others.
+    named = {"path": str(tmp_path / "shop-b"), "columns": "journal, offset"}
+    source = KernelDataSource(named)
+    assert source.schema().names == ["journal", "offset"]
+    assert _with_journals(source.reader(source.schema())) == EVERY[20:]
+
+
+def test_several_paths_make_one_table(shops: dict[str, Journal], tmp_path: Path) -> None:
+    paths = [str(tmp_path / "shop-a"), f"{tmp_path}/shop-?", f"file:{tmp_path}/shop-b"]
+    source = KernelDataSource({"paths": json.dumps(paths), "columns": "offset,journal"})
+    assert _with_journals(source.reader(source.schema())) == EVERY
+
+
+def test_a_count_by_journal_needs_no_other_column(shops: dict[str, Journal], tmp_path: Path) -> None:
+    source = KernelDataSource({"path": f"{tmp_path}/shop*", "columns": "journal"})
+    reader = source.reader(source.schema())
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    assert [batch.schema.names for batch in batches] == [["journal"]] * len(batches)
+    assert sum(batch.num_rows for batch in batches) == 25
+
+
+def test_each_journal_is_read_from_the_same_moment(shops: dict[str, Journal], tmp_path: Path) -> None:
+    moment = EPOCH + 500
+    options = {"path": f"{tmp_path}/shop*", "startingTimestamp": str(moment), "columns": "ts,offset,journal"}
+    source = KernelDataSource(options)
+    reader = source.reader(source.schema())
+    alone = {name: _read(each, startingTimestamp=moment) for name, each in shops.items()}
+    assert _with_journals(reader) == [(f"shop-{name}", offset) for name in alone for offset in alone[name]]
+    assert 0 < sum(map(len, alone.values())) < 25
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"path": "none*"}, "the pattern matches nothing"),
+        ({"path": "shop-n*"}, "the pattern matches 1 files and directories, none of which is a journal"),
+        ({"paths": '["shop-a", "shop-none"]'}, "no journal at .*shop-none: the directory has no segment"),
+        ({"paths": "shop-a"}, "the option paths is to be a JSON list"),
+        ({"path": "shop*", "startingOffset": "3"}, "each has offsets of its own: use startingTimestamp"),
+        ({"path": "shop-a", "paths": '["shop-b"]'}, "give one of the options path"),
+    ],
+)
+def test_several_journals_that_cannot_be_are_named(
+    shops: dict[str, Journal],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SparkOptionError, match=said):
+        KernelDataSource(options).reader(ALL)
+
+
+def test_a_stream_reads_one_journal(shops: dict[str, Journal], tmp_path: Path) -> None:
+    with pytest.raises(SparkOptionError, match="a stream reads one, .*: make one of each"):
+        KernelDataSource({"path": f"{tmp_path}/shop*"}).streamReader(ALL)
+
+
+def test_a_directory_may_have_the_name_of_a_pattern(tmp_path: Path) -> None:
+    odd = Journal(tmp_path / "odd[1]")
+    odd.numbers(3)
+    assert _read(odd, startingOffset=1) == [1, 2]
 
 
 # ------------------------------------------------------------------ what is read

@@ -74,6 +74,17 @@ def test_only_columns_that_are_asked_for(spark: Any, journal: Journal) -> None:
         assert _offsets(feed.load(str(journal))) == list(range(20))
 
 
+def test_several_journals_are_one_table(spark: Any, journal: Journal, tmp_path: Path) -> None:
+    other = Journal(tmp_path / "other")
+    journal.numbers(20)
+    other.numbers(5)
+    wanted = {str(tmp_path / "journal"): 20, str(tmp_path / "other"): 5}
+    read = spark.read.format("kernel")
+    for feed in (read.load(f"{tmp_path}/[jo]*"), read.load(sorted(wanted))):
+        assert dict(feed.groupBy("journal").count().collect()) == wanted
+        assert _offsets(feed.where("journal like '%other' and key = 'n'")) == list(range(5))
+
+
 def test_headers_are_a_map_of_texts_where_one_is_wanted(spark: Any, journal: Journal) -> None:
     """As the page on Spark says."""
     headers = {"text": "t", "number": 7, "binary": b"\x00", "table": {"a": [1]}, "nothing": None}
