@@ -4,7 +4,7 @@
 set -eu
 python=$1
 cd "$(dirname "$0")"
-wanted=$(sed -n '/^\(amqp\|amqpstorm\|kombu\)==/,/[^\\]$/p' ../../../requirements/dev.lock)
+wanted=$(sed -n '/^\(amqp\|amqpstorm\|celery\|kombu\)==/,/[^\\]$/p' ../../../requirements/dev.lock)
 stamp=.sources/stamp-$(printf '%s' "$wanted" | cksum | cut -d ' ' -f 1) # another version: fetch again
 [ -f "$stamp" ] && exit 0
 rm -rf .sources && mkdir .sources
