@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -23,6 +23,10 @@ from plugins.apis.spark.contract import JOBS, JobKind
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.versions import need_pyspark
+
+if TYPE_CHECKING:
+    from plugins.apis.spark.history import History
+    from plugins.apis.spark.report.findings import Report
 
 _FILE = click.Path(path_type=Path)
 
@@ -51,7 +55,9 @@ def prepare() -> None:
 
 @command.command("sql")
 @click.argument("query")
-@click.option("--journal", required=True, type=_FILE, help="The journal's directory.")
+@click.option(
+    "--journal", required=True, type=_FILE, help="The journal's directory, or a pattern of several."
+)
 @click.option(
     "--read", "reads", multiple=True, metavar="NAME=VALUE", help="An option of reading: startingOffset=100."
 )
@@ -75,12 +81,23 @@ def sql(query: str, journal: Path, reads: tuple[str, ...], rows: int, master: st
 
 @command.command("run")
 @click.argument("job")
-@click.option("--journal", required=True, type=_FILE, help="The journal's directory.")
+@click.option(
+    "--journal", required=True, type=_FILE, help="The journal's directory, or a pattern of several."
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="An option of the job.")
 @click.option(
     "--read", "reads", multiple=True, metavar="NAME=VALUE", help="An option of reading: startingOffset=100."
 )
 @click.option("--out", type=_FILE, help="Of a report: the folder for index.html and the tables.")
+@click.option(
+    "--history",
+    type=_FILE,
+    help="Of a report: go on where the last run ended, and keep the tables of all runs as Parquet in this folder.",
+)
+@click.option(
+    "--alerts",
+    help="Of a report: send what it emphasizes as messages, into a journal's directory or to a running kernel.",
+)
 @click.option("--to", help="Of a stream: another journal's directory, or the address of a running kernel.")
 @click.option("--checkpoint", type=_FILE, help="Of a stream: where it keeps how far it has come.")
 @click.option("--once", is_flag=True, help="Of a stream: end when all that is there has been read.")
@@ -93,6 +110,8 @@ def run(job: str, **given: Any) -> None:
     for name in needed:
         if given[name] is None:
             raise click.UsageError(f"the job {job} needs --{name}")
+    if kind.streams and (given["history"] or given["alerts"]):
+        raise click.UsageError(f"--history and --alerts are for reports, and the job {job} is a stream")
     need_pyspark("kernel pipeline")
     # Only now, since the module of a job imports Spark.
     function = kind.create(options)
@@ -100,8 +119,15 @@ def run(job: str, **given: Any) -> None:
     # Before Spark starts: a folder that cannot be created is better reported now than after the job.
     if not kind.streams:
         given["out"].mkdir(parents=True, exist_ok=True)
+    history = _history(given["history"], job, reads)
+    if history is not None and history.first == history.end:
+        click.echo(f"{given['journal']} has nothing new since offset {history.end}")
+        return
     with _session(job, given["master"], f"the job {job}: ") as spark:
-        (_stream if kind.streams else _report)(spark, function, given, reads)
+        if kind.streams:
+            _stream(spark, function, given, reads)
+        else:
+            _report(spark, function, {**given, "job": job}, reads, history)
 
 
 @contextmanager
@@ -118,7 +144,7 @@ def _session(name: str, master: str, who: str = "") -> Iterator[Any]:
 def _reading(journal: Path, texts: tuple[str, ...]) -> dict[str, str]:
     """Return the options for reading.  They are checked here, before Spark takes seconds to start."""
     options = {"path": str(journal), **pairs(texts)}
-    _ = ReadOptions.parse(options).journal  # raises if the directory does not exist
+    _ = ReadOptions.parse(options).journals  # raises if there is none
     return options
 
 
@@ -149,14 +175,57 @@ def _parsed(text: str, wanted: Any) -> Any:
     return text if wanted in (str, int, float, bool) else json.loads(text)
 
 
+def _history(folder: Path | None, job: str, reads: Mapping[str, str]) -> History | None:
+    if folder is None:
+        return None
+    from plugins.apis.spark.history import History
+
+    return History(folder, job, reads)
+
+
 def _report(
-    spark: Any, job: Callable[[Any], Any], given: Mapping[str, Any], reads: Mapping[str, str]
+    spark: Any,
+    job: Callable[[Any], Any],
+    given: Mapping[str, Any],
+    reads: Mapping[str, str],
+    history: History | None,
 ) -> None:
     from plugins.apis.spark.report.files import write_report
 
+    if history is not None:
+        reads = history.begin()
     feed = spark.read.format("kernel").options(**reads).load()
-    index = write_report(job(feed), given["out"], subtitle=str(given["journal"]))
+    report = job(feed)
+    index = write_report(report, given["out"], subtitle=str(given["journal"]))
+    if history is not None:
+        history.add(report)
+    if given["alerts"]:
+        _send_alerts(spark, given["job"], report, given["alerts"], history)
+    # Last: a run that has not come so far is repeated.
+    if history is not None:
+        history.finish()
     click.echo(index)
+
+
+def _send_alerts(spark: Any, job: str, report: Report, to: str, history: History | None) -> None:
+    from plugins.apis.spark.history import alerts_of
+
+    alerts = alerts_of(job, report, history)
+    if not alerts:
+        return
+    rows = spark.createDataFrame(alerts, "key string, content_type string, body string")
+    writer = rows.coalesce(1).write.format("kernel").mode("append").option(*_target(to))
+    if history is not None:
+        # A run that is repeated sends them once.
+        writer = writer.option("token", history.token)
+        if _target(to)[0] == "address":
+            writer = writer.option("staging", str(history.staging))
+    writer.save()
+
+
+def _target(to: str) -> tuple[str, str]:
+    """Return the option that says where messages go."""
+    return ("address" if "://" in to else "path", to)
 
 
 def _stream(
@@ -165,7 +234,6 @@ def _stream(
     from plugins.apis.spark.running import run_until_stopped
 
     feed = spark.readStream.format("kernel").options(**reads).load()
-    target = "address" if "://" in given["to"] else "path"
-    writer = job(feed).writeStream.format("kernel").option(target, given["to"])
+    writer = job(feed).writeStream.format("kernel").option(*_target(given["to"]))
     writer = writer.option("checkpointLocation", str(given["checkpoint"]))
     run_until_stopped((writer.trigger(availableNow=True) if given["once"] else writer).start())
