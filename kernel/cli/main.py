@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "run": "Run a topology file until Ctrl-C or SIGTERM; SIGHUP applies its changes.",
     "check": "Report all mistakes of a topology file, with lines and hints.",
     "status": "Show a running system: engines, routes, pipes, threads.",
+    "top": "Show what a running system does, live: engines, routes, queues, rates.",
     "tap": "Show messages of a route, a queue or an exchange as they pass.",
     "explain": "Say who would get a message, and for those who would not, why.",
     "peek": "Look at the first messages of a queue, and leave them there.",
