@@ -6,7 +6,7 @@ than the watcher costs its source no more than a counter.  An *engine tap* is fo
 as a queue of a broker: the engine notes messages (operation ``tap``), and is asked for them.
 
 What a tap may cost: a watcher's thread competes for the interpreter's lock with the threads that it watches.  So a
-route tap works for a twentieth of the time at most and rests otherwise; what passes meanwhile is dropped and counted.
+route tap works for a fiftieth of the time at most and rests otherwise; what passes meanwhile is dropped and counted.
 Without a tap there is no route, and nothing to pay.
 
 A tap belongs to the thread that has opened it.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MARKS = WaterMarks(high=1024, high_bytes=8 * 1024 * 1024, when_full="drop-newest")
 _AT_ONCE = 1000
 """Messages that are looked at before the next rest."""
-_SHARE = 0.05
+_SHARE = 0.02
 """The part of the time that a route tap works."""
 _LONGEST_REST = 1.0
 _PERIOD = 0.1

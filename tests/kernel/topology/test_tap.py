@@ -291,4 +291,4 @@ def test_a_tap_works_for_a_small_share_of_the_time(kernel: Kernel, monkeypatch: 
             clock[0] += worked
             tap.read(0)
         tap.close()
-    assert rests == [0.0, pytest.approx(0.019), pytest.approx(0.19), 1.0]
+    assert rests == [0.0, pytest.approx(0.049), pytest.approx(0.49), 1.0]
