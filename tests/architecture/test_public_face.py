@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PUBLIC = re.compile(r"kernel(\.(contracts|hosting|testing)(\.\w+)*|\.plugins)?")
+PUBLIC = re.compile(r"kernel(\.(contracts|hosting|testing)(\.\w+)*|\.plugins|\.sockets)?")
 OF_OUR_PLUGINS = {
     "plugins.apis.spark": "session and register",
     "plugins.apis.spark.contract": "jobs",

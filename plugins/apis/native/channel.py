@@ -11,7 +11,7 @@ called by any thread, and it only posts.
 
 Sending
 -------
-There are two paths.  The fast one (``fast_sender.py``) appends a small plain body to the only pipe, without a
+There are two paths.  The fast one (``kernel/hosting/fast_sender.py``) appends a small plain body to the only pipe, without a
 batch, under credit that was given in advance.  All else takes the slow path, ``_send_batch``: it processes
 the mailbox first, since a posted call may change the routes or close the channel, waits for room, and gives
 the batch to the port.  Both paths append to the same queue, so messages of one channel keep their order.  On
@@ -67,8 +67,8 @@ from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.groups import in_group
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of
+from kernel.hosting.fast_sender import Send, fast_sender
 from kernel.hosting.message_reader import MessageReader
-from plugins.apis.native.fast_sender import Send, fast_sender
 from plugins.apis.native.options import NativeOptions
 from plugins.apis.native.requests import REPLY_NAME, Requests, new_token
 from plugins.apis.native.statistics import ChannelStatistics

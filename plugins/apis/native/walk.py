@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 HOPS = (
     Hop(
-        "plugins/apis/native/fast_sender.py",
+        "kernel/hosting/fast_sender.py",
         "fast_sender.send",
         "the application's thread hands the message over",
     ),

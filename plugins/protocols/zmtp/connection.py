@@ -56,7 +56,7 @@ from plugins.protocols.zmtp.greeting import (
 from plugins.protocols.zmtp.keys import KeySplitter, key_of
 from plugins.protocols.zmtp.mechanisms import Mechanism, mechanism_of
 from plugins.protocols.zmtp.options import IDENTITY_LIMIT, ZmtpOptions, identity_of
-from plugins.protocols.zmtp.prefixes import Prefixes, pattern_of, prefix_of
+from plugins.protocols.zmtp.prefixes import Prefixes, exact_pattern_of, pattern_of, prefix_of
 from plugins.protocols.zmtp.socket_types import NUMBERED, SOCKET_TYPES
 
 MISSED_HEARTBEATS = 3
@@ -95,6 +95,7 @@ class ZmtpConnection:
             options.type, correlate=options.correlate, relay=options.relay
         )
         self._keyed = options.key_part if options.key_part is not None else self._type_has_keys()
+        self._pattern_of = pattern_of if self._keyed else exact_pattern_of
         # 24/ZMTP-PLAIN: as-server says who decides.  Here the one that listens does.
         self._as_server = side == "server" and options.mechanism != "NULL"
         metadata = {"Socket-Type": options.type.encode()}
@@ -311,7 +312,7 @@ class ZmtpConnection:
         theirs, options = self._theirs, self._options
         if verb == CANCEL:
             if theirs.remove(prefix):
-                self.subscriptions.append(("unsubscribe", pattern_of(prefix)))
+                self.subscriptions.append(("unsubscribe", self._pattern_of(prefix)))
             return
         # libzmq tells each subscription of its application, and takes back only the last one of a prefix. So
         # the subscriptions of a peer are a set.
@@ -327,7 +328,7 @@ class ZmtpConnection:
                 f"subscription_bytes is {options.subscription_bytes}"
             )
         theirs.add(prefix)
-        self.subscriptions.append(("subscribe", pattern_of(prefix)))
+        self.subscriptions.append(("subscribe", self._pattern_of(prefix)))
 
     # ------------------------------------------------------------------ messages of the peer
 

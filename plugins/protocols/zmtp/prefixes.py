@@ -103,10 +103,19 @@ def pattern_of(prefix: bytes) -> str:
     return PREFIX + text
 
 
+def exact_pattern_of(prefix: bytes) -> str:
+    """Return a pattern that ``prefix_of`` turns back into these octets, for sockets without keys."""
+    return PREFIX + prefix.decode("utf-8", "surrogateescape")
+
+
 def prefix_of(pattern: str) -> bytes:
     """Return the prefix that has all keys that match a pattern of a route, and maybe more."""
     if pattern.startswith(PREFIX):
-        return pattern[len(PREFIX) :].encode("utf-8", "surrogatepass")
+        text = pattern[len(PREFIX) :]
+        try:
+            return text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            return text.encode("utf-8", "surrogatepass")
     literal: list[str] = []
     for word in pattern.split("."):
         if word == "#":

@@ -1,0 +1,62 @@
+"""Sockets of ØMQ: ``from kernel.sockets import Context`` (docs/sockets.md).
+
+They are a plugin, which is imported when one of these names is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from plugins.apis.sockets.context import Context
+    from plugins.apis.sockets.errors import (
+        Again,
+        ContextClosed,
+        NotSupported,
+        PlaceError,
+        SocketClosed,
+        SocketError,
+        Unreachable,
+        WrongState,
+    )
+    from plugins.apis.sockets.options import OPTIONS, Option
+    from plugins.apis.sockets.socket import Socket, poll
+    from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
+
+__all__ = [
+    "OPTIONS",
+    "Again",
+    "Context",
+    "ContextClosed",
+    "NotSupported",
+    "Option",
+    "PeerStatistics",
+    "PlaceError",
+    "Socket",
+    "SocketClosed",
+    "SocketError",
+    "SocketStatistics",
+    "Unreachable",
+    "WrongState",
+    "poll",
+]
+
+_FOLDER = "plugins.apis.sockets"
+_MODULES = {
+    "Context": "context",
+    "OPTIONS": "options",
+    "Option": "options",
+    "PeerStatistics": "statistics",
+    "Socket": "socket",
+    "SocketStatistics": "statistics",
+    "poll": "socket",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Give a name of the plugin without importing it before it is wanted."""
+    import importlib
+
+    if name not in __all__:
+        raise AttributeError(f"module 'kernel.sockets' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{_FOLDER}.{_MODULES.get(name, 'errors')}"), name)

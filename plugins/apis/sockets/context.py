@@ -1,0 +1,202 @@
+"""Context: a kernel for the sockets of an application, and what of it a socket needs: its engine and its routes."""
+
+from __future__ import annotations
+
+import math
+import threading
+from itertools import count
+from types import TracebackType
+from typing import Any, cast
+
+from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
+from kernel.contracts.errors import KernelClosed, KernelError
+from plugins.apis.sockets.end import End
+from plugins.apis.sockets.errors import ContextClosed, PlaceError
+from plugins.apis.sockets.options import TYPES, UNLIMITED, TypeName, Values
+from plugins.apis.sockets.patterns import PATTERNS, Pattern
+from plugins.apis.sockets.socket import UNSET, Socket
+from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
+
+
+class Place:
+    """The engine of a socket, made at the first place, and the routes between the two."""
+
+    def __init__(self, kernel: Kernel, name: str, values: Values) -> None:
+        self.engine = f"{name}.net"
+        self.pattern: Pattern
+        """Set by whoever makes both."""
+        self._kernel = kernel
+        self._name = name
+        self._values = values
+        self._routes: list[RoutePlan] = []
+
+    def add(self, what: str, place: str) -> str:
+        """Bind or connect; return the place."""
+        if not self._values.fixed:
+            self._begin()
+        return self._operate(what, place)
+
+    def remove(self, what: str, place: str) -> None:
+        """Unbind or disconnect."""
+        if not self._values.fixed:
+            raise PlaceError(f"{what}: socket {self._name!r} has no place yet")
+        self._operate(what, place)
+
+    def _operate(self, what: str, place: str) -> str:
+        try:
+            done: str = self._kernel.operate(self.engine, what, place)
+        except KernelClosed as error:
+            raise ContextClosed(str(error)) from error
+        except KernelError as error:
+            raise PlaceError(str(error)) from error
+        return done
+
+    def _begin(self) -> None:
+        values, pattern = self._values, self.pattern
+        pace = {"first": float(values["reconnect"]), "most": max(30.0, float(values["reconnect"]))}
+        options: dict[str, Any] = {
+            "type": pattern.kind,
+            "places_later": True,
+            "key_part": False,
+            "immediate": values["immediate"],
+            "max_message": values["maxmsgsize"],
+            "heartbeat": float(values["heartbeat"]),
+            "reconnect": pace,
+            **pattern.engine_options(),
+        }
+        if values["identity"]:
+            options["identity"] = values["identity"].decode("utf-8", "surrogateescape")
+        # Routes first: the engine's first port has its pipes then.
+        if pattern.gives:
+            full = "drop-oldest" if values["conflate"] else pattern.when_full
+            self._route(self._name, self.engine, pattern.router, values["sndhwm"], full)
+        if pattern.takes or pattern.publishes:
+            full = "drop-oldest" if values["conflate"] else "block"
+            self._route(self.engine, self._name, "fan-out", values["rcvhwm"], full)
+        self._kernel.add_engine(EnginePlan(name=self.engine, kind="zmq", options=options))
+        values.fixed = True
+        # Its operations can be called only when it runs.
+        self._kernel.wait_running()
+
+    def _route(self, source: str, target: str, router: str, high: int, when_full: Any) -> None:
+        if self._values["conflate"]:
+            high = 1
+        marks = WaterMarks(high=high or UNLIMITED, when_full=when_full, stall_timeout=math.inf)
+        route = RoutePlan(source=source, targets=(target,), router=router, marks=marks)
+        self._kernel.add_route(route)
+        self._routes.append(route)
+
+    def close(self, linger: float | None) -> None:
+        """Remove the engine when it has written what waits, and the routes behind it."""
+        kernel, routes = self._kernel, self._routes
+
+        def gone() -> None:
+            try:
+                for route in routes:
+                    kernel.remove_route(route)
+                kernel.remove_engine(self._name)
+            except KernelError:
+                # The kernel is closing, or has closed: then they are gone as well.
+                return
+
+        if not self._values.fixed:
+            gone()
+            return
+        try:
+            kernel.remove_engine(self.engine, math.inf if linger is None else linger, gone)
+        except KernelError:
+            return
+
+    def statistics(self, dropped: int) -> SocketStatistics:
+        """Return the figures of the pipes to and from each peer."""
+        peers: dict[str, dict[str, int]] = {}
+        beginning = f"{self.engine}/"
+        for pipe in self._kernel.statistics().pipes:
+            source, _, target = pipe.name.partition(" > ")
+            for name, figures in (
+                (target, {"sent": pipe.taken, "waiting": pipe.depth, "dropped": pipe.dropped}),
+                (source, {"received": pipe.written, "unread": pipe.depth}),
+            ):
+                if name.startswith(beginning):
+                    peers.setdefault(name.removeprefix(beginning), {}).update(figures)
+        nothing = dict.fromkeys(("sent", "waiting", "dropped", "received", "unread"), 0)
+        return SocketStatistics(
+            name=self._name,
+            peers=tuple(PeerStatistics(peer=peer, **{**nothing, **each}) for peer, each in peers.items()),
+            dropped=dropped,
+        )
+
+
+class Context:
+    """Makes sockets.  ``with Context() as context:`` closes it, and all of its sockets, at the end.
+
+    The kernel behind it is made with the first socket.  Any thread.
+    """
+
+    def __init__(self) -> None:
+        self._kernel: Kernel | None = None
+        self._lock = threading.Lock()
+        self._numbers = count(1)
+        self._sockets: set[Socket] = set()
+        self._closed = False
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel behind it: statistics, events, routes to other engines."""
+        with self._lock:
+            if self._closed:
+                raise ContextClosed("the context was closed; make another one")
+            if self._kernel is None:
+                self._kernel = Kernel().start()
+            return self._kernel
+
+    def socket(self, kind: TypeName, **options: Any) -> Socket:
+        """Make a socket: ``context.socket("PUSH", sndhwm=10_000)``.  ``OPTIONS`` has what there is."""
+        pattern_kind = PATTERNS.get(kind)
+        if pattern_kind is None:
+            raise KernelError(f"there is no type of socket {kind!r}; there are: {', '.join(TYPES)}")
+        values = Values(kind)
+        for name, value in options.items():
+            values[name] = value
+        kernel = self.kernel
+        name = f"{kind.lower()}-{next(self._numbers)}"
+        kernel.add_engine(
+            EnginePlan(name=name, kind="sockets", options={"publishes": pattern_kind.publishes})
+        )
+        end: End = kernel.open(name, api=cast("type[Any]", End))
+        place = Place(kernel, name, values)
+        pattern = place.pattern = pattern_kind(end, values, place.engine)
+        socket = Socket(end, pattern, values, place, self._sockets.discard)
+        self._sockets.add(socket)
+        return socket
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    def close(self, linger: float | None = UNSET) -> None:
+        """Close all sockets: calls that wait raise ``ContextClosed``.
+
+        What was sent is still written, for ``linger`` seconds (None: no limit); by default for the longest
+        ``linger`` of its open sockets, or 5 seconds for those that are closed already.
+        """
+        with self._lock:
+            self._closed = True
+            kernel = self._kernel
+        if kernel is None:
+            return
+        seconds: float | None = linger
+        if linger is UNSET:
+            wanted = [socket.options["linger"] for socket in list(self._sockets)] or [5.0]
+            seconds = None if None in wanted else max(wanted)
+        kernel.close(linger=math.inf if seconds is None else seconds, reason="the context was closed")
+        kernel.join()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(UNSET if error is None else 0)

@@ -1,0 +1,222 @@
+"""The options of sockets, as a table: the constructor, the documentation and other faces read it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from kernel.contracts.errors import KernelError
+
+TypeName: TypeAlias = Literal[
+    "PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR", "REQ", "REP", "DEALER", "ROUTER"
+]
+"""The types of sockets."""
+
+TYPES: tuple[str, ...] = TypeName.__args__  # type: ignore[attr-defined]  # the arguments of ``Literal``
+UNLIMITED = 1 << 30
+"""What 0 means for a high-water mark."""
+
+
+class PortOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The application's end of a socket of ØMQ."""
+
+    publishes: bool = False
+    """Whether its peers subscribe."""
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """An option of a socket."""
+
+    name: str
+    type: type | tuple[type, ...]
+    default: Any
+    when: Literal["any time", "before the first place"]
+    """When it can be set."""
+    summary: str
+    least: float | None = None
+    only: tuple[str, ...] = TYPES
+    """The types of sockets that have it."""
+
+
+_ANY: Final = "any time"
+_EARLY: Final = "before the first place"
+
+OPTIONS: dict[str, Option] = {
+    each.name: each
+    for each in (
+        Option(
+            name="sndhwm",
+            type=int,
+            default=1000,
+            when=_EARLY,
+            least=0,
+            summary="Messages that may wait for each peer; 0: no limit.",
+        ),
+        Option(
+            name="rcvhwm",
+            type=int,
+            default=1000,
+            when=_EARLY,
+            least=0,
+            summary="Messages of each peer that may wait to be received; 0: no limit.",
+        ),
+        Option(
+            name="sndtimeo",
+            type=(int, float),
+            default=None,
+            when=_ANY,
+            least=0,
+            summary="Seconds that a call may wait to send; None: no limit.",
+        ),
+        Option(
+            name="rcvtimeo",
+            type=(int, float),
+            default=None,
+            when=_ANY,
+            least=0,
+            summary="Seconds that a call may wait to receive; None: no limit.",
+        ),
+        Option(
+            name="linger",
+            type=(int, float),
+            default=5.0,
+            when=_ANY,
+            least=0,
+            summary="Seconds that ``close`` leaves to write what waits; None: no limit.",
+        ),
+        Option(
+            name="identity",
+            type=bytes,
+            default=b"",
+            when=_EARLY,
+            summary="The identity that is told to peers, which a ROUTER sends to.",
+            only=("REQ", "DEALER", "ROUTER"),
+        ),
+        Option(
+            name="immediate",
+            type=bool,
+            default=False,
+            when=_EARLY,
+            summary="Whether messages wait only for peers that are connected.",
+        ),
+        Option(
+            name="conflate",
+            type=bool,
+            default=False,
+            when=_EARLY,
+            summary="Whether only the last message is kept, in each direction.",
+            only=("PUB", "SUB", "PUSH", "PULL", "DEALER"),
+        ),
+        Option(
+            name="router_mandatory",
+            type=bool,
+            default=False,
+            when=_ANY,
+            summary="Whether a message for an unknown identity is an error; otherwise it is dropped.",
+            only=("ROUTER",),
+        ),
+        Option(
+            name="router_handover",
+            type=bool,
+            default=False,
+            when=_EARLY,
+            summary="Whether a peer takes over from another one with the same identity.",
+            only=("ROUTER",),
+        ),
+        Option(
+            name="req_relaxed",
+            type=bool,
+            default=False,
+            when=_EARLY,
+            summary="Whether a REQ may send again before its answer has come.  Questions are numbered then.",
+            only=("REQ",),
+        ),
+        Option(
+            name="req_correlate",
+            type=bool,
+            default=False,
+            when=_EARLY,
+            summary="Whether a number goes with each question, and comes back with its answer.",
+            only=("REQ",),
+        ),
+        Option(
+            name="xpub_verbose",
+            type=bool,
+            default=False,
+            when=_ANY,
+            summary="Whether each subscription is a message, also one to a prefix that a peer has subscribed to.",
+            only=("XPUB",),
+        ),
+        Option(
+            name="maxmsgsize",
+            type=int,
+            default=256 * 1024 * 1024,
+            when=_EARLY,
+            least=1,
+            summary="Bytes of the largest message that is accepted.",
+        ),
+        Option(
+            name="heartbeat",
+            type=(int, float),
+            default=10.0,
+            when=_EARLY,
+            least=0,
+            summary="Seconds of silence after which a peer is sent a PING; 0: none.",
+        ),
+        Option(
+            name="reconnect",
+            type=(int, float),
+            default=0.1,
+            when=_EARLY,
+            least=0.001,
+            summary="Seconds until the first attempt to connect again; the wait doubles with each.",
+        ),
+    )
+}
+
+
+class Values:
+    """The options of one socket."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._values: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
+        self.fixed = False
+        """Whether the socket has a place, so that most options cannot be changed any more."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[_known(name).name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        option = _known(name)
+        if self._kind not in option.only:
+            raise KernelError(f"{name}: {self._kind} has no such option; {', '.join(option.only)} have")
+        if self.fixed and option.when == _EARLY:
+            raise KernelError(f"{name}: set it before the first bind or connect; it has no effect on places")
+        # ``None`` is the value for no limit, for those that have seconds.
+        if value is not None or option.default is None or name == "linger":
+            _check(option, value)
+            self._values[name] = value
+        else:
+            raise KernelError(f"{name}: it needs a value")
+
+
+def _check(option: Option, value: Any) -> None:
+    if value is None:
+        return
+    # A truth value is an int, and is meant as none here.
+    wrong = not isinstance(value, option.type) or (isinstance(value, bool) and option.type is not bool)
+    if wrong:
+        raise KernelError(f"{option.name}: {value!r} is of the wrong type; {option.summary}")
+    if option.least is not None and value < option.least:
+        raise KernelError(
+            f"{option.name}: {value!r} is too little, {option.least} is the least; {option.summary}"
+        )
+
+
+def _known(name: str) -> Option:
+    option = OPTIONS.get(name)
+    if option is None:
+        raise KernelError(f"there is no option {name!r}; there are: {', '.join(OPTIONS)}")
+    return option

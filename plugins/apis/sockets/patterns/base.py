@@ -1,0 +1,75 @@
+"""What all patterns have: sending to all peers alike, and receiving what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
+from plugins.apis.sockets.end import End
+from plugins.apis.sockets.errors import NotSupported
+from plugins.apis.sockets.options import Values
+
+
+class Pattern:
+    """The rules of one type of socket."""
+
+    kind: ClassVar[str] = ""
+    """The type of the socket."""
+    gives: ClassVar[bool] = True
+    takes: ClassVar[bool] = True
+    publishes: ClassVar[bool] = False
+    """Whether its peers subscribe."""
+    router: ClassVar[str] = "fan-out"
+    """The router of the route to its peers."""
+    when_full: ClassVar[str] = "block"
+    """What happens when the pipe to a peer is full."""
+    alike: ClassVar[bool] = True
+    """Whether messages need no look at whose turn it is: then they take the shortest way."""
+
+    def __init__(self, end: End, values: Values, engine: str) -> None:
+        self.end = end
+        self.values = values
+        self.engine = engine
+        """The name of the socket's engine, which is the beginning of the names of peers."""
+
+    def engine_options(self) -> Mapping[str, Any]:
+        """Return options of the engine that only this pattern has."""
+        return {}
+
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Send one message."""
+        self.end.send(batch_of_parts(parts), timeout)
+
+    def send_batch(self, batch: Batch, timeout: float | None) -> None:
+        """Send messages."""
+        self.end.send(batch, timeout)
+
+    def may_send(self) -> bool:
+        """Whether a message could be sent now."""
+        return self.end.room_for(batch_of([b""]))
+
+    def before_receiving(self) -> None:
+        """Raise ``WrongState`` if it is not the turn to receive."""
+
+    def received(self, envelope: Envelope) -> None:
+        """Take notice that a message of this envelope was received."""
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Ask for messages that begin with ``prefix``."""
+        raise NotSupported(f"{self.kind} does not subscribe; SUB and XSUB do")
+
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Take a subscription back."""
+        raise NotSupported(f"{self.kind} does not subscribe; SUB and XSUB do")
+
+    def subscribers(self, topic: bytes | None) -> int:
+        """Return how many peers have subscribed."""
+        raise NotSupported(f"{self.kind} has no subscribers; PUB and XPUB have")
+
+
+def batch_of_parts(parts: Sequence[Buffer], envelope: Envelope = PLAIN) -> Batch:
+    """Return a batch of one message."""
+    if len(parts) == 1:
+        return batch_of([parts[0]], envelope)
+    return batch_of([tuple(parts)], envelope, multipart=True)

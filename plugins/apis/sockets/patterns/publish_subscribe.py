@@ -1,0 +1,146 @@
+"""PUB, SUB, XPUB and XSUB: each message goes to every peer that has subscribed to its beginning."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar
+
+from kernel.contracts.message import Batch, Buffer, batch_of_one
+from plugins.apis.sockets.end import End, PublishingEnd
+from plugins.apis.sockets.errors import NotSupported
+from plugins.apis.sockets.options import Values
+from plugins.apis.sockets.patterns.base import Pattern
+
+_SUBSCRIBE, _CANCEL = b"\1", b"\0"
+
+
+class Pub(Pattern):
+    """PUB.  What finds the pipe of a peer full is dropped for this peer, and counted."""
+
+    kind: ClassVar[str] = "PUB"
+    takes: ClassVar[bool] = False
+    publishes: ClassVar[bool] = True
+    when_full: ClassVar[str] = "drop-newest"
+
+    def may_send(self) -> bool:
+        """Return True: a publisher never waits."""
+        return True
+
+    def send_batch(self, batch: Batch, timeout: float | None) -> None:
+        """Send messages; those without subscribers are dropped."""
+        self.end.look()
+        self.end.port.send((batch,))
+
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Send one message."""
+        self.end.look()
+        if len(parts) == 1:
+            self.end.port.send((batch_of_one(parts[0]),))
+        else:
+            self.end.port.send((Batch([parts], sum(map(len, parts)), multipart=True),))
+
+    def before_receiving(self) -> None:
+        """Refuse: nothing comes."""
+        raise NotSupported("PUB does not receive; XPUB does")
+
+    def subscribers(self, topic: bytes | None) -> int:
+        """Return how many peers have subscribed."""
+        assert isinstance(self.end, PublishingEnd)
+        return self.end.subscribers(topic)
+
+
+class Xpub(Pub):
+    """XPUB: as PUB, and subscriptions are messages: 1 or 0, and the prefix."""
+
+    kind: ClassVar[str] = "XPUB"
+    takes: ClassVar[bool] = True
+
+    def __init__(self, end: End, values: Values, engine: str) -> None:
+        super().__init__(end, values, engine)
+        assert isinstance(end, PublishingEnd)
+        end.on_subscription = self._on_subscription
+
+    def _on_subscription(self, verb: str, prefix: bytes, news: bool) -> None:
+        if verb == "subscribe" and (news or self.values["xpub_verbose"]):
+            self.end.inbox.append(batch_of_one(_SUBSCRIBE + prefix))
+        elif verb == "unsubscribe" and news:
+            self.end.inbox.append(batch_of_one(_CANCEL + prefix))
+
+    def before_receiving(self) -> None:
+        """Receive at any time."""
+
+
+class Sub(Pattern):
+    """SUB."""
+
+    kind: ClassVar[str] = "SUB"
+    gives: ClassVar[bool] = False
+
+    def __init__(self, end: End, values: Values, engine: str) -> None:
+        super().__init__(end, values, engine)
+        self._prefixes: Counter[bytes] = Counter()
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Ask for messages that begin with ``prefix``."""
+        self.end.look()
+        self._prefixes[prefix] += 1
+        if self._prefixes[prefix] == 1:
+            self.end.port.subscribe(_pattern(prefix))
+
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Take back one subscription; does nothing if there is none."""
+        self.end.look()
+        if self._prefixes[prefix]:
+            self._prefixes[prefix] -= 1
+            if not self._prefixes[prefix]:
+                self.end.port.unsubscribe(_pattern(prefix))
+
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Refuse."""
+        raise NotSupported("SUB does not send; PUB and XSUB do")
+
+    def send_batch(self, batch: Batch, timeout: float | None) -> None:
+        """Refuse."""
+        raise NotSupported("SUB does not send; PUB and XSUB do")
+
+    def may_send(self) -> bool:
+        """Return False."""
+        return False
+
+
+class Xsub(Sub):
+    """XSUB: as SUB, and a message that begins with 1 or 0 subscribes, or takes it back."""
+
+    kind: ClassVar[str] = "XSUB"
+    gives: ClassVar[bool] = True
+    when_full: ClassVar[str] = "drop-newest"
+    alike: ClassVar[bool] = False
+
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Subscribe, unsubscribe, or send a message to all publishers."""
+        if len(parts) == 1 and not self._is_subscription(parts[0]):
+            Pattern.send_batch(self, batch_of_one(parts[0]), 0)
+        elif len(parts) > 1:
+            Pattern.send_parts(self, parts, 0)
+
+    def send_batch(self, batch: Batch, timeout: float | None) -> None:
+        """Do so with each message."""
+        for body in batch.bodies:
+            self.send_parts(body if batch.multipart else (body,), timeout)
+
+    def may_send(self) -> bool:
+        """Return True: an XSUB never waits."""
+        return True
+
+    def _is_subscription(self, body: Any) -> bool:
+        verb, prefix = bytes(body[:1]), bytes(body[1:])
+        if verb == _SUBSCRIBE:
+            self.subscribe(prefix)
+        elif verb == _CANCEL:
+            self.unsubscribe(prefix)
+        return verb in (_SUBSCRIBE, _CANCEL)
+
+
+def _pattern(prefix: bytes) -> str:
+    # Octets that are not text become lone surrogates, which the conversation turns back.
+    return "prefix:" + prefix.decode("utf-8", "surrogateescape")

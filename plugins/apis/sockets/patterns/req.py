@@ -1,0 +1,61 @@
+"""REQ: a question, and then its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from kernel.contracts.message import Batch, Buffer, Envelope
+from plugins.apis.sockets.end import End
+from plugins.apis.sockets.errors import NotSupported, WrongState
+from plugins.apis.sockets.options import Values
+from plugins.apis.sockets.patterns.base import Pattern, batch_of_parts
+
+
+class Req(Pattern):
+    """REQ.  Only the answer to the last question is received."""
+
+    kind: ClassVar[str] = "REQ"
+    router: ClassVar[str] = "round-robin"
+    alike: ClassVar[bool] = False
+
+    def __init__(self, end: End, values: Values, engine: str) -> None:
+        super().__init__(end, values, engine)
+        self._asked: Envelope | None = None
+        end.incoming = self._answers
+
+    def engine_options(self) -> Mapping[str, Any]:
+        """Number the questions, if several may be open."""
+        return {"correlate": self.values["req_correlate"] or self.values["req_relaxed"]}
+
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Ask."""
+        if self._asked is not None and not self.values["req_relaxed"]:
+            raise WrongState("this REQ has asked, and has to receive the answer first (or see req_relaxed)")
+        # An envelope of its own: the answer comes under it, and is known by it.
+        envelope = Envelope()
+        self.end.send(batch_of_parts(parts, envelope), timeout)
+        self.end.inbox.clear()
+        self._asked = envelope
+
+    def send_batch(self, batch: Batch, timeout: float | None) -> None:
+        """Refuse."""
+        raise NotSupported("a REQ asks one question at a time; use DEALER, or a REQ for each question")
+
+    def may_send(self) -> bool:
+        """Whether it is the turn to ask, and a peer has room."""
+        return (self._asked is None or self.values["req_relaxed"]) and super().may_send()
+
+    def _answers(self, batch: Batch) -> Batch | None:
+        if batch.envelope is not self._asked:
+            return None
+        return batch if len(batch) == 1 else batch.slice(0, 1)
+
+    def before_receiving(self) -> None:
+        """Refuse before a question."""
+        if self._asked is None:
+            raise WrongState("this REQ has not asked, so no answer can come: send first")
+
+    def received(self, envelope: Envelope) -> None:
+        """The next one is a question."""
+        self._asked = None

@@ -1,0 +1,30 @@
+"""The sockets API as a plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernel import hookimpl
+from kernel.contracts.api import Api, ApiSetup
+from kernel.contracts.kinds import ApiKind
+from plugins.apis.sockets.options import PortOptions
+
+
+@hookimpl
+def register_apis() -> Iterable[ApiKind]:
+    """Offer the port of a socket.  ``kernel.sockets.Context`` opens it."""
+    return [
+        ApiKind(
+            name="sockets",
+            summary="the application's end of a socket of ØMQ; kernel.sockets.Context makes them",
+            options=PortOptions,
+            create=_create,
+        )
+    ]
+
+
+def _create(setup: ApiSetup) -> Api:
+    from plugins.apis.sockets.end import End, PublishingEnd
+
+    kind = PublishingEnd if setup.options.publishes else End
+    return kind(setup.name, setup.join)

@@ -1,0 +1,373 @@
+"""Socket: what an application works with.  Blocking calls; ``tasks.py`` has them for event loops.
+
+Small messages of types without turns take the shortest way, in both directions: ``send`` appends to the pipe of
+the only peer, and ``recv`` is a step of an iterator.  All else goes through the pattern of the type.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from operator import length_hint
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from typing import Protocol as Interface
+
+from kernel.contracts.bodies import all_checked, checked
+from kernel.contracts.message import Batch, Buffer, batch_of
+from plugins.apis.sockets.end import End
+from plugins.apis.sockets.options import Values
+from plugins.apis.sockets.patterns import Pattern
+
+if TYPE_CHECKING:
+    from plugins.apis.sockets.context import Place
+    from plugins.apis.sockets.statistics import SocketStatistics
+
+ALL = 1 << 30
+"""More messages than any batch has: no limit."""
+
+UNSET: Any = object()
+"""No timeout was given: that of the option is taken."""
+
+
+class Send(Interface):
+    """Sends a message of one part."""
+
+    def __call__(self, body: Buffer, *, timeout: float | None = ...) -> None:
+        """Send; wait for room at most ``timeout`` seconds (``Again``); by default ``sndtimeo``."""
+        ...
+
+
+class Socket:
+    """A socket of ØMQ.  ``Context.socket`` makes it; usable in a ``with`` statement.
+
+    Any thread may use it, but one at a time.
+    """
+
+    send: Send
+    """``send(body, *, timeout=sndtimeo)``: send a message of one part; wait for room."""
+
+    def __init__(
+        self, end: End, pattern: Pattern, values: Values, place: Place, on_close: Callable[[Socket], Any]
+    ) -> None:
+        self.name: str = end.name
+        self.type: str = pattern.kind
+        self.options: Values = values
+        """``options["rcvhwm"]``, and so on: read and set; ``OPTIONS`` has what there is."""
+        self.last_endpoint: str = ""
+        """The last place, with the port that the system chose."""
+        self._end = end
+        self._pattern = pattern
+        self._place = place
+        self._on_close = on_close
+        self._closed = False
+        self._bodies: Iterator[Any] = iter(())
+        """What is left of a batch of messages of one part."""
+        self._messages: Iterator[Any] = iter(())
+        """What is left of a batch of messages of several parts."""
+        self._parts: list[bytes] = []
+        """What is left of a message, last part first."""
+        self._batch: Batch | None = None
+        self._fast = end.fast(self._send_fast_failed)
+        self.send = (
+            self._fast.send if pattern.alike and pattern.gives and not pattern.publishes else self._send
+        )
+
+    # ------------------------------------------------------------------ places
+
+    def bind(self, place: str) -> str:
+        """Listen at ``tcp://127.0.0.1:5556``, ``ipc://path`` or ``inproc://name``; return the place.
+
+        Port 0 lets the system choose; the place that is returned has the port.
+        """
+        self._end.look()
+        self.last_endpoint = self._place.add("bind", place)
+        self._end.look()
+        return self.last_endpoint
+
+    def connect(self, place: str) -> str:
+        """Connect, and connect again when the connection is lost; return the place.  Does not wait for the peer."""
+        self._end.look()
+        self.last_endpoint = self._place.add("connect", place)
+        # The pipes to the new peer are there now: messages wait in them.
+        self._end.look()
+        return self.last_endpoint
+
+    def unbind(self, place: str) -> None:
+        """Listen there no more.  Connections that were accepted go on."""
+        self._place.remove("unbind", place)
+
+    def disconnect(self, place: str) -> None:
+        """End the connection, and connect no more."""
+        self._place.remove("disconnect", place)
+
+    # ------------------------------------------------------------------ sending
+
+    def _send(self, body: Buffer, *, timeout: float | None = UNSET) -> None:
+        self._pattern.send_parts((checked(body),), self.options["sndtimeo"] if timeout is UNSET else timeout)
+
+    def _send_fast_failed(self, body: Buffer, key: str | None, timeout: float | None) -> None:
+        """Send what the shortest way did not take: it is large, or the credit is used up, or nobody is there."""
+        self._end.look()
+        # A wait without limit is that of the option: the fast sender has None for "not said".
+        if not self._fast.refill(checked(body)):
+            # Unused credit counts as written, so the pipe would look full.
+            self._fast.give_back()
+            self._send(body, timeout=UNSET if timeout is None else timeout)
+
+    def send_multipart(self, parts: Sequence[Buffer], *, timeout: float | None = UNSET) -> None:
+        """Send a message of several parts, which arrive together or not at all."""
+        if not parts:
+            raise ValueError("a message has at least one part; for an empty message give [b'']")
+        self._fast.give_back()
+        self._pattern.send_parts(
+            tuple(map(checked, parts)), self.options["sndtimeo"] if timeout is UNSET else timeout
+        )
+
+    def send_many(self, bodies: Sequence[Buffer], *, timeout: float | None = UNSET) -> None:
+        """Send messages of one part each.  The list belongs to the socket from now on: do not change it."""
+        bodies = all_checked(bodies)
+        if bodies:
+            self._send_batch(batch_of(bodies), timeout)
+
+    def send_multipart_many(
+        self, messages: Sequence[Sequence[Buffer]], *, timeout: float | None = UNSET
+    ) -> None:
+        """Send messages of several parts each."""
+        whole = [tuple(map(checked, parts)) for parts in messages]
+        if not all(whole):
+            raise ValueError("a message has at least one part; for an empty message give [b'']")
+        if whole:
+            self._send_batch(batch_of(whole, multipart=True), timeout)
+
+    def _send_batch(self, batch: Batch, timeout: float | None) -> None:
+        self._fast.give_back()
+        self._pattern.send_batch(batch, self.options["sndtimeo"] if timeout is UNSET else timeout)
+
+    # ------------------------------------------------------------------ receiving
+
+    def recv(self, *, timeout: float | None = UNSET) -> bytes:
+        """Return the next message, or the next part of a message of several (see ``more``); wait for it.
+
+        ``Again`` after ``timeout`` seconds; by default ``rcvtimeo``.
+        """
+        # A ``for`` takes one item without a call.  These messages have been taken, and are returned even if
+        # the socket or its context has been closed.
+        for body in self._bodies:
+            return body  # type: ignore[no-any-return]
+        if not self._parts:
+            self._parts = list(reversed(self._next_message(timeout)))
+        return self._parts.pop()
+
+    @property
+    def more(self) -> bool:
+        """Whether the part that ``recv`` returned last has others behind it in its message."""
+        return bool(self._parts)
+
+    def recv_multipart(self, *, timeout: float | None = UNSET) -> list[bytes]:
+        """Return all parts of the next message, or the rest of one that ``recv`` has begun."""
+        for body in self._bodies:
+            return [body]
+        if self._parts:
+            parts, self._parts = self._parts, []
+            return parts[::-1]
+        return list(self._next_message(timeout))
+
+    def recv_many(self, most: int = ALL, *, timeout: float | None = UNSET) -> list[bytes]:
+        """Return messages of one part that have come, at least one and at most ``most``; wait for the first.
+
+        ``ValueError`` if the next message has several parts: ``recv_multipart_many`` returns it.
+        """
+        found = self._some(most, timeout, multipart=False)
+        if not found:
+            raise ValueError("the next message has several parts: receive it with recv_multipart_many")
+        return found
+
+    def recv_multipart_many(self, most: int = ALL, *, timeout: float | None = UNSET) -> list[list[bytes]]:
+        """Return messages with all of their parts, at least one and at most ``most``; wait for the first."""
+        if self._parts:
+            return [self.recv_multipart()]
+        found: list[list[bytes]] = []
+        while len(found) < most and (not found or self._has_more()):
+            bodies = self._some(most - len(found), timeout, multipart=False)
+            found += [[body] for body in bodies]
+            if not bodies:
+                found += map(list, self._some(most - len(found), timeout, multipart=True))
+        return found
+
+    def _has_more(self) -> bool:
+        return self._pattern.alike and (self._left() or self._end.ready())
+
+    def _left(self) -> bool:
+        """Whether something of the present batch is left.  Looks without taking."""
+        # Both are iterators of lists, which know how many items are left.
+        return length_hint(self._bodies) + length_hint(self._messages) > 0
+
+    def _some(self, most: int, timeout: float | None, *, multipart: bool) -> list[Any]:
+        """Return messages of one form, without their end; none if the next one has the other form."""
+        if not self._pattern.alike:
+            most = min(most, 1)
+        found: list[Any] = []
+        while len(found) < most:
+            source, other = (self._messages, self._bodies) if multipart else (self._bodies, self._messages)
+            if length_hint(other):
+                break
+            if not length_hint(source):
+                if found and not self._end.ready():
+                    break
+                self._next_batch(timeout)
+                continue
+            found += islice(source, most - len(found))
+            self._received()
+        return found
+
+    def _next_message(self, timeout: float | None) -> Sequence[bytes]:
+        """Return the parts of the next message."""
+        while True:
+            for body in self._bodies:
+                self._received()
+                return (body,)
+            for parts in self._messages:
+                self._received()
+                return parts  # type: ignore[no-any-return]
+            self._next_batch(timeout)
+
+    def _next_batch(self, timeout: float | None) -> None:
+        self._pattern.before_receiving()
+        self._batch = batch = self._end.next_batch(self.options["rcvtimeo"] if timeout is UNSET else timeout)
+        if batch.multipart:
+            self._messages = iter(list(batch.bodies))
+        elif self._pattern.alike:
+            self._bodies = iter(list(batch.bodies))
+        else:
+            # Whose turn it is depends on each message, so ``recv`` must not take them without a look.
+            self._messages = iter([(body,) for body in batch.bodies])
+
+    def _received(self) -> None:
+        if self._batch is not None:
+            self._pattern.received(self._batch.envelope)
+
+    # ------------------------------------------------------------------ subscriptions
+
+    def subscribe(self, prefix: bytes | str = b"") -> None:
+        """SUB and XSUB: ask for messages that begin with ``prefix``; empty: for all."""
+        self._pattern.subscribe(prefix.encode() if isinstance(prefix, str) else prefix)
+
+    def unsubscribe(self, prefix: bytes | str = b"") -> None:
+        """Take a subscription back."""
+        self._pattern.unsubscribe(prefix.encode() if isinstance(prefix, str) else prefix)
+
+    def subscribers(self, topic: bytes | str | None = None) -> int:
+        """PUB and XPUB: return how many peers get messages that begin with ``topic``; None: any messages."""
+        self._end.look()
+        return self._pattern.subscribers(topic.encode() if isinstance(topic, str) else topic)
+
+    def wait_for_subscribers(
+        self, count: int = 1, topic: bytes | str | None = None, *, timeout: float | None = None
+    ) -> None:
+        """PUB and XPUB: wait until ``count`` peers would get a message that begins with ``topic``.
+
+        What is sent afterwards reaches them: no message is lost because a subscriber is slow to join.
+        """
+        if self.subscribers(topic) < count:
+            self._end.wait(
+                lambda: self.subscribers(topic) >= count,
+                timeout,
+                f"fewer than {count} subscribers" + ("" if topic is None else f" to {topic!r}"),
+            )
+
+    # ------------------------------------------------------------------ waiting
+
+    def poll(self, timeout: float | None = None) -> bool:
+        """Wait until something can be received, at most ``timeout`` seconds; return whether it can."""
+        return bool(poll([self], timeout=timeout))
+
+    def readable(self) -> bool:
+        """Whether ``recv`` would return at once."""
+        if self._parts or self._left():
+            return True
+        self._end.look()
+        return self._end.ready()
+
+    def writable(self) -> bool:
+        """Whether ``send`` would return at once."""
+        self._end.look()
+        return self._pattern.may_send()
+
+    def fileno(self) -> int:
+        """Return a descriptor for other event loops.  Readable: look with ``readable`` until it is false."""
+        if not self._end.arm() or self.readable():
+            self._end.caller.wake()
+        return self._end.caller.fileno()
+
+    def statistics(self) -> SocketStatistics:
+        """Return how many messages wait for and from each peer, and how many were dropped."""
+        return self._place.statistics(dropped=getattr(self._pattern, "dropped", 0))
+
+    # ------------------------------------------------------------------ the end
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
+    def close(self, linger: float | None = UNSET) -> None:
+        """Close it; returns at once.  What was sent is still written, for ``linger`` seconds (None: no limit)."""
+        if not self._closed:
+            self._closed = True
+            self._fast.plug(None)
+            self._end.leave()
+            self._place.close(self.options["linger"] if linger is UNSET else linger)
+            self._on_close(self)
+
+    def __enter__(self) -> Socket:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(UNSET if error is None else 0)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Receive messages of one part for ever."""
+        while True:
+            yield self.recv()
+
+    def __repr__(self) -> str:
+        return f"<Socket {self.name} {self.last_endpoint or 'without a place'}>"
+
+
+def poll(
+    sockets: Sequence[Socket], *, sending: Sequence[Socket] = (), timeout: float | None = None
+) -> list[Socket]:
+    """Wait until one of ``sockets`` can receive, or one of ``sending`` can send; return all that can.
+
+    Empty after ``timeout`` seconds.
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    everybody = list(dict.fromkeys([*sockets, *sending]))
+    while True:
+        ready = [each for each in sockets if each.readable()]
+        ready += [each for each in sending if each.writable() and each not in ready]
+        left = deadline - time.monotonic()
+        if ready or left <= 0:
+            return ready
+        _sleep([each._end for each in everybody], left)
+
+
+def _sleep(ends: list[End], seconds: float) -> None:
+    """Sleep until something was posted to one of them."""
+    try:
+        # One that has something ends the look; those that were armed are disarmed below.
+        if all(end.arm() for end in ends):
+            waiting = select.poll()
+            for end in ends:
+                waiting.register(end.caller.fileno(), select.POLLIN)
+                seconds = min(seconds, end.until_stall_timeout())
+            waiting.poll(None if seconds == math.inf else max(0.0, seconds * 1000))
+    finally:
+        for end in ends:
+            end.disarm()
