@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from plugins.apis.sockets.options import OPTIONS, Option
     from plugins.apis.sockets.socket import Socket, poll
     from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
+    from plugins.apis.sockets.tasks import TaskSocket
 
 __all__ = [
     "OPTIONS",
@@ -36,6 +37,7 @@ __all__ = [
     "SocketClosed",
     "SocketError",
     "SocketStatistics",
+    "TaskSocket",
     "Unreachable",
     "WrongState",
     "poll",
@@ -49,6 +51,7 @@ _MODULES = {
     "PeerStatistics": "statistics",
     "Socket": "socket",
     "SocketStatistics": "statistics",
+    "TaskSocket": "tasks",
     "poll": "socket",
 }
 

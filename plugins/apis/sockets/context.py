@@ -6,7 +6,7 @@ import math
 import threading
 from itertools import count
 from types import TracebackType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError
@@ -16,6 +16,9 @@ from plugins.apis.sockets.options import TYPES, UNLIMITED, TypeName, Values
 from plugins.apis.sockets.patterns import PATTERNS, Pattern
 from plugins.apis.sockets.socket import UNSET, Socket
 from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
+
+if TYPE_CHECKING:
+    from plugins.apis.sockets.tasks import TaskSocket
 
 
 class Place:
@@ -152,6 +155,18 @@ class Context:
 
     def socket(self, kind: TypeName, **options: Any) -> Socket:
         """Make a socket: ``context.socket("PUSH", sndhwm=10_000)``.  ``OPTIONS`` has what there is."""
+        return self._make(kind, options)[0]
+
+    def task_socket(self, kind: TypeName, **options: Any) -> TaskSocket:
+        """Make a socket for tasks of the event loop that runs here, trio or asyncio."""
+        from plugins.apis.sockets.tasks import TaskSocket, running_loop
+
+        # Before the socket is made: without a loop nobody would close it.
+        loop = running_loop()
+        socket, end = self._make(kind, options)
+        return TaskSocket(socket, end, loop)
+
+    def _make(self, kind: str, options: dict[str, Any]) -> tuple[Socket, End]:
         pattern_kind = PATTERNS.get(kind)
         if pattern_kind is None:
             raise KernelError(f"there is no type of socket {kind!r}; there are: {', '.join(TYPES)}")
@@ -168,7 +183,7 @@ class Context:
         pattern = place.pattern = pattern_kind(end, values, place.engine)
         socket = Socket(end, pattern, values, place, self._sockets.discard)
         self._sockets.add(socket)
-        return socket
+        return socket, end
 
     @property
     def closed(self) -> bool:

@@ -1,0 +1,220 @@
+"""Sockets for tasks of trio and of asyncio: the same calls, ``async`` where they may wait.
+
+Each call tries that of the blocking socket with timeout 0, which takes everything or nothing, and waits only if
+that would block.  So a task that is cancelled loses no message.  Whatever changes wakes all tasks that wait, and
+each tries its call again.
+
+The thread that wakes this one calls ``_loop.wake_soon``, which has the loop call ``_changed``.  The order of steps
+is that of every wait: attempt; ``arm``, which looks once more at what was posted; wait.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from kernel.contracts.errors import KernelClosed, KernelError, WouldBlock
+from kernel.contracts.message import Buffer
+from plugins.apis.sockets.end import End
+from plugins.apis.sockets.errors import SocketClosed
+from plugins.apis.sockets.socket import ALL, Socket
+from plugins.apis.sockets.statistics import SocketStatistics
+
+CALLS_BETWEEN_SCHEDULING = 64
+"""Calls that need not wait, of which one lets other tasks run."""
+
+T = TypeVar("T")
+
+
+class Loop(Protocol):
+    """What is needed of an event loop."""
+
+    def event(self) -> Any:
+        """Return an event with ``set`` and an async ``wait``."""
+        ...
+
+    def wake_soon(self, callback: Callable[[], Any]) -> None:
+        """Have the loop call ``callback``.  Any thread."""
+        ...
+
+    async def pause(self, *, others: bool) -> None:
+        """Raise if the task is cancelled; let other tasks run if ``others``."""
+        ...
+
+
+class _Trio:
+    def __init__(self) -> None:
+        import trio
+
+        self._trio = trio
+        self._token = trio.lowlevel.current_trio_token()
+
+    def event(self) -> Any:
+        return self._trio.Event()
+
+    def wake_soon(self, callback: Callable[[], Any]) -> None:
+        try:
+            self._token.run_sync_soon(callback, idempotent=True)
+        except self._trio.RunFinishedError:
+            return
+
+    async def pause(self, *, others: bool) -> None:
+        if others:
+            await self._trio.lowlevel.checkpoint()
+        else:
+            await self._trio.lowlevel.checkpoint_if_cancelled()
+
+
+class _Asyncio:
+    def __init__(self) -> None:
+        import asyncio
+
+        self._asyncio = asyncio
+        self._running = asyncio.get_running_loop()
+
+    def event(self) -> Any:
+        return self._asyncio.Event()
+
+    def wake_soon(self, callback: Callable[[], Any]) -> None:
+        try:
+            self._running.call_soon_threadsafe(callback)
+        except RuntimeError:  # the loop is closed
+            return
+
+    async def pause(self, *, others: bool) -> None:
+        if others:
+            await self._asyncio.sleep(0)
+
+
+def running_loop() -> Loop:
+    """Return the event loop that runs in this thread."""
+    # Neither is imported for the question: whoever runs in one of them has imported it.
+    trio, asyncio = sys.modules.get("trio"), sys.modules.get("asyncio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        return _Trio()
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        return _Asyncio()
+    raise KernelError(
+        "a socket for tasks is made in a task of trio or asyncio; context.socket is for plain threads"
+    )
+
+
+class TaskSocket:
+    """A socket of ØMQ for tasks of one event loop.  ``Context.task_socket`` makes it."""
+
+    def __init__(self, socket: Socket, end: End, loop: Loop) -> None:
+        self.socket: Socket = socket
+        """The blocking socket; its calls that need not wait are there: ``subscribe``, ``options`` ..."""
+        self.name: str = socket.name
+        self.options = socket.options
+        self._end = end
+        self._loop = loop
+        self._calls = 0
+        self._event: Any = None
+        end.caller.on_wake(lambda: loop.wake_soon(self._changed))
+
+    def _changed(self) -> None:
+        """Something has come: let all tasks that wait try again."""
+        if not self._end.closed:
+            self._end.disarm()
+        if self._event is not None:
+            self._event.set()
+            self._event = None
+
+    async def _call(self, attempt: Callable[[], T]) -> T:
+        # Before the attempt: a task that is cancelled after it would lose the message that it has taken.
+        self._calls += 1
+        await self._loop.pause(others=not self._calls % CALLS_BETWEEN_SCHEDULING)
+        while True:
+            try:
+                result = attempt()
+            except WouldBlock:
+                if self._event is None:
+                    self._event = self._loop.event()
+                event = self._event
+                # False: something was posted since the attempt, so it may succeed now.
+                if self._end.arm():
+                    await event.wait()
+                continue
+            return result
+
+    async def send(self, body: Buffer) -> None:
+        """Send a message of one part; wait for room."""
+        await self._call(lambda: self.socket.send(body, timeout=0))
+
+    async def send_multipart(self, parts: Sequence[Buffer]) -> None:
+        """Send a message of several parts."""
+        await self._call(lambda: self.socket.send_multipart(parts, timeout=0))
+
+    async def send_many(self, bodies: Sequence[Buffer]) -> None:
+        """Send messages of one part each."""
+        await self._call(lambda: self.socket.send_many(bodies, timeout=0))
+
+    async def recv(self) -> bytes:
+        """Return the next message, or the next part of one of several."""
+        return await self._call(lambda: self.socket.recv(timeout=0))
+
+    async def recv_multipart(self) -> list[bytes]:
+        """Return all parts of the next message."""
+        return await self._call(lambda: self.socket.recv_multipart(timeout=0))
+
+    async def recv_many(self, most: int = ALL) -> list[bytes]:
+        """Return messages of one part that have come, at least one."""
+        return await self._call(lambda: self.socket.recv_many(most, timeout=0))
+
+    async def recv_multipart_many(self, most: int = ALL) -> list[list[bytes]]:
+        """Return messages with all of their parts, at least one."""
+        return await self._call(lambda: self.socket.recv_multipart_many(most, timeout=0))
+
+    async def wait_for_subscribers(self, count: int = 1, topic: bytes | str | None = None) -> None:
+        """PUB and XPUB: wait until ``count`` peers would get a message that begins with ``topic``."""
+        await self._call(lambda: self.socket.wait_for_subscribers(count, topic, timeout=0))
+
+    def bind(self, place: str) -> str:
+        """Listen at a place; return it.  It takes about as long as a system call."""
+        return self.socket.bind(place)
+
+    def connect(self, place: str) -> str:
+        """Connect to a place; does not wait for the peer."""
+        return self.socket.connect(place)
+
+    def subscribe(self, prefix: bytes | str = b"") -> None:
+        """SUB and XSUB: ask for messages that begin with ``prefix``."""
+        self.socket.subscribe(prefix)
+
+    def unsubscribe(self, prefix: bytes | str = b"") -> None:
+        """Take a subscription back."""
+        self.socket.unsubscribe(prefix)
+
+    def statistics(self) -> SocketStatistics:
+        """Return the figures of each peer."""
+        return self.socket.statistics()
+
+    def close(self) -> None:
+        """Close it; tasks that wait raise ``SocketClosed``."""
+        self._end.caller.on_wake(None)
+        self.socket.close()
+        self._changed()
+
+    def __aiter__(self) -> Self:
+        """Receive for ever; ends when the socket or its context is closed."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self.recv()
+        except (KernelClosed, SocketClosed):
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TaskSocket {self.name}>"
