@@ -1,0 +1,81 @@
+"""``kernel.sockets``, used as ``pyzmq_sockets.py`` uses pyzmq: PUSH/PULL one way, REQ/REP there and back."""
+
+from __future__ import annotations
+
+import time
+from multiprocessing.connection import Connection
+
+from benchmarks.kernels import BATCH
+from benchmarks.processes import WARM, time_calls
+from kernel.sockets import Context
+
+
+def receive(link: Connection, count: int, size: int) -> None:
+    """Receive with one call a message."""
+    with Context() as context:
+        pull = context.socket("PULL")
+        link.send(pull.bind("tcp://127.0.0.1:0"))
+        recv = pull.recv
+        recv()
+        start = time.perf_counter()
+        for _ in range(count - 1):
+            recv()
+        link.send((count - 1) / (time.perf_counter() - start))
+
+
+def send(link: Connection, address: str, count: int, size: int) -> None:
+    """Send with one call a message."""
+    with Context() as context:
+        push = context.socket("PUSH")
+        push.connect(address)
+        send = push.send
+        body = b"x" * size
+        for _ in range(count):
+            send(body)
+        link.recv()
+
+
+def receive_many(link: Connection, count: int, size: int) -> None:
+    """Receive what has come in one call."""
+    with Context() as context:
+        pull = context.socket("PULL", rcvhwm=32 * BATCH)
+        link.send(pull.bind("tcp://127.0.0.1:0"))
+        first = received = len(pull.recv_many())
+        start = time.perf_counter()
+        while received < count:
+            received += len(pull.recv_many())
+        link.send((received - first) / (time.perf_counter() - start))
+
+
+def send_many(link: Connection, address: str, count: int, size: int) -> None:
+    """Send a batch in one call."""
+    with Context() as context:
+        push = context.socket("PUSH", sndhwm=32 * BATCH)
+        push.connect(address)
+        body = b"x" * size
+        for _ in range(count // BATCH):
+            push.send_many([body] * BATCH)
+        link.recv()
+
+
+def echo(link: Connection, count: int, size: int) -> None:
+    """Send back what comes."""
+    with Context() as context:
+        rep = context.socket("REP")
+        link.send(rep.bind("tcp://127.0.0.1:0"))
+        for _ in range(WARM + count):
+            rep.send(rep.recv())
+
+
+def ask(link: Connection, address: str, count: int, size: int) -> None:
+    """Ask and wait for the answer."""
+    with Context() as context:
+        req = context.socket("REQ")
+        req.connect(address)
+        body = b"x" * size
+
+        def there_and_back() -> None:
+            req.send(body)
+            req.recv()
+
+        link.send(time_calls(there_and_back, count))

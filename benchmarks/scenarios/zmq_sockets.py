@@ -1,0 +1,81 @@
+"""Sockets of ØMQ for applications: ``kernel.sockets`` beside pyzmq, with the same calls, and with its batch calls."""
+
+from __future__ import annotations
+
+from benchmarks.kernels import BATCH
+from benchmarks.peers import libzmq_c, our_sockets, pyzmq_sockets
+from benchmarks.processes import one_way, round_trip
+from benchmarks.scenario import Figures, Row, Scenario, Side
+
+SIZE = 100
+SINGLE, MANY, TRIPS = 1_000_000, 5_000_000, 5_000
+
+
+def _single(scale: float) -> Figures:
+    return one_way(our_sockets.receive, our_sockets.send, int(SINGLE * scale), SIZE)
+
+
+def _many(scale: float) -> Figures:
+    count = int(MANY * scale) // BATCH * BATCH
+    figures = one_way(our_sockets.receive_many, our_sockets.send_many, count, SIZE)
+    return {"batch_rate": figures["rate"]}
+
+
+def _pyzmq(scale: float) -> Figures:
+    figures = one_way(pyzmq_sockets.receive, pyzmq_sockets.send, int(SINGLE * scale), SIZE, True)
+    return {**figures, "batch_rate": figures["rate"]}
+
+
+def _libzmq(scale: float) -> Figures:
+    return {"batch_rate": libzmq_c.throughput(int(MANY * scale), SIZE)["rate"]}
+
+
+def _trips(scale: float) -> Figures:
+    return round_trip(our_sockets.echo, our_sockets.ask, int(TRIPS * scale), SIZE)
+
+
+def _pyzmq_trips(scale: float) -> Figures:
+    return round_trip(pyzmq_sockets.echo, pyzmq_sockets.ask, int(TRIPS * scale), SIZE)
+
+
+SCENARIO = Scenario(
+    name="zmq_sockets",
+    sides=(
+        Side("kernel.sockets", _single),
+        Side("kernel.sockets, batches", _many),
+        Side("kernel.sockets REQ/REP", _trips),
+        Side("pyzmq", _pyzmq),
+        Side("pyzmq REQ/REP", _pyzmq_trips),
+        Side("libzmq in C", _libzmq),
+    ),
+    rows=(
+        Row(
+            name="zmq_oneway_100B",
+            what=f"sockets of ØMQ, one way, {SIZE} B, one call a message",
+            figure="rate",
+            unit="msg/s",
+            bar=">= 1.0",
+            ours="kernel.sockets",
+            peers=("pyzmq",),
+        ),
+        Row(
+            name="zmq_oneway_100B_batch",
+            what=f"sockets of ØMQ, one way, {SIZE} B, batches of {BATCH}; pyzmq has one call a message",
+            figure="batch_rate",
+            unit="msg/s",
+            bar=">= 4.0",
+            ours="kernel.sockets, batches",
+            peers=("pyzmq",),
+            also=("libzmq in C",),
+        ),
+        Row(
+            name="zmq_roundtrip_100B_p50",
+            what=f"sockets of ØMQ, REQ and REP, {SIZE} B, p50",
+            figure="p50",
+            unit="µs",
+            bar="<= 1.0",
+            ours="kernel.sockets REQ/REP",
+            peers=("pyzmq REQ/REP",),
+        ),
+    ),
+)
