@@ -39,7 +39,9 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
 def test_the_staircase_is_the_one_that_is_enforced() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
-    drawn = _section("architecture.md", "```text\ncli | sockets.py | testing").splitlines()[1 : len(layers) + 1]
+    drawn = _section("architecture.md", "```text\ncli | sockets.py | testing").splitlines()[
+        1 : len(layers) + 1
+    ]
     assert [line.strip().replace(".py", "") for line in drawn] == layers
 
 
