@@ -71,6 +71,11 @@ def register_commands() -> list[CommandKind]:
         ),
         CommandKind(name="policy", summary="Set or delete a policy of a running broker.", load=_policy),
         CommandKind(
+            name="connection",
+            summary="Close the connection of a client of a running broker.",
+            load=_connection,
+        ),
+        CommandKind(
             name="user",
             summary="Add, change or delete a user of a running broker, and what the user may do.",
             load=_user,
@@ -115,6 +120,12 @@ def _create_client(setup: ApiSetup) -> BrokerClient:
 
 def _definitions() -> Any:
     from plugins.engines.broker.commands.definitions import command
+
+    return command
+
+
+def _connection() -> Any:
+    from plugins.engines.broker.commands.connection import command
 
     return command
 

@@ -251,6 +251,20 @@ def test_a_broker_without_a_directory_says_that_it_will_forget(kernel: Command, 
         assert said == (0, "kernel: the broker has no data_dir: this change ends when it stops\n")
 
 
+def test_a_connection_is_closed_with_a_reason(system: System) -> None:
+    with system.client("guest", "guest") as client, system.client("guest", "guest") as other:
+        first, second = (row["name"] for row in system.rows("connections"))
+        assert system.do("connection", "close", first, "--reason", "for repairs") == (0, "")
+        closed = client.next_of(ConnectionClosed)
+        assert isinstance(closed, ConnectionClosed)
+        assert (closed.reply_code, closed.reply_text) == (320, "CONNECTION_FORCED - for repairs")
+        other.ask(queue.Declare(queue="orders", passive=True), queue.DeclareOk)
+        assert second in [row["name"] for row in system.rows("connections")]
+    status, said = system.do("connection", "close", "nobody")
+    assert status == 1
+    assert said.endswith("engine 'broker': there is no connection 'nobody'\n")
+
+
 @pytest.mark.parametrize("table", ["users", "permissions", "policies"])
 def test_lists_show_no_hash(kernel: Command, system: System, table: str) -> None:
     (account, *_) = system.rows("accounts")
