@@ -32,6 +32,8 @@ def command(files: tuple[str, ...], file_only: bool) -> int:
         for line in sorted((*report.complaints, *report.warnings), key=line_of):
             click.echo(line)
         if report.plan is not None:
+            for line in report.plan.left_out:
+                click.echo(line)
             click.echo(f"{name}: good: {_summary(report.plan)}")
     return 1 if wrong else 0
 

@@ -26,6 +26,9 @@ def command(file: str, svg_file: str | None, matrix: bool) -> None:
     """
     registry = PluginRegistry.load()
     plan = load_plan(file, registry)
+    # Standard output is the drawing.
+    for line in plan.left_out:
+        click.echo(line, err=True)
     if svg_file is not None:
         with click.open_file(svg_file, "w", encoding="utf-8") as stream:
             stream.write(svg(plan, registry.apis))

@@ -121,7 +121,10 @@ class Runner:
         """
         for refused in self._registry.refused:
             self._log.write("refused", detail=str(refused))
-        kernel = Kernel(load_plan(self._file, self._registry), self._registry)
+        plan = load_plan(self._file, self._registry)
+        for line in plan.left_out:
+            self._log.write("left out", detail=line)
+        kernel = Kernel(plan, self._registry)
         # Before the start, or the first events would be missing in the log.
         kernel.events.append(self._on_event)
         # The signals first: one that comes while engines start is kept and carried out afterwards.

@@ -44,6 +44,8 @@ class _RouteTable(msgspec.Struct, kw_only=True):
 
     source: str = msgspec.field(name="from")
     to: str | tuple[str, ...]
+    when: str = "always"
+    """Not empty: a route with an empty one is left out before."""
     match: str | tuple[str, ...] = ()
     exchange: str | None = None
     router: str = "fan-out"
@@ -110,6 +112,7 @@ class Checker:
         self._file = file
         self._registry = registry
         # All names before any check: an engine names its thread, and a route its engines.
+        self._left_out: list[str] = []
         self._threads = self._tables("threads")
         self._engines = self._tables("engines")
         self.made: list[tuple[Path, msgspec.Struct]] = []
@@ -127,7 +130,7 @@ class Checker:
         engines = [self._engine(name, table) for name, table in self._engines.items()]
         # A kernel made in Python may begin empty, since ``add_engine`` and ``host`` can fill it.  A misspelt
         # section has been reported above, so that "no engines" would be a second complaint about it.
-        if not engines and not file.complaints and not file.from_python:
+        if not engines and not file.complaints and not file.from_python and not self._left_out:
             file.complain((), "there is no [engines.NAME] table, so nothing would run; add one")
         self._check_places()
         routes = self._routes()
@@ -136,7 +139,11 @@ class Checker:
             engines=tuple(engine for engine in engines if engine),
             routes=tuple(routes),
             file=file.name,
+            left_out=tuple(sorted(self._left_out, key=line_of)),
         )
+
+    def _leave_out(self, path: Path, text: str) -> None:
+        self._left_out.append(f"{self._file.name}:{self._file.line(path)}: {text}")
 
     def _tables(self, section: str) -> dict[str, dict[str, Any]]:
         """Return the ``[section.NAME]`` tables."""
@@ -149,7 +156,12 @@ class Checker:
                 self._file.complain(
                     (section, name), f"{section}.{name} must be a table; write [{section}.{name}]"
                 )
-        return {name: table for name, table in tables.items() if isinstance(table, dict)}
+        left_out = {name for name in tables if (section, name) in self._file.left_out}
+        for name in left_out:
+            self._leave_out((section, name), f"engine {name!r} is left out, because its 'when' is empty")
+        return {
+            name: table for name, table in tables.items() if isinstance(table, dict) and name not in left_out
+        }
 
     # ------------------------------------------------------------------ threads and engines
 
@@ -169,6 +181,7 @@ class Checker:
         path: Path = ("engines", name)
         # Before the kind, so that a ``thread`` that is not text is also reported if the kind is missing.
         thread = self._text(path, table, "thread", "")
+        self._text(path, table, "when", "")
         kind_name = self._text(path, table, "kind", None)
         if kind_name is None:
             # A kind that is not text has been reported by ``_text``.
@@ -186,7 +199,7 @@ class Checker:
         if thread:
             self._check_thread(path, name, thread, is_api=kind_name in self._registry.apis)
         before = len(self._file.complaints)
-        options = self._options(path, table, installed.kind.options, {"kind", "thread"})
+        options = self._options(path, table, installed.kind.options, {"kind", "thread", "when"})
         # Only an engine with an option ``protocol`` takes the protocol from its address.  Others, as
         # ``amqp``, have one built in, and the part of their address before ``+`` names no plugin.
         if "protocol" in installed.kind.options.__struct_fields__:
@@ -309,7 +322,12 @@ class Checker:
             return []
         routes: list[RoutePlan] = []
         for number, table in enumerate(tables):
-            route = self._route(("routes", number), table)
+            path: Path = ("routes", number)
+            if path in self._file.left_out:
+                self._leave_out(path, "this route is left out, because its 'when' is empty")
+                continue
+            rest = self._without_left_out(path, table)
+            route = None if rest is None else self._route(path, rest)
             if route is None:
                 continue
             # Every route that fits gets the message, so two equal ones deliver it twice.
@@ -321,6 +339,34 @@ class Checker:
                 text = f"this route equals that of line {twin.line}, so each message would come twice; remove one"
                 self._file.complain(("routes", number), text)
         return routes
+
+    def _without_left_out(self, path: Path, table: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a route without the engines that are left out; None if it has nothing to connect then."""
+        # ``from`` and ``to`` may be of any type: they are not checked yet.
+        to = table.get("to")
+        targets = to if isinstance(to, list | tuple) else [to]
+        present = [target for target in targets if not self._is_left_out(target)]
+        absent = [target for target in targets if self._is_left_out(target)]
+        if self._is_left_out(table.get("from")):
+            self._leave_out(path, f"this route is left out with engine {table['from']!r}")
+            return None
+        if absent and not present:
+            names = ", ".join(map(repr, absent))
+            self._leave_out(path, f"this route is left out with engine {names}")
+            return None
+        rest = dict(table)
+        if absent:
+            names = ", ".join(map(repr, absent))
+            self._leave_out(path, f"this route does not lead to engine {names}, which is left out")
+            rest["to"] = present
+        if self._is_left_out(table.get("dead_letters")):
+            self._leave_out(
+                path, f"this route has no dead letters: engine {rest.pop('dead_letters')!r} is left out"
+            )
+        return rest
+
+    def _is_left_out(self, name: Any) -> bool:
+        return isinstance(name, str) and ("engines", name) in self._file.left_out
 
     def _route(self, path: Path, table: dict[str, Any]) -> RoutePlan | None:
         before = len(self._file.complaints)

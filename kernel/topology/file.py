@@ -3,6 +3,9 @@
 In every string ``${NAME}`` is replaced by that variable, and ``${NAME:-default}`` by the default if the
 variable is not set or empty, as in a shell; ``$$`` is a dollar.  ``check.py`` checks the values.
 
+An engine or a route whose key ``when`` is empty is left out.  Of such a table nothing else is read, so that it may
+name variables that are not set, and a kind that is not installed.
+
 The text is read twice: by ``tomllib`` for the values, and by ``toml_lines`` for the lines.  Both describe a
 value by its path, and the path connects them: a check that finds a mistake knows the path and so the line.
 """
@@ -28,6 +31,8 @@ _VARIABLE = re.compile(
 )
 # How ``tomllib`` ends its messages: the line is moved to the front, as in all other complaints.
 _PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)\s*$")
+_WITH_CONDITIONS = ("engines", "routes")
+"""Sections whose tables may have a key ``when``."""
 
 
 class TopologyFile(msgspec.Struct, kw_only=True):
@@ -42,6 +47,8 @@ class TopologyFile(msgspec.Struct, kw_only=True):
     complaints: list[str]
     warnings: list[str] = []
     """What is probably not meant, and could be."""
+    left_out: set[Path] = set()
+    """Engines and routes whose ``when`` is empty."""
     with_variables: set[Path] = set()
     """Strings with a variable in them.  They are never shown, because they may be secrets."""
     from_python: bool = False
@@ -113,7 +120,16 @@ def _syntax_error(message: str, text: str, name: str) -> str:
 
 def _interpolated(file: TopologyFile, path: Path, value: Any, environ: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return {key: _interpolated(file, (*path, key), each, environ) for key, each in value.items()}
+        read: dict[str, Any] = {}
+        if len(path) == 2 and path[0] in _WITH_CONDITIONS and "when" in value:
+            read["when"] = _interpolated(file, (*path, "when"), value["when"], environ)
+            if read["when"] == "":
+                file.left_out.add(path)
+                return {}
+        for key, each in value.items():
+            if key not in read:
+                read[key] = _interpolated(file, (*path, key), each, environ)
+        return read
     if isinstance(value, list):
         return [_interpolated(file, (*path, number), each, environ) for number, each in enumerate(value)]
     if not isinstance(value, str) or "$" not in value:

@@ -105,6 +105,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     routes: tuple[RoutePlan, ...] = ()
     file: str = ""
     """Where it was read from; empty for a plan made in Python."""
+    left_out: tuple[str, ...] = ()
+    """A line, with its place in the file, for each part that is left out because its ``when`` is empty, and for
+    what is left out with it."""
 
     def thread(self, name: str) -> ThreadPlan | None:
         """Return the thread of that name."""

@@ -46,6 +46,7 @@ A file without threads gets one poll thread, `poll-1`.
 | --- | --- | --- | --- |
 | `kind` | text | required | The kind of engine, or the API that application code opens under this name. |
 | `thread` | text | the least loaded poll thread | Where the engine runs. Not for an API, which runs in its caller's thread. |
+| `when` | text | | If it is empty, as `"${NAME:-}"` is while the variable is not set, the engine is left out, and routes lead neither from nor to it. |
 
 All other keys are the options of the kind, as below.
 
@@ -55,6 +56,7 @@ All other keys are the options of the kind, as below.
 | --- | --- | --- | --- |
 | `from` | text | required | The engine whose messages these are. |
 | `to` | text or list | required | The engine, or engines, that they go to. |
+| `when` | text | | If it is empty, the route is left out. |
 | `match` | text or list | all | Key patterns, of which one must fit: words between dots, `*` is one word, `#` any number of words. |
 | `exchange` | text | any | Only messages of this exchange. |
 | `router` | text | `"fan-out"` | How the route chooses between several targets; the options of the router are in `[routes.options]`. |

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.test_examples import TIMEOUT, _kernel_run, spawned
+from kernel.plugins import PluginRegistry
+from kernel.topology.check import load_plan
+from tests.examples.test_examples import EXAMPLES, TIMEOUT, _kernel_run, spawned
 from tests.interop.until import until
 from tests.ports import free_port
 
@@ -82,3 +84,13 @@ def test_everyone_is_heard_by_subscribers_of_zmq(
 
         until(arrives)
         assert sub.recv_multipart() == [b"weather.wien", b"sunny"]
+
+
+def test_everyone_listens_for_zmq_only_at_a_port_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = PluginRegistry.load()
+    monkeypatch.setenv("ZMQ_PORT", "5556")
+    assert load_plan(EXAMPLES / "everyone.toml", registry).engine("zmq") is not None
+    monkeypatch.delenv("ZMQ_PORT")
+    plan = load_plan(EXAMPLES / "everyone.toml", registry)
+    assert plan.engine("zmq") is None
+    assert [route.targets for route in plan.routes] == [("journal",)]
