@@ -577,6 +577,8 @@ class MqttClient(StreamClient):
     def _on_subscribe(self, packet: Subscribe, now: float) -> None:
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
+        if not self._takes_answer(Suback(packet.id, (0,) * len(packet.subscriptions))):
+            return
         codes = tuple([self._subscribe(wanted, identifier, now) for wanted in packet.subscriptions])
         self.send(encode(Suback(packet.id, codes), self.version))
 
@@ -590,8 +592,20 @@ class MqttClient(StreamClient):
         except BrokerError:
             return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 
+    def _takes_answer(self, answer: Suback | Unsuback) -> bool:
+        """Whether the client takes an answer of that size; otherwise end the connection [MQTT-3.1.2-24].
+
+        Asked before anything is done, because the client would not learn of it.
+        """
+        if not self._largest_packet or self._takes(encode(answer, self.version)):
+            return True
+        self._refuse_small_packets()
+        return False
+
     def _on_unsubscribe(self, packet: Unsubscribe, now: float) -> None:
         session = self._started().session
+        if not self._takes_answer(Unsuback(packet.id, (0,) * len(packet.topic_filters))):
+            return
         codes = tuple([session.unsubscribe(name, now) for name in packet.topic_filters])
         self.send(encode(Unsuback(packet.id, codes), self.version))
 

@@ -181,6 +181,24 @@ def test_each_filter_that_goes_has_a_code(quiet: StillServer) -> None:
     client.expect_message("a/b")  # one remains
 
 
+@pytest.mark.parametrize("name", ["subscribe", "unsubscribe"])
+def test_nothing_is_done_for_a_client_that_does_not_take_the_answer(quiet: StillServer, name: str) -> None:
+    """[MQTT-3.1.2-24]"""
+    # CONNACK has to fit.  It is larger than the answers to few filters, so there are many.
+    most = len(encode(quiet.connect(5).connack, 5))
+    client = quiet.connect(5, **kept(5), maximum_packet_size=most)
+    client.subscribe("a/1", "b", qos=1)
+    many = [f"a/{number}" for number in range(most)]
+    if name == "subscribe":
+        client.send(Subscribe(1, tuple([subscription(each, 1) for each in many])))
+    else:
+        client.send(Unsubscribe(1, tuple(many)))
+    client.expect_end(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+    session = quiet.session("c")
+    assert session is not None
+    assert set(session.subscriptions) == {"a/1", "b"}
+
+
 def test_unsubscribing_is_answered_in_any_case(quiet: StillServer) -> None:
     """[MQTT-3.10.4-5] of MQTT 3.1.1."""
     client = quiet.connect(4)
