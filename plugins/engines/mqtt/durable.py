@@ -80,6 +80,8 @@ class Description(msgspec.Struct, frozen=True):
     """The time of day at which its connection was lost; 0: it has one."""
     subscriptions: tuple[DescribedSubscription, ...]
     will: DescribedWill | None = None
+    begun: tuple[int, ...] = ()
+    """Positions of messages that were sent with QoS 2, and that the subscriptions want with another one now."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

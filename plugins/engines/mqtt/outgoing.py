@@ -20,6 +20,8 @@ Before a crash
 After a crash
     ``Released`` has the positions for which PUBREC had come.  If the crash came before they were settled, the
     queue still has these messages.  They are in ``_settled_before``, and are settled instead of being sent.
+    The description of the session has the positions that were sent with QoS 2 before the subscription got
+    another one (``begun_otherwise``).
 
 Flow control
     ``Receiver.prefetch`` is the client's receive maximum, less the identifiers in ``_released``: these count,
@@ -28,7 +30,7 @@ Flow control
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernel.contracts.message import Envelope
@@ -79,6 +81,9 @@ class Outgoing:
         self._settled_before = {position for position in released.positions() if position < SHARED}
         self._limit = 1
         self._next_shared = OWN_IDS
+        self._begun: set[int] = set()
+        """Positions in the session's queue that were sent with QoS 2 before a restart, and not since then.  What
+        was begun with QoS 2 goes on with it, whatever the subscriptions say now [MQTT-4.3.3-1]."""
         self._recovered_up_to = 0
         """The position from which on messages have come since the start of the broker."""
         self.shared: dict[str, Subscribed] = {}
@@ -96,9 +101,26 @@ class Outgoing:
         self._filters.remove(MQTT.pattern(subscribed.topic_filter), subscribed)
         self._plans.clear()
 
-    def recovered(self, queue: Queue) -> None:
-        """The session is there again after a restart: what its queue has may have been sent before."""
+    def recovered(self, queue: Queue, begun: Iterable[int]) -> None:
+        """The session is there again after a restart: what its queue has may have been sent before.
+
+        ``begun``: what ``begun_otherwise`` has returned.
+        """
         self._recovered_up_to = queue.next_position
+        self._begun.update(begun)
+
+    def begun_otherwise(self) -> list[int]:
+        """Return the positions of messages that were begun with QoS 2, and that the plan has with another one."""
+        found = list(self._begun)
+        begun = set(self._qos2.values())
+        for one in self.receiver.unacked if begun else ():
+            consumer, span = one.consumer, one.span
+            if consumer is None or consumer.tag:
+                continue
+            plan = self._plan(span.batch.envelope, consumer)
+            if not (isinstance(plan, Delivery) and plan.qos == 2):
+                found += [span.first + at for at in range(len(span)) if one.first_tag + at in begun]
+        return found
 
     def changed(self) -> None:
         """A subscription has other options now."""
@@ -214,6 +236,8 @@ class Outgoing:
         done = _Done([], [])
         if self._settled_before:
             deliveries = self._without_settled(deliveries, done.settled)
+        if self._begun:
+            deliveries = self._with_begun_apart(deliveries)
         for index, handed in enumerate(deliveries):
             if not self._send(sender, handed, done, now):
                 self._waiting.extend(deliveries[index:])
@@ -250,6 +274,8 @@ class Outgoing:
         """Send messages of one envelope; return False if their packet identifiers are still in use."""
         consumer, tag, span = handed
         plan = self._plan(span.batch.envelope, consumer)
+        if self._begun and not consumer.tag and span.first in self._begun and not isinstance(plan, str):
+            plan = Delivery(2, False, ()) if plan is None else plan._replace(qos=2)
         if plan is None:
             done.settled.extend(range(tag, tag + len(span)))
         elif isinstance(plan, str):
@@ -263,6 +289,8 @@ class Outgoing:
             ids = self._ids_for(consumer, span)
             if ids is None:
                 return False
+            if self._begun and not consumer.tag:
+                self._begun.discard(span.first)
             sent = self._qos1 if plan.qos == 1 else self._qos2
             sent.update(zip(ids, range(tag, tag + len(span)), strict=True))
             # What comes back to a shared subscription was sent to another session, or under another identifier.
@@ -304,6 +332,17 @@ class Outgoing:
                 else:
                     left.append((consumer, at, _one_of(span, index)))
         return left
+
+    def _with_begun_apart(self, deliveries: Sequence[Handed]) -> list[Handed]:
+        """Return the deliveries with each message by itself where some were begun before a restart."""
+        apart: list[Handed] = []
+        for handed in deliveries:
+            consumer, _, span = handed
+            if consumer.tag or self._begun.isdisjoint(range(span.first, span.base + span.stop)):
+                apart.append(handed)
+            else:
+                apart += _one_by_one(handed)
+        return apart
 
     def _ids_for(self, consumer: Consumer, span: Span) -> Sequence[int] | None:
         """Return the packet identifiers of a span's messages; None: one of them is still in use."""

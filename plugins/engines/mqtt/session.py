@@ -207,9 +207,16 @@ class Session:
                 for each in self.subscriptions.values()
             ]
             will = None if self._will is None else DescribedWill.of(self._will[0], self._will[1].name)
+            begun = () if self.outgoing is None else tuple(self.outgoing.begun_otherwise())
             self._sessions.descriptions(self.vhost).keep(
                 Description(
-                    self.client_id, self.exchange, self.expiry, self._left_at, tuple(subscriptions), will
+                    self.client_id,
+                    self.exchange,
+                    self.expiry,
+                    self._left_at,
+                    tuple(subscriptions),
+                    will,
+                    begun,
                 )
             )
 
@@ -225,7 +232,7 @@ class Session:
             )
             self._subscribe(wanted, each.identifier, each.name, now)
         if self._queue is not None:
-            self.begin_outgoing(now).recovered(self._queue)
+            self.begin_outgoing(now).recovered(self._queue, description.begun)
             self._forget_other_bindings(self._queue)
         self.expiry = description.expiry
         self._left_at = description.left_at

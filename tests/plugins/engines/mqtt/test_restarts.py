@@ -174,6 +174,25 @@ def test_what_was_not_acknowledged_has_the_same_identifier(
     restart().connect(version, **lasting(version)).expect_nothing()
 
 
+def test_what_was_begun_with_qos_2_goes_on_with_it(restart: Callable[..., StillServer]) -> None:
+    """[MQTT-4.4.0-1], [MQTT-4.3.3-1]: with QoS 1 the client could not know it for the same message."""
+    server = restart()
+    client = server.connect(5, **FIVE)
+    client.subscribe("a", qos=2)
+    for body in (b"one", b"two"):
+        server.publish("a", body, persistent=True)
+    ids = [client.expect_message("a", body, 2) for body in (b"one", b"two")]
+    client.subscribe("a", qos=1)
+    server.publish("a", b"three", persistent=True)
+    client.expect_message("a", b"three", 1)
+    for _ in range(2):
+        client = restart().connect(5, **FIVE)
+        assert [client.expect_message("a", body, 2, dup=True) for body in (b"one", b"two")] == ids
+        client.expect_message("a", b"three", 1, dup=True)
+    client.ack(PUBREC, *ids)
+    client.expect_acks(PUBREL, *ids)
+
+
 def test_an_identifier_that_was_received_is_known(restart: Callable[..., StillServer], version: int) -> None:
     server = restart()
     first = server.connect(version, **lasting(version))
