@@ -39,6 +39,7 @@ INTERRUPTED = 130
 COMMANDS: dict[str, str] = {
     "run": "Run a topology file until Ctrl-C or SIGTERM; SIGHUP applies its changes.",
     "check": "Report all mistakes of a topology file, with lines and hints.",
+    "dry-run": "Open every endpoint, certificate and folder of a topology file; no message passes.",
     "status": "Show a running system: engines, routes, pipes, threads.",
     "top": "Show what a running system does, live: engines, routes, queues, rates.",
     "tap": "Show messages of a route, a queue or an exchange as they pass.",
@@ -51,9 +52,13 @@ COMMANDS: dict[str, str] = {
     "tour": "Follow one message through every hop.",
     "bench": "Measure this machine, in a few seconds.",
 }
-"""The subcommands of this package: each is ``command`` in the module ``kernel.cli.NAME``.
+"""The subcommands of this package: each is ``command`` in the module ``kernel.cli.NAME``, with ``_`` for ``-``.
 
 The summaries stand here, so that the help of ``kernel`` imports none of these modules."""
+
+
+def _module(name: str) -> str:
+    return name.replace("-", "_")
 
 
 class CommandGroup(click.Group):
@@ -66,7 +71,7 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand; None when there is none of that name."""
         if cmd_name in COMMANDS:
-            command: click.Command = importlib.import_module(f"kernel.cli.{cmd_name}").command
+            command: click.Command = importlib.import_module(f"kernel.cli.{_module(cmd_name)}").command
             return command
         installed = _registry().commands.get(cmd_name)
         if installed is not None:

@@ -66,3 +66,24 @@ class NeedsFiles(Interface):
         Called by ``kernel check`` only: the file may exist on the machine that runs the topology.
         """
         ...
+
+
+@runtime_checkable
+class Dials(Interface):
+    """Optional for an options class: an engine with these options connects to somewhere.
+
+    ``kernel dry-run`` connects there, with the fields ``tls`` (``kernel.hosting.tls_options``) of the same class.
+    """
+
+    def dials_to(self) -> Iterable[tuple[str, str]]:
+        """Return the option and the address, ``protocol+transport://place``, for each place."""
+        ...
+
+
+@runtime_checkable
+class WritesFolders(Interface):
+    """Optional for an options class: an engine with these options writes to the disk."""
+
+    def folders(self) -> Iterable[tuple[str, str]]:
+        """Return the option and the path for each folder.  The engine makes one that does not exist."""
+        ...

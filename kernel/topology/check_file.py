@@ -120,7 +120,7 @@ def _look_at_machine(file: TopologyFile, checker: Checker) -> None:
     """Complain of files that cannot be used, and warn of places at which nobody can listen now."""
     for path, made in checker.made:
         where = f"[{'.'.join(map(str, path))}]"
-        for place, text in _unreadable(path, made):
+        for place, text in unreadable(path, made):
             key = ".".join(map(str, place[len(path) :]))
             # The name of the file may be a secret, as every value from the environment.
             shown = f"{key}: the file cannot be used" if place in file.with_variables else f"{key}: {text}"
@@ -132,11 +132,11 @@ def _look_at_machine(file: TopologyFile, checker: Checker) -> None:
                 file.warn((*path, option), f"{where} {option}: cannot listen at {shown} now: {why}")
 
 
-def _unreadable(path: Path, made: Any) -> Iterator[tuple[Path, str]]:
+def unreadable(path: Path, made: Any) -> Iterator[tuple[Path, str]]:
     """Ask an options object, and those in its fields, for files that cannot be used."""
     if isinstance(made, NeedsFiles):
         for key, text in made.unreadable():
             yield (*path, key), text
     if isinstance(made, msgspec.Struct):
         for name in made.__struct_fields__:
-            yield from _unreadable((*path, name), getattr(made, name))
+            yield from unreadable((*path, name), getattr(made, name))

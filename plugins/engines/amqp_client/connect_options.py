@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -44,6 +45,11 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """For ``tls`` and ``wss`` addresses."""
     web: WebOptions = WebOptions()
     """For ``ws`` and ``wss`` addresses."""
+
+    def dials_to(self) -> Iterator[tuple[str, str]]:
+        """``Dials``: the servers."""
+        for text in self.addresses:
+            yield "addresses", str(parse_address(text, WIRE_TRANSPORTS, "amqp"))
 
     def __post_init__(self) -> None:
         for text in self.addresses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -60,6 +61,10 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     applies."""
     retry: Seconds = 0.5
     """Seconds between two attempts to write to a full disk."""
+
+    def folders(self) -> Iterator[tuple[str, str]]:
+        """``WritesFolders``: the journal's directory."""
+        yield "path", self.path
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -102,6 +103,10 @@ class MqttClientOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """For ``tls`` and ``wss`` addresses."""
     web: WebOptions = WebOptions()
     """For ``ws`` and ``wss`` addresses."""
+
+    def dials_to(self) -> Iterator[tuple[str, str]]:
+        """``Dials``: the broker's address."""
+        yield "address", str(parse_address(self.address, WIRE_TRANSPORTS, "mqtt"))
 
     def __post_init__(self) -> None:
         try:

@@ -69,6 +69,11 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         if self.mode == "listen":
             yield "address", parse_address(self.address).listening_place()
 
+    def dials_to(self) -> Iterator[tuple[str, str]]:
+        """``Dials``: a dialler's address."""
+        if self.mode == "dial":
+            yield "address", self.address
+
     def __post_init__(self) -> None:
         try:
             address = parse_address(self.address)

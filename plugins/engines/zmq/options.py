@@ -45,6 +45,11 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
         for text in self.bind:
             yield "bind", place_of(text).listening_place()
 
+    def dials_to(self) -> Iterator[tuple[str, str]]:
+        """``Dials``: the connect places."""
+        for text in self.connect:
+            yield "connect", str(place_of(text))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("bind", "connect"):

@@ -242,6 +242,11 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if not (self.definitions or self.data_dir):
             self._look_for_unknown_names()
 
+    def folders(self) -> Iterator[tuple[str, str]]:
+        """``WritesFolders``: the folder of the store."""
+        if self.data_dir:
+            yield "data_dir", self.data_dir
+
     def _look_for_unknown_names(self) -> None:
         """``ValueError`` for a virtual host, or an end of a binding, that this broker will not have."""
         for option, vhost in self._named_vhosts():
