@@ -274,8 +274,9 @@ class Connection:
             # Large reads by the processor time of this thread, and not by the time that passes: on a busy
             # machine a thread waits longer for a core, or for the interpreter's lock, than it works, and reads
             # would become small when large ones are needed most.  That clock is a system call, which is too
-            # much for smaller reads.  Those may be judged too slow, and are full size again two reads later.
-            clock = self._host.processor_time if asked > FIRST_READ_SIZE else self._host.now
+            # much for what a few bytes cost.  They may be judged too slow, and a full read or two make up for
+            # it.
+            clock = self._host.processor_time if got > FIRST_READ_SIZE else self._host.now
             began = clock()
             self._owner.on_data(data, now)
             self._read_size = fair_read_size(self._read_size, got, asked, clock() - began)

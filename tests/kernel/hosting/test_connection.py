@@ -293,11 +293,14 @@ class _Clocks(SimulatedHost):
     """The time that passes, and the part of it that the thread has worked, move as a test says."""
 
     waited = worked = 0.0
+    looks = 0
+    """How often the processor's clock was looked at: each is a system call."""
 
     def now(self) -> float:
         return super().now() + self.waited + self.worked
 
     def processor_time(self) -> float:
+        self.looks += 1
         return self.worked
 
 
@@ -325,6 +328,17 @@ def test_a_large_read_is_judged_by_the_work_that_it_makes(wait: float, work: flo
     owner.wait, owner.work = wait, work
     owner.comes(bytes(READ_SIZE + following))
     assert owner.reads == [READ_SIZE, following]
+
+
+def test_few_bytes_cost_no_system_call_for_a_clock_however_many_were_asked_for() -> None:
+    host = _Clocks()
+    owner = Owner(host=host)
+    owner.comes(bytes(21 * FIRST_READ_SIZE))
+    assert (owner.reads[-1], host.looks) == (READ_SIZE, 4)  # two reads of more than the first size
+    owner.comes(bytes(FIRST_READ_SIZE))
+    assert (owner.reads[-1], host.looks) == (FIRST_READ_SIZE, 4)
+    owner.comes(bytes(FIRST_READ_SIZE + 1))
+    assert (owner.reads[-1], host.looks) == (FIRST_READ_SIZE + 1, 6)
 
 
 @pytest.mark.parametrize(
