@@ -13,11 +13,12 @@ convert.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from kernel.contracts.engine import Host, Port, Taken
+from kernel.contracts.message import Batch
 from kernel.contracts.router import Outlet
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.pipes.pipe import Pipe
@@ -104,10 +105,33 @@ class InprocEnd:
         # Before writing: the other end runs in another thread and may confirm at once.
         if taken.position is not None:
             self._base_out = taken.position - taken.count - outgoing.written
-        for batch in taken.batches:
+        self.pass_on(self.outgoing_of(taken.batches))
+
+    def pass_on(self, batches: Iterable[Batch]) -> None:
+        """Write batches to the other end."""
+        outgoing = self._outgoing
+        for batch in batches if outgoing is not None else ():
             # A full pipe takes the batch all the same.  The rest of ``taken`` must go out too: it has left
             # the port.
-            self._waiting_for_room |= not outgoing.write(batch)
+            self._waiting_for_room |= not outgoing.write(batch)  # type: ignore[union-attr]  # tested above
+
+    def outgoing_of(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """Return what the other end gets of these batches.  For protocols that change messages on their way."""
+        return batches
+
+    def incoming_of(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """Return what the port gets of these batches."""
+        return batches
+
+    def ask_peer(self, verb: str, pattern: str) -> None:
+        """Subscribe at the other end, or unsubscribe."""
+        if self._incoming is not None:
+            self._incoming.ask_writer(verb, pattern)
+
+    def ask_port(self, verb: str, pattern: str) -> None:
+        """Apply a subscription of the other end to the port."""
+        if self.port is not None:
+            self._patterns.ask(self.port, verb, pattern)
 
     def _on_room(self) -> None:
         self._waiting_for_room = False
@@ -119,7 +143,7 @@ class InprocEnd:
             batches = incoming.take(_AT_ONCE)
             count = sum(map(len, batches))
             self.messages_in += count
-            self._going = port.send(batches)
+            self._going = port.send(self.incoming_of(batches))
             # No route confirms, so to have put the messages into the pipes is all that can be done.
             if not port.confirms:
                 incoming.confirm(count)

@@ -19,6 +19,7 @@ from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
 from plugins.engines.zmq.bind_place import BindPlace
 from plugins.engines.zmq.connect_place import ConnectPlace
+from plugins.engines.zmq.inproc_places import InprocBindPlace, InprocConnectPlace, InprocPeer
 from plugins.engines.zmq.options import ZmqOptions, place_of
 from plugins.protocols.zmtp.addressing import Naming
 from plugins.protocols.zmtp.connection import connection_of
@@ -37,15 +38,16 @@ class ZmqEngine:
         self._bound = setup.bound
         self._system = setup.system
         self._counters = StreamStatistics()
-        self._conversations: set[StreamHost] = set()
-        self._bind_places: list[BindPlace] = []
-        self._connect_places: list[ConnectPlace] = []
+        self._conversations: set[StreamHost | InprocPeer] = set()
+        self._bind_places: list[BindPlace | InprocBindPlace] = []
+        self._connect_places: list[ConnectPlace | InprocConnectPlace] = []
         self._logins_refused = 0
         self.port_per_peer = self.options.immediate or SOCKET_TYPES[self.options.type].names_peers
         """Whether also the peer of a connect place has a port only while it is there."""
         # Where it begins is left to chance, so that a peer of an earlier run is not taken for one of this run.
         self._last_made_up = int.from_bytes(os.urandom(4), "big")
-        self._by_identity: dict[bytes, StreamHost] = {}
+        self._by_identity: dict[bytes, StreamHost | InprocPeer] = {}
+        self._identities: dict[StreamHost | InprocPeer, bytes] = {}
         self.host: Host
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -67,6 +69,9 @@ class ZmqEngine:
         finally:
             for listening in self._bind_places:
                 listening.close()
+            for place in self._connect_places:
+                if isinstance(place, InprocConnectPlace):
+                    place.close()
             # A copy: the end of a conversation removes it.
             for conversation in list(self._conversations):
                 conversation.close("the socket is closed")
@@ -74,12 +79,19 @@ class ZmqEngine:
     # ------------------------------------------------------------------ places
 
     def _bind(self, text: str, bound: BoundSockets | None = None) -> str:
-        place = BindPlace(self, place_of(text), bound)
+        address = place_of(text)
+        place: BindPlace | InprocBindPlace
+        if address.transport == "inproc":
+            place = InprocBindPlace(self, address)
+        else:
+            place = BindPlace(self, address, bound)
         self._bind_places.append(place)
         return place.name
 
     def _connect(self, text: str) -> str:
-        place = ConnectPlace(self, place_of(text))
+        address = place_of(text)
+        kind = InprocConnectPlace if address.transport == "inproc" else ConnectPlace
+        place = kind(self, address)
         self._connect_places.append(place)
         self.host.nursery.start_soon(place.run)
         return place.name
@@ -127,19 +139,13 @@ class ZmqEngine:
         patterns: PeerPatterns | None = None,
     ) -> StreamHost:
         """Begin a conversation."""
-        identity = b""
 
         def name_peer(told: bytes) -> Naming:
-            nonlocal identity
-            identity = self._take_identity(told, conversation)
-            # A character for each octet, so that the name can be turned back.
-            name = identity.decode("latin-1")
+            name = self.name_of_peer(told, conversation)
             return Naming(name, f"{self.name}/{name}")
 
         def ended(conversation: StreamHost, reason: str) -> None:
-            self._conversations.discard(conversation)
-            if self._by_identity.get(identity) is conversation:
-                del self._by_identity[identity]
+            self.left(conversation)
             on_end(reason)
 
         def opened() -> None:
@@ -160,12 +166,23 @@ class ZmqEngine:
             on_login=self._on_login,
         )
         # Before ``start``, which may end the conversation at once.
-        self._conversations.add(conversation)
+        self.joined(conversation)
         conversation.start()
         return conversation
 
-    def _take_identity(self, told: bytes, conversation: StreamHost) -> bytes:
-        """Return the identity of a peer, made up if it has told none.  Raises ``RemoteProtocolError``."""
+    def joined(self, conversation: StreamHost | InprocPeer) -> None:
+        """Take notice of a conversation."""
+        self._conversations.add(conversation)
+
+    def left(self, conversation: StreamHost | InprocPeer) -> None:
+        """Forget a conversation that has ended."""
+        self._conversations.discard(conversation)
+        identity = self._identities.pop(conversation, None)
+        if identity is not None and self._by_identity.get(identity) is conversation:
+            del self._by_identity[identity]
+
+    def name_of_peer(self, told: bytes, conversation: StreamHost | InprocPeer) -> str:
+        """Return the name of a peer: its identity, made up if it has told none.  Raises ``RemoteProtocolError``."""
         if told.startswith(_MADE_UP):
             raise RemoteProtocolError("an identity that begins with a zero byte")
         # A REP answers along the connection, so that identities of its peers need not differ.
@@ -178,7 +195,9 @@ class ZmqEngine:
                 raise RemoteProtocolError(f"another peer has the identity {told!r} (see handover)")
             other.close("a peer with the same identity has taken over")
         self._by_identity[told] = conversation
-        return told
+        self._identities[conversation] = told
+        # A character for each octet, so that the name can be turned back.
+        return told.decode("latin-1")
 
     def report(self, what: str, peer: str, detail: str = "", next_try: float | None = None) -> None:
         """Tell an operator something."""

@@ -12,7 +12,7 @@ from kernel.hosting.address import Address, parse_address
 from kernel.hosting.backoff import BackoffOptions
 from plugins.protocols.zmtp.options import ZmtpOptions
 
-_TRANSPORTS = {"tcp": "tcp", "ipc": "unix"}
+_TRANSPORTS = {"tcp": "tcp", "ipc": "unix", "inproc": "inproc"}
 """ØMQ's names of transports, and the kernel's."""
 
 
@@ -20,7 +20,8 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A socket of ØMQ: libzmq, pyzmq and others are its peers.  Each peer has its own pipes, and so its own limits."""
 
     bind: tuple[str, ...] = ()
-    """Places to listen at: ``tcp://127.0.0.1:5556``, ``tcp://*:5556``, ``ipc:///run/feed.sock``."""
+    """Places to listen at: ``tcp://127.0.0.1:5556``, ``tcp://*:5556``, ``ipc:///run/feed.sock``,
+    ``inproc://name`` for other sockets of this kernel."""
     connect: tuple[str, ...] = ()
     """Places to connect to.  Messages for a peer that is not there wait in the pipes of its route."""
     reconnect: BackoffOptions = BackoffOptions()
@@ -77,12 +78,12 @@ def place_of(text: str) -> Address:
     """Read a place as ØMQ writes it; ``ValueError`` says what is wrong."""
     transport, separator, place = text.partition("://")
     if not separator or transport not in _TRANSPORTS:
-        raise ValueError(f"{text!r}: a place here begins with tcp:// or ipc://")
+        raise ValueError(f"{text!r}: a place here begins with tcp://, ipc:// or inproc://")
     if transport == "ipc" and place.startswith("@"):
         raise ValueError(f"{text!r}: names in the abstract namespace are not supported; take a path")
     if transport == "tcp" and place.startswith("*:"):
         place = place[1:]
-    return parse_address(f"zmtp+{_TRANSPORTS[transport]}://{place}", ("tcp", "unix"))
+    return parse_address(f"zmtp+{_TRANSPORTS[transport]}://{place}", tuple(_TRANSPORTS.values()))
 
 
 def name_of(address: Address, place: str = "") -> str:
