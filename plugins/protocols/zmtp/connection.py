@@ -42,7 +42,7 @@ from kernel.contracts.protocol import Login, Refusal, Side
 from plugins.protocols.zmtp.addressing import Addressing, Naming, addressing_of
 from plugins.protocols.zmtp.commands import METADATA_LIMIT, PING_CONTEXT, encode_command, split_command
 from plugins.protocols.zmtp.decoder import Decoder
-from plugins.protocols.zmtp.frames import COMMAND, FRAMINGS, MORE, Framing
+from plugins.protocols.zmtp.frames import COMMAND, FRAMINGS, Framing
 from plugins.protocols.zmtp.greeting import (
     GREETING_2_SIZE,
     GREETING_3_SIZE,
@@ -54,10 +54,11 @@ from plugins.protocols.zmtp.greeting import (
     is_version_1,
 )
 from plugins.protocols.zmtp.keys import KeySplitter, key_of
-from plugins.protocols.zmtp.mechanisms import Mechanism, mechanism_of
+from plugins.protocols.zmtp.mechanisms import Mechanism, RandomOctets, mechanism_of
 from plugins.protocols.zmtp.options import IDENTITY_LIMIT, ZmtpOptions, identity_of
 from plugins.protocols.zmtp.prefixes import Prefixes, exact_pattern_of, pattern_of, prefix_of
 from plugins.protocols.zmtp.socket_types import NUMBERED, SOCKET_TYPES
+from plugins.protocols.zmtp.zap import MEANINGS
 
 MISSED_HEARTBEATS = 3
 """Heartbeat intervals of silence after which a peer counts as lost."""
@@ -81,8 +82,13 @@ class ZmtpConnection:
     """``kernel.contracts.protocol.StreamProtocol`` for ZMTP."""
 
     def __init__(
-        self, options: ZmtpOptions, side: Side, name_peer: Callable[[bytes], Naming] | None = None
+        self,
+        options: ZmtpOptions,
+        side: Side,
+        name_peer: Callable[[bytes], Naming] | None = None,
+        chance: RandomOctets | None = None,
     ) -> None:
+        """``chance`` returns random octets for keys and nonces; not set: libsodium does."""
         self._options = options
         self._type = SOCKET_TYPES[options.type]
         self._name_peer = name_peer or _named_by_itself
@@ -97,11 +103,18 @@ class ZmtpConnection:
         self._keyed = options.key_part if options.key_part is not None else self._type_has_keys()
         self._pattern_of = pattern_of if self._keyed else exact_pattern_of
         # 24/ZMTP-PLAIN: as-server says who decides.  Here the one that listens does.
-        self._as_server = side == "server" and options.mechanism != "NULL"
+        # Those of CURVE agree on it by the keys that they have.
+        self._as_server = {
+            "NULL": False,
+            "PLAIN": side == "server",
+            "CURVE": not options.curve_server_key,
+        }[options.mechanism]
         metadata = {"Socket-Type": options.type.encode()}
         if self._type.identified:
             metadata["Identity"] = identity_of(options)
-        self._mechanism: Mechanism = mechanism_of(options, side)(options, metadata, self._send_command)
+        self._mechanism: Mechanism = mechanism_of(options, side)(
+            options, metadata, self._send_command, chance
+        )
         self.phase = Phase.SIGNATURE
         self.version = "unknown"
         """The version that both speak."""
@@ -131,9 +144,12 @@ class ZmtpConnection:
 
     def _decoder_of(self, framing: Framing) -> Decoder:
         options = self._options
-        decoder = Decoder(
-            framing, options.max_message, options.max_parts, self._on_command, self._on_identity
-        )
+        kind = Decoder
+        if options.mechanism == "CURVE":
+            from plugins.protocols.zmtp.sealed_decoder import SealedDecoder
+
+            kind = SealedDecoder
+        decoder = kind(framing, options.max_message, options.max_parts, self._on_command, self._on_identity)
         decoder.max_command = METADATA_LIMIT
         return decoder
 
@@ -280,13 +296,11 @@ class ZmtpConnection:
         if name == "ERROR":
             # An octet of length, which the misspelt form has as well.
             reason = data[1 : 1 + data[0]].decode("ascii", "replace") if data else ""
+            reason = f"{reason}, {MEANINGS[reason]}" if reason in MEANINGS else reason
             raise RemoteProtocolError(f"the peer refuses: {reason or 'it does not say why'}")
         if self.phase is Phase.HANDSHAKE:
             self._mechanism.receive(name, data)
-            if self._mechanism.peer is not None:
-                self._check_type(self._mechanism.peer.get("socket-type", b"").decode("ascii", "replace"))
-                self._on_identity(self._mechanism.peer.get("identity", b""))
-                self._open()
+            self._look_for_end_of_handshake()
             return
         if name == "PING":
             self._on_ping(data)
@@ -297,6 +311,20 @@ class ZmtpConnection:
         elif name == "READY":
             raise RemoteProtocolError("a second READY")
         # PONG: that bytes have come is all that it says.  Others are of later versions.
+
+    def _look_for_end_of_handshake(self) -> None:
+        """Look at the peer's metadata, and open the conversation if the mechanism is over."""
+        mechanism = self._mechanism
+        if mechanism.peer is None:
+            return
+        self._check_type(mechanism.peer.get("socket-type", b"").decode("ascii", "replace"))
+        if not mechanism.over:
+            return
+        self._on_identity(mechanism.peer.get("identity", b""))
+        if mechanism.framing is not None:
+            self._framing = mechanism.framing
+            self._decoder.opener = mechanism.opener
+        self._open()
 
     def _on_ping(self, data: bytes) -> None:
         if not 2 <= len(data) <= 2 + PING_CONTEXT:
@@ -398,18 +426,17 @@ class ZmtpConnection:
                 wanted = self._wanted(batch, key)
             if wanted is None:
                 continue
-            self._encode(wanted, framing.frame(key, MORE) if key else b"")
+            self._encode(wanted, (key,) if key else ())
 
     def _send_addressed(self, addressing: Addressing, batches: Iterable[Batch]) -> None:
         """Encode batches, with addresses before their messages."""
-        frame = self._framing.frame
         for batch in batches:
             for head, part in addressing.put(batch):
                 self._sent += len(part.bodies)
-                self._encode(part, b"".join([frame(address, MORE) for address in head]))
+                self._encode(part, head)
 
-    def _encode(self, batch: Batch, before: bytes) -> None:
-        """Encode messages, each behind the frames ``before``."""
+    def _encode(self, batch: Batch, before: Sequence[bytes]) -> None:
+        """Encode messages, each behind the parts ``before``."""
         framing = self._framing
         if not batch.multipart:
             self._out += framing.encode(batch.bodies, batch.width, before)
@@ -471,10 +498,15 @@ class ZmtpConnection:
         """Accept the peer (None), or refuse it."""
         if self.phase is not Phase.HANDSHAKE:
             return
-        if reason is None:
-            self._mechanism.accept()
-        else:
+        if reason is not None:
             self._fail(reason)
+            return
+        self._mechanism.accept()
+        try:
+            self._look_for_end_of_handshake()
+        # Another peer may have taken the identity in the meantime.
+        except RemoteProtocolError as error:
+            self._fail(str(error))
 
     # ------------------------------------------------------------------ time
 

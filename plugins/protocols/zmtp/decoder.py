@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Batch, batch_of
 from plugins.protocols.zmtp.frames import COMMAND, MORE, RESERVED, SHORT_HEADER, Framing, run_length
+
+if TYPE_CHECKING:
+    from plugins.protocols.zmtp.sealing import Opener
 
 _RUN_PARTS = 16
 """Parts of the messages of which runs are looked for, at most."""
@@ -38,6 +41,9 @@ class Decoder:
     ``on_command`` is called with the body of each command, in order with the messages, and ``on_identity`` with
     the identity of a peer of 1.0 or 2.0.
     """
+
+    opener: Opener | None = None
+    """For ``SealedDecoder``.  Set by ``on_command`` when the handshake is over, maybe in the middle of a read."""
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ have headers of two bytes for small bodies, so runs of small frames are cut in t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain, repeat
 from typing import Any
 
@@ -51,23 +52,29 @@ def measure_1(data: bytes, at: int) -> tuple[int, int, int]:
     return (data[at + head - 1] & MORE, head, length - 1) if len(data) >= at + head else (0, 0, 0)
 
 
+def _short_header(version: int, size: int, flags: int) -> bytes:
+    return bytes((size + 1, flags)) if version == 1 else bytes((flags, size))
+
+
+@cache
+def _short_headers(version: int) -> tuple[bytes, ...]:
+    """Return the headers of last parts by size."""
+    most = LONG_1 - 1 if version == 1 else LONG_1 + 1
+    return tuple(_short_header(version, size, 0) for size in range(most))
+
+
 class Framing:
     """Writes the frames of one version."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.measure = measure_1 if version == 1 else measure
-        most = LONG_1 - 1 if version == 1 else LONG_1 + 1
-        self._short = tuple(self._short_header(size, 0) for size in range(most))
-        """Headers of last parts by size."""
-
-    def _short_header(self, size: int, flags: int) -> bytes:
-        return bytes((size + 1, flags)) if self.version == 1 else bytes((flags, size))
+        self._short = _short_headers(version)
 
     def header(self, size: int, flags: int = 0) -> bytes:
         """Return the header of a body of ``size`` bytes; ``flags``: MORE, COMMAND or nothing."""
         if size < len(self._short):
-            return self._short_header(size, flags) if flags else self._short[size]
+            return _short_header(self.version, size, flags) if flags else self._short[size]
         if self.version == 1:
             return bytes((LONG_1,)) + (size + 1).to_bytes(8, "big") + bytes((flags,))
         return bytes((flags | LONG,)) + size.to_bytes(8, "big")
@@ -76,30 +83,34 @@ class Framing:
         """Return one whole frame."""
         return self.header(len(body), flags) + body
 
-    def encode(self, bodies: Sequence[Any], width: int = 0, before: bytes = b"") -> list[Buffer]:
-        """Return messages of one part each, behind the frames ``before``, in few buffers.
+    def encode(self, bodies: Sequence[Any], width: int = 0, before: Sequence[bytes] = ()) -> list[Buffer]:
+        """Return messages of one part each, each behind the parts ``before``, in few buffers.
 
         ``width``: the size of the bodies if it is the same for all, else 0.
         """
+        first = b"".join([self.frame(part, MORE) for part in before])
         if 0 < width < REFERENCE_FROM:
-            head = before + self.header(width)
+            head = first + self.header(width)
             # The empty first item puts a header in front of the first body, too.
             return [head.join((b"", *bodies))]
         short = self._short
         if max(map(len, bodies), default=0) < len(short):
             heads = map(short.__getitem__, map(len, bodies))
-            if before:
-                rows = zip(repeat(before, len(bodies)), heads, bodies, strict=True)
+            if first:
+                rows = zip(repeat(first, len(bodies)), heads, bodies, strict=True)
                 return [b"".join(chain.from_iterable(rows))]
             return [b"".join(chain.from_iterable(zip(heads, bodies, strict=True)))]
         return self.encode_parts([(body,) for body in bodies], before)
 
-    def encode_parts(self, messages: Sequence[tuple[Buffer, ...]], before: bytes = b"") -> list[Buffer]:
-        """Return messages of several parts each, behind the frames ``before``."""
+    def encode_parts(
+        self, messages: Sequence[tuple[Buffer, ...]], before: Sequence[bytes] = ()
+    ) -> list[Buffer]:
+        """Return messages of several parts each, each behind the parts ``before``."""
+        first = b"".join([self.frame(part, MORE) for part in before])
         buffers: list[Buffer] = []
         small: list[Buffer] = []
         for parts in messages:
-            small.append(before)
+            small.append(first)
             last = len(parts) - 1
             for index, part in enumerate(parts):
                 size = len(part)

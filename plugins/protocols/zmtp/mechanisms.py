@@ -1,32 +1,50 @@
 """Security mechanisms: the commands between greeting and messages, one class for each side of each.
 
 A mechanism is told of each command and answers with commands.  It is over when the peer's metadata have come,
-which are in ``peer`` then, and all of its own commands are out.
+which are in ``peer`` then, and all of its own commands are out.  CURVE is in ``curve.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.protocol import Login, Side
 from plugins.protocols.zmtp.commands import decode_metadata, encode_command, encode_metadata, short_strings
+from plugins.protocols.zmtp.frames import Framing
 from plugins.protocols.zmtp.options import ZmtpOptions
+
+if TYPE_CHECKING:
+    from plugins.protocols.zmtp.sealing import Opener
 
 Send: TypeAlias = Callable[[bytes], None]
 """Sends a command."""
+RandomOctets: TypeAlias = Callable[[int], bytes]
+"""Returns so many random octets."""
 
 
 class Mechanism:
     """What all mechanisms have.  This one is NULL: both sides send READY."""
 
-    def __init__(self, options: ZmtpOptions, metadata: dict[str, bytes], send: Send) -> None:
+    framing: Framing | None = None
+    """Writes what follows the handshake, if that is encrypted."""
+    opener: Opener | None = None
+    """Reads it."""
+
+    def __init__(
+        self, options: ZmtpOptions, metadata: dict[str, bytes], send: Send, chance: RandomOctets | None = None
+    ) -> None:
         self._options = options
         self._metadata = encode_metadata(metadata)
         self._send = send
         self.peer: dict[str, bytes] | None = None
         """The peer's metadata by lower-case names; None until they have come."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the conversation can begin."""
+        return self.peer is not None
 
     def begin(self) -> None:
         """Send what this side says first.  Called when the peer's greeting has come."""
@@ -117,4 +135,9 @@ def mechanism_of(options: ZmtpOptions, side: Side) -> type[Mechanism]:
     """Return the mechanism of this side."""
     if options.mechanism == "NULL":
         return Mechanism
+    if options.mechanism == "CURVE":
+        # It needs PyNaCl, and nothing else does.
+        from plugins.protocols.zmtp.curve import CurveClient, CurveServer
+
+        return CurveClient if options.curve_server_key else CurveServer
     return PlainClient if side == "client" else PlainServer

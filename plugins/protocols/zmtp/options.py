@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Annotated, Literal
 
 import msgspec
 
 from plugins.protocols.zmtp.socket_types import SOCKET_TYPES, TypeName
+from plugins.protocols.zmtp.z85 import decode_key
 
 IDENTITY_LIMIT = 255
 """Bytes of an identity at most."""
@@ -36,13 +38,20 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     relay: bool = False
     """For DEALER: put the name of the port that asks before each question as one more address, and take it off
     the answer, as a device between ROUTER and DEALER does."""
-    mechanism: Literal["NULL", "PLAIN"] = "NULL"
+    mechanism: Literal["NULL", "PLAIN", "CURVE"] = "NULL"
     """``PLAIN``: user name and password, in clear text.  Whoever connects shows them, and the one that listens
-    has them decided on."""
+    has them decided on.  ``CURVE``: keys, and everything is encrypted.  It needs PyNaCl
+    (``pip install messaging-kernel[curve]``)."""
     username: _Name = ""
     """For a dialler with PLAIN."""
     password: _Name = ""
     """For a dialler with PLAIN."""
+    curve_secret_key: str = ""
+    """The secret key of this side, in Z85.  ``kernel zmq-keys`` makes pairs.  A client without one takes a new
+    one for each connection."""
+    curve_server_key: str = ""
+    """The public key of the server, in Z85.  With it this side is the client, and without it the server.  It
+    does not matter who listens."""
     max_message: _Positive = 256 * 1024 * 1024
     """Bytes of the largest message that is accepted from the peer, all parts together."""
     max_parts: _Positive = 4096
@@ -73,6 +82,26 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError('username and password are for mechanism = "PLAIN"')
         if any(not value.isascii() or not value.isprintable() for value in (self.username, self.password)):
             raise ValueError("username and password are printable ASCII")
+        self._check_keys()
+
+    def _check_keys(self) -> None:
+        keys = {name: getattr(self, name) for name in ("curve_secret_key", "curve_server_key")}
+        if self.mechanism == "CURVE":
+            self._check_curve(keys)
+            if not any(keys.values()):
+                raise ValueError("CURVE needs curve_secret_key at a server, and curve_server_key at a client")
+        elif any(keys.values()):
+            raise ValueError('curve_secret_key and curve_server_key are for mechanism = "CURVE"')
+
+    def _check_curve(self, keys: dict[str, str]) -> None:
+        if importlib.util.find_spec("nacl") is None:
+            raise ValueError('mechanism "CURVE" needs PyNaCl: pip install messaging-kernel[curve]')
+        for name, key in keys.items():
+            try:
+                decode_key(key) if key else None
+            except ValueError as error:
+                # Without the key, which may be a secret.
+                raise ValueError(f"{name}: {error}") from None
 
 
 def identity_of(options: ZmtpOptions) -> bytes:

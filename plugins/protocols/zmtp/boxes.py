@@ -1,0 +1,63 @@
+"""Boxes of NaCl, which CURVE is made of (26/CURVEZMQ).
+
+This module needs PyNaCl, so it is imported when a conversation with CURVE begins.
+"""
+
+from __future__ import annotations
+
+from nacl import bindings
+from nacl.exceptions import CryptoError
+
+from kernel.contracts.errors import RemoteProtocolError
+
+BOX_OVERHEAD = 16
+"""Octets by which a box is larger than its text."""
+
+
+def random_octets(count: int) -> bytes:
+    """Return random octets from libsodium's generator, which is good enough for keys."""
+    return bindings.randombytes(count)
+
+
+def public_key(secret: bytes) -> bytes:
+    """Return the public key that belongs to a secret key."""
+    return bindings.crypto_scalarmult_base(secret)
+
+
+def shared_key(theirs: bytes, secret: bytes) -> bytes:
+    """Return the key of boxes between the owner of ``secret`` and the owner of the public key ``theirs``.
+
+    Raises ``RemoteProtocolError`` for octets that are no key: libsodium refuses points of a low order.
+    """
+    try:
+        return bindings.crypto_box_beforenm(theirs, secret)
+    except CryptoError:
+        raise RemoteProtocolError("octets that are no public key") from None
+
+
+seal = bindings.crypto_box_easy_afternm
+"""Returns a box: ``seal(text, nonce, key)``."""
+
+unseal_or_crypto_error = bindings.crypto_box_open_easy_afternm
+"""Opens a box as ``unseal``.  Raises ``CryptoError``."""
+
+
+def unseal(box: bytes, nonce: bytes, key: bytes, what: str) -> bytes:
+    """Open a box.  Raises ``RemoteProtocolError`` if another key has made it, or if it was changed."""
+    try:
+        return unseal_or_crypto_error(box, nonce, key)
+    except CryptoError:
+        raise RemoteProtocolError(f"{what} does not open: another key, or changed on its way") from None
+
+
+def seal_for_oneself(text: bytes, nonce: bytes, key: bytes) -> bytes:
+    """Return a box with one secret key."""
+    return bindings.crypto_secretbox(text, nonce, key)
+
+
+def unseal_own(box: bytes, nonce: bytes, key: bytes, what: str) -> bytes:
+    """Open a box with one secret key.  Raises ``RemoteProtocolError``."""
+    try:
+        return bindings.crypto_secretbox_open(box, nonce, key)
+    except CryptoError:
+        raise RemoteProtocolError(f"{what} is none of this conversation") from None

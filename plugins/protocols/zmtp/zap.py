@@ -1,0 +1,100 @@
+"""ZAP (27/ZAP): how whoever handles logins in libzmq is asked, and answers.
+
+A sockets API that has a handler at ``inproc://zeromq.zap.01`` offers it as an engine: its operation
+``authenticate`` makes a request of the login (``request_of``), sends its ``frames``, and reads the answer
+(``reply_of``).  If ``user_of`` raises, the operation raises; otherwise it returns ``{"user": ...}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kernel.contracts.errors import LoginRefused, RemoteProtocolError
+from plugins.protocols.zmtp.commands import decode_metadata
+
+ADDRESS = "inproc://zeromq.zap.01"
+VERSION = b"1.0"
+ACCEPTED, REFUSED = "200", "400"
+MEANINGS = {
+    "300": "a temporary error; try again",
+    "400": "authentication failure",
+    "500": "an error of the server",
+}
+"""What a status means.  libzmq sends it as the reason in ERROR, and reports one that it gets."""
+
+
+class ZapRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to the handler."""
+
+    request: bytes = b"1"
+    """Comes back in the reply."""
+    domain: str = ""
+    address: str = ""
+    """The IP address of the peer, without the port."""
+    identity: bytes = b""
+    mechanism: str
+    credentials: tuple[bytes, ...] = ()
+    """NULL: none.  PLAIN: user and password.  CURVE: the client's public key, 32 octets."""
+
+    def frames(self) -> list[bytes]:
+        """Return the parts of the message, behind the empty delimiter of REQ."""
+        head = [VERSION, self.request, self.domain.encode(), self.address.encode(), self.identity]
+        return [*head, self.mechanism.encode(), *self.credentials]
+
+
+class ZapReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a handler."""
+
+    request: bytes
+    status: str
+    text: str
+    user: str
+    metadata: Mapping[str, bytes]
+
+
+def request_of(login: Mapping[str, Any], request: bytes = b"1") -> ZapRequest:
+    """Return the question for a login, as ``operate("authenticate", login)`` gets it."""
+    mechanism, secret, facts = login["mechanism"], bytes(login["secret"]), login["facts"]
+    credentials: tuple[bytes, ...] = ()
+    if mechanism == "PLAIN":
+        credentials = (str(login["user"]).encode("latin-1"), secret)
+    elif mechanism == "CURVE":
+        credentials = (secret,)
+    # host:port; of IPv6 [host]:port.  The path of a Unix socket is no address.
+    host, colon, _ = str(login["peer"]).rpartition(":")
+    return ZapRequest(
+        request=request,
+        domain=str(facts.get("domain", "")),
+        address=host.strip("[]") if colon else "",
+        identity=bytes(facts.get("identity", b"")),
+        mechanism=mechanism,
+        credentials=credentials,
+    )
+
+
+def reply_of(frames: Sequence[bytes]) -> ZapReply:
+    """Read an answer.  Raises ``RemoteProtocolError``."""
+    if len(frames) != 6:
+        raise RemoteProtocolError(f"an answer of ZAP with {len(frames)} parts; it has 6")
+    version, request, status, text, user, metadata = (bytes(frame) for frame in frames)
+    if version != VERSION:
+        raise RemoteProtocolError(f"an answer of ZAP {version!r}; this is {VERSION.decode()}")
+    if len(status) != 3 or not status.isdigit():
+        raise RemoteProtocolError(f"an answer of ZAP with status {status!r}")
+    return ZapReply(
+        request=request,
+        status=status.decode(),
+        text=text.decode("utf-8", "replace"),
+        user=user.decode("utf-8", "replace"),
+        metadata=dict(decode_metadata(metadata)),
+    )
+
+
+def user_of(reply: ZapReply) -> str:
+    """Return the user who was let in.  Raises ``LoginRefused``."""
+    if reply.status != ACCEPTED:
+        raise LoginRefused(f"{reply.status}: {reply.text or MEANINGS.get(reply.status, 'refused')}")
+    return reply.user
