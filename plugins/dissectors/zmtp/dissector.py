@@ -50,8 +50,7 @@ def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
     """Return the facts of a command, without passwords."""
     if name in ("READY", "INITIATE"):
         return {key: value.decode(errors="replace") for key, value in decode_metadata(data)}
-    # HELLO of PLAIN (24/ZMTP-PLAIN) has two short strings that fill it exactly.  That of CURVE is encrypted
-    # and has other lengths.
+    # HELLO of PLAIN (24/ZMTP-PLAIN) has two short strings that fill it exactly.
     if name == "HELLO" and data and len(data) > data[0] + 1:
         user, password = data[1 : 1 + data[0]], data[1 + data[0] :]
         if len(password) == 1 + password[0]:
@@ -205,9 +204,11 @@ class ZmtpDissector(FramedDissector):
         if name == "MESSAGE":
             return self._message(sender, frame, head, more=False)
         self._commands += 1
-        facts = facts_of_command(name, data)
+        # The data of all other commands of CURVE are encrypted.
+        sealed = self._mechanism == "CURVE" and name != "ERROR"
+        facts = {"bytes": len(data)} if sealed else facts_of_command(name, data)
         if name in ("READY", "INITIATE"):
-            self._sides[sender].type = facts.get("Socket-Type", "")
+            self._sides[sender].type = str(facts.get("Socket-Type", ""))
         return [*self.end_of_segment(sender), Line(name, facts)]
 
     def _message(self, sender: int, frame: Frame, head: int, more: bool) -> list[Line]:

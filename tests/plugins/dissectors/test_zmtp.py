@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,6 +125,22 @@ def test_passwords_and_encrypted_messages_are_not_shown() -> None:
         (CLIENT, greeting(0, b"CURVE") + command(b"MESSAGE", bytes(40))),
     ]
     assert heard(ZmtpDissector(), curve)[-1].facts["count"] == 1
+
+
+def test_a_conversation_with_curve() -> None:
+    """That of libzmq's PUSH in ``tests/plugins/protocols/zmtp/test_curve.py``."""
+    recorded = Path(__file__).parent.parent / "protocols" / "zmtp" / "recorded_curve.json"
+    sides = {name: bytes.fromhex("".join(lines)) for name, lines in json.loads(recorded.read_text()).items()}
+    push, pull = sides["libzmq_push"], sides["to_libzmq_push"]
+    # 64 octets of greeting; HELLO has 202 with its header, INITIATE 286.
+    said: Said = [(CLIENT, push[:64]), (SERVER, pull[:64]), (CLIENT, push[64:266]), (SERVER, pull[64:234])]
+    said += [(CLIENT, push[266:552]), (SERVER, pull[234:]), (CLIENT, push[552:])]
+    lines = heard(ZmtpDissector(), said)
+    assert [line.what for line in lines] == [
+        *["greeting"] * 2,
+        *["HELLO", "WELCOME", "INITIATE", "READY", "messages"],
+    ]
+    assert (lines[2].facts, lines[-1].facts["count"]) == ({"bytes": 194}, 5)
 
 
 MALFORMED: dict[str, tuple[bytes, str]] = {
