@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
@@ -18,8 +17,10 @@ from kernel.hosting.stream_host import Decide, StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
 from plugins.engines.zmq.bind_place import BindPlace
+from plugins.engines.zmq.certificates import with_certificate
 from plugins.engines.zmq.connect_place import ConnectPlace
 from plugins.engines.zmq.inproc_places import InprocBindPlace, InprocConnectPlace, InprocPeer
+from plugins.engines.zmq.logins import Logins, UserStamp
 from plugins.engines.zmq.options import ZmqOptions, place_of
 from plugins.protocols.zmtp.addressing import Naming
 from plugins.protocols.zmtp.connection import connection_of
@@ -34,14 +35,15 @@ class ZmqEngine:
 
     def __init__(self, setup: EngineSetup) -> None:
         self.name = setup.name
-        self.options: ZmqOptions = setup.options
+        self.options: ZmqOptions = with_certificate(setup.options)
         self._bound = setup.bound
-        self._system = setup.system
         self._counters = StreamStatistics()
         self._conversations: set[StreamHost | InprocPeer] = set()
+        self._users: dict[StreamHost | InprocPeer, str] = {}
+        """Of conversations whose peer has logged in."""
         self._bind_places: list[BindPlace | InprocBindPlace] = []
         self._connect_places: list[ConnectPlace | InprocConnectPlace] = []
-        self._logins_refused = 0
+        self._logins = Logins(setup, self.report)
         self.port_per_peer = self.options.immediate or SOCKET_TYPES[self.options.type].names_peers
         """Whether also the peer of a connect place has a port only while it is there."""
         # Where it begins is left to chance, so that a peer of an earlier run is not taken for one of this run.
@@ -145,8 +147,21 @@ class ZmqEngine:
             return Naming(name, f"{self.name}/{name}")
 
         def ended(conversation: StreamHost, reason: str) -> None:
+            self._users.pop(conversation, None)
             self.left(conversation)
             on_end(reason)
+
+        def on_login(login: Login, decide: Decide) -> None:
+            def decided(user: str, reason: str | None) -> None:
+                if reason is None and not conversation.ended:
+                    self._users[conversation] = user
+                decide(reason)
+
+            self._logins.ask(login, self.host, decided)
+
+        def stamped_port(conversation: StreamHost) -> Port:
+            port, user = open_port(conversation), self._users.get(conversation)
+            return UserStamp(port, user) if user else port
 
         def opened() -> None:
             self.report("connected", peer)
@@ -158,12 +173,12 @@ class ZmqEngine:
             connection_of(self.options, side, name_peer),
             peer=peer,
             counters=self._counters,
-            open_port=open_port,
+            open_port=stamped_port,
             on_open=opened,
             on_end=ended,
             on_refused=lambda why: self.report("refused", peer, why),
             patterns=patterns,
-            on_login=self._on_login,
+            on_login=on_login,
         )
         # Before ``start``, which may end the conversation at once.
         self.joined(conversation)
@@ -216,27 +231,12 @@ class ZmqEngine:
             **self._counters.as_dict(),
             "connections": len(self._conversations),
             "accepted": sum(place.accepted for place in self._bind_places),
-            "refused": self._logins_refused + sum(place.refused for place in self._bind_places),
+            "refused": self._logins.refused + sum(place.refused for place in self._bind_places),
             "reconnects": sum(place.reconnects for place in self._connect_places),
         }
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return a row for each conversation."""
-        return [each.inspect() for each in self._conversations] if what == "connections" else []
-
-    def _on_login(self, login: Login, decide: Decide) -> None:
-        """Ask the engine that decides on logins; until it has answered the peer waits."""
-        if self._system is None:
-            decide("this socket has no kernel that could decide on logins")
-            return
-
-        def done(_: Any, failure: KernelError | None) -> None:
-            if failure is not None:
-                self._logins_refused += 1
-                self.report("refused", login.peer, f"login of {login.user!r}: {failure}")
-            # The peer is not told why.  The operator is, in the report.
-            decide(None if failure is None else "login refused")
-
-        self._system.operate(
-            self.options.authenticator, "authenticate", msgspec.structs.asdict(login), self.host, done
-        )
+        if what != "connections":
+            return []
+        return [{**each.inspect(), "user": self._users.get(each, "")} for each in self._conversations]

@@ -11,6 +11,10 @@ from kernel.contracts.options import ListeningPlace
 from kernel.hosting.address import Address, parse_address
 from kernel.hosting.backoff import BackoffOptions
 from plugins.protocols.zmtp.options import ZmtpOptions
+from plugins.protocols.zmtp.z85 import decode_key
+
+EVERYBODY = "*"
+"""In place of a key: every client."""
 
 _TRANSPORTS = {"tcp": "tcp", "ipc": "unix", "inproc": "inproc"}
 """ØMQ's names of transports, and the kernel's."""
@@ -38,8 +42,21 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     places_later: bool = False
     """Whether it may begin without a place: the operations ``bind`` and ``connect`` add places."""
     authenticator: str = ""
-    """With PLAIN and ``bind``: the engine that decides on logins.  Its ``operate("authenticate", login)`` is
+    """With PLAIN and ``bind``, and for a server with CURVE: the engine that decides on logins; with CURVE on
+    clients that are not listed.  Its ``operate("authenticate", login)`` is
     called, as for kind ``stream``; the login is accepted unless it raises ``KernelError``."""
+
+    zap_domain: str = ""
+    """A name for the ``authenticator``: it stands in ``facts["domain"]`` of each login, as the domain of ZAP."""
+    curve_certificate: str = ""
+    """With CURVE: a file with the keys of this side, as ``kernel zmq-keys`` and ``zmq.auth`` of pyzmq write it, in
+    place of ``curve_secret_key``."""
+    curve_clients: dict[str, str] = {}
+    """For a server with CURVE: which clients are let in.  A name for each public key (Z85); the key ``*`` is
+    everybody.  The name is the property ``user_id`` of what the client sends."""
+    curve_clients_folder: str = ""
+    """For a server with CURVE: a folder with certificates of clients (``*.key``, the public part).  Each is a
+    client that is let in, named as the file.  A change of the folder holds for logins after it."""
 
     def listens_at(self) -> Iterator[tuple[str, ListeningPlace]]:
         """``Listens``: the bind places."""
@@ -72,6 +89,32 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ValueError("authenticator: PLAIN at a bind place needs the engine that decides on logins")
         if self.connect and self.mechanism == "PLAIN" and not self.username:
             raise ValueError("username: PLAIN at a connect place needs it")
+        self._check_clients()
+
+    def _check_keys(self) -> None:
+        if not self.curve_certificate:
+            super()._check_keys()
+        elif self.mechanism != "CURVE":
+            raise ValueError('curve_certificate is for mechanism = "CURVE"')
+        elif self.curve_secret_key:
+            raise ValueError("curve_certificate and curve_secret_key say the same; give one of them")
+        else:
+            self._check_curve({"curve_server_key": self.curve_server_key})
+
+    def _check_clients(self) -> None:
+        listed = bool(self.curve_clients or self.curve_clients_folder)
+        if listed and (self.mechanism != "CURVE" or self.curve_server_key):
+            raise ValueError("curve_clients and curve_clients_folder are for a server with CURVE")
+        for name, key in self.curve_clients.items():
+            try:
+                decode_key(key) if key != EVERYBODY else None
+            except ValueError as error:
+                raise ValueError(f"curve_clients: {name}: {error}") from None
+        if self.mechanism == "CURVE" and not self.curve_server_key and not listed and not self.authenticator:
+            raise ValueError(
+                "a server with CURVE needs to know whom to let in: curve_clients, curve_clients_folder or "
+                'authenticator; curve_clients = {everybody = "*"} lets everybody in'
+            )
 
 
 def place_of(text: str) -> Address:

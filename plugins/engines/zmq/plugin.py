@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.kinds import EngineKind, EngineSetup, Flow, Table
+from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, Flow, Table
 
 if TYPE_CHECKING:
     from kernel import Plan
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 CONNECTIONS = Table(
     name="connections",
     title="List the clients of a running system: who, from where, how much.",
-    columns=("name", "client", "state", "peer_type", "version", "subscriptions"),
+    columns=("name", "client", "state", "peer_type", "version", "user", "subscriptions"),
 )
 
 
@@ -37,6 +37,12 @@ def register_engines() -> Iterable[EngineKind]:
 
 
 @hookimpl
+def register_commands() -> Iterable[CommandKind]:
+    """Offer ``kernel zmq-keys``."""
+    return [CommandKind(name="zmq-keys", summary="Make a pair of keys for CURVE of ØMQ.", load=_keys)]
+
+
+@hookimpl
 def check_plan(plan: Plan) -> list[str]:
     """Complain about sockets whose authenticator is not in the file."""
     # In a plan made in Python the engine may be added later.
@@ -53,6 +59,12 @@ def _flow(options: Any) -> Flow:
 
     kind = SOCKET_TYPES[options.type]
     return Flow(takes=kind.gives, gives=kind.takes, alone=False, why=f'type = "{options.type}"')
+
+
+def _keys() -> Any:
+    from plugins.engines.zmq.keys_command import command
+
+    return command
 
 
 def _create(setup: EngineSetup) -> Engine:

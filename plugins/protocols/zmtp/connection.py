@@ -414,7 +414,6 @@ class ZmtpConnection:
         if self._addressing is not None:
             self._send_addressed(self._addressing, batches)
             return
-        framing = self._framing
         for batch in batches:
             self._sent += len(batch.bodies)
             if not self._type.gives:

@@ -173,6 +173,19 @@ def test_bodies_of_every_kind_of_buffer_and_keys_in_front_of_each() -> None:
     assert b"bytes" not in octets
 
 
+def test_heartbeats_are_sealed() -> None:
+    push, pull = opened(heartbeat=1.0)
+    push.handle_timeout(1.0)
+    ping = written(push)
+    assert ping.startswith(b"\0")
+    assert b"PING" not in ping
+    pull.receive_data(ping, 1.0)
+    pong = written(pull)
+    assert pong.startswith(b"\0")
+    push.receive_data(pong, 1.5)
+    assert push.next_deadline() == 2.5
+
+
 def test_the_handshake_shows_neither_keys_nor_types() -> None:
     push, pull = client(), server()
     said = b""
