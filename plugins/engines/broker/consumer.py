@@ -25,6 +25,7 @@ class Consumer:
         "queue",
         "receiver",
         "tag",
+        "waits_for_room",
     )
 
     def __init__(
@@ -48,6 +49,8 @@ class Consumer:
         self.prefetch = prefetch
         """How many messages it may have unacknowledged; 0: no limit."""
         self.outstanding = 0
+        self.waits_for_room = False
+        """Whether its queue leaves it out until it has acknowledged something (``Queue.take_turns_again``)."""
         self.arguments = arguments
         self.priority = read_consumer_priority(arguments, queue.name, queue.vhost.name)
 
@@ -78,6 +81,10 @@ class Consumer:
         if receiver.prefetch:
             room = min(room, receiver.prefetch - receiver.outstanding)
         return room
+
+    def is_full(self) -> bool:
+        """Whether its own prefetch is used up, so that it has no room before it acknowledges something."""
+        return not self.auto_ack and 0 < self.prefetch <= self.outstanding
 
     def has_room(self) -> bool:
         """Return whether it may be delivered a message now, for observers: its queue does not wait."""

@@ -50,6 +50,8 @@ _LONGEST_EXPIRATION = 1 << 53
 """Milliseconds (285,000 years).  Some protocols allow numbers that are too large for a float."""
 _LARGEST_SHARE = 256
 """Messages that one of several consumers gets before it is the next one's turn."""
+_FEW_CONSUMERS = 8
+"""With no more than these, all are asked for room in each turn, which costs less than to keep account of it."""
 
 
 class Queue:
@@ -61,6 +63,7 @@ class Queue:
         "_active",
         "_counts",
         "_expired_between",
+        "_full",
         "_limited",
         "_may_expire",
         "_rejects",
@@ -133,6 +136,10 @@ class Queue:
         self.consumers: list[deque[Consumer]] = []
         """A deque for each consumer priority, the highest first.  Each deque is rotated as its consumers are
         served."""
+        self._full: dict[Consumer, None] = {}
+        """Consumers that are not in ``consumers``, because their own prefetch leaves no room: nothing but an
+        acknowledgement changes that, and then ``take_turns_again`` is called.  With many consumers, a turn then
+        costs nothing for those that are at work."""
         self.consumer_count = 0
         self._active: Consumer | None = None
         """With x-single-active-consumer: the only one that gets messages."""
@@ -344,6 +351,11 @@ class Queue:
         """Add a consumer."""
         self.last_used = now
         self.consumer_count += 1
+        self._insert(consumer)
+        self.touch()
+
+    def _insert(self, consumer: Consumer) -> None:
+        """Let a consumer take turns, as the last one of its priority."""
         # The list is sorted by priority, the highest first, and has no empty deque, so peers[0] exists.
         for index, peers in enumerate(self.consumers):
             if peers[0].priority == consumer.priority:
@@ -354,12 +366,26 @@ class Queue:
                 break
         else:
             self.consumers.append(deque((consumer,)))
-        self.touch()
+
+    def take_turns_again(self, consumer: Consumer) -> None:
+        """A consumer that was full has acknowledged something."""
+        consumer.waits_for_room = False
+        # It may have been removed since, or the queue deleted.
+        if consumer in self._full:
+            del self._full[consumer]
+            self._insert(consumer)
+
+    def forget_consumers(self) -> None:
+        """The queue is deleted, and all of them with it."""
+        self.consumers = []
+        self._full = {}
+        self.consumer_count = 0
 
     def remove_consumer(self, consumer: Consumer, now: float) -> None:
         """Remove a consumer; what it has unacknowledged stays outstanding."""
         self.last_used = now
         self.consumer_count -= 1
+        self._full.pop(consumer, None)
         for peers in self.consumers:
             if consumer in peers:
                 peers.remove(consumer)
@@ -379,8 +405,8 @@ class Queue:
             consumer.prefetch = consumer.prefetch or consumer.outstanding
 
     def all_consumers(self) -> list[Consumer]:
-        """Return the consumers, in the order in which they are served next."""
-        return [consumer for peers in self.consumers for consumer in peers]
+        """Return the consumers, in the order in which they are served next; those that are full come last."""
+        return [*(consumer for peers in self.consumers for consumer in peers), *self._full]
 
     def plan_expiry(self, now: float) -> None:
         """With x-expires: have ``handle_timeout`` called when the queue has been unused for so long.
@@ -431,6 +457,11 @@ class Queue:
                 consumer = peers[0]
                 room = consumer.room()
                 if room <= 0:
+                    # One of each priority stays, so that no deque is empty.
+                    if self.consumer_count > _FEW_CONSUMERS and len(peers) > 1 and consumer.is_full():
+                        consumer.waits_for_room = True
+                        self._full[peers.popleft()] = None
+                        continue
                     waiting += 1
                     # The next turn begins with the next consumer also if this one was skipped.
                     peers.rotate(-1)

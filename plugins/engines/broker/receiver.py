@@ -343,6 +343,8 @@ class Receiver:
         if self.prefetch:
             self.wake()
         if consumer.prefetch:
+            if consumer.waits_for_room:
+                consumer.queue.take_turns_again(consumer)
             consumer.queue.touch()
 
 

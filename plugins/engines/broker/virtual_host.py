@@ -468,8 +468,7 @@ class VirtualHost:
         for consumer in queue.all_consumers():
             del consumer.receiver.consumers[consumer.tag]
             consumer.receiver.on_cancelled(consumer)
-        queue.consumers = []
-        queue.consumer_count = 0
+        queue.forget_consumers()
         # ``drop_queue`` below drops all messages at once.  But a page is registered with the segments that it
         # is in, so that the compactor finds it, until it is detached.
         for item in queue.backlog.take_all():

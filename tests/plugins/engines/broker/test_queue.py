@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.errors import AccessRefused
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.virtual_host import VirtualHost
@@ -96,6 +97,84 @@ def test_a_shared_prefetch_bounds_all_consumers_together(vhost: VirtualHost) -> 
     assert len(client.received()) == 3
     client.receiver.acknowledge(1, 1, multiple=False)
     assert client.bodies() == [b"4"]
+
+
+def _at_work(vhost: VirtualHost, count: int) -> tuple[Queue, list[Client]]:
+    """A queue with messages, and consumers of which each has the one message that it may have."""
+    queue = declare(vhost)
+    clients = [Client(vhost) for _ in range(count)]
+    for number, client in enumerate(clients):
+        client.consume(queue, f"c{number}", prefetch=1)
+    vhost.publish(run(*[b"x"] * 2 * count), 0.0)
+    return queue, clients
+
+
+def _acknowledge(client: Client) -> None:
+    ((tag, _),) = client.received()
+    client.receiver.acknowledge(tag, tag, multiple=False)
+
+
+def test_consumers_that_are_at_work_cost_a_turn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Consumer] = []
+    room = Consumer.room
+
+    def counted(consumer: Consumer) -> int:
+        asked.append(consumer)
+        return room(consumer)
+
+    monkeypatch.setattr(Consumer, "room", counted)
+
+    def asked_in_a_turn(count: int) -> int:
+        _, clients = _at_work(make_vhost(), count)
+        _acknowledge(clients[7])
+        asked.clear()
+        assert len(clients[7].received()) == 1
+        return len(asked)
+
+    assert asked_in_a_turn(200) == asked_in_a_turn(20)
+
+
+def test_many_consumers_are_served_in_the_order_in_which_they_are_done(vhost: VirtualHost) -> None:
+    queue, clients = _at_work(vhost, 40)
+    done = [clients[at] for at in (31, 2, 39, 0, 17)]
+    for client in done:
+        _acknowledge(client)
+    served = {client: client.received()[0][0] for client in done}
+    assert len(served) == 5
+    assert queue.outstanding == 40
+    assert sorted(map(id, queue.all_consumers())) == sorted(
+        id(each) for client in clients for each in client.receiver.consumers.values()
+    )
+
+
+def test_a_consumer_that_goes_while_it_is_at_work_gets_nothing_more(vhost: VirtualHost) -> None:
+    queue, clients = _at_work(vhost, 40)
+    _, last, *_ = reversed(clients)
+    ((tag, _),) = last.received()
+    (consumer,) = last.receiver.consumers.values()
+    vhost.unsubscribe(consumer, 0.0)
+    last.receiver.acknowledge(tag, tag, multiple=False)
+    assert last.received() == []
+    assert consumer not in queue.all_consumers()
+    # All others go, too; then the queue has nobody, and whoever comes gets what there is.
+    for client in clients:
+        for each in list(client.receiver.consumers.values()):
+            vhost.unsubscribe(each, 0.0)
+        client.receiver.recover()
+    newcomer = Client(vhost)
+    newcomer.consume(queue)
+    assert len(newcomer.received()) == 79
+
+
+def test_a_deleted_queue_forgets_consumers_at_work(vhost: VirtualHost) -> None:
+    queue, clients = _at_work(vhost, 40)
+    vhost.process(0.0)
+    tags = [client.received()[0][0] for client in clients]
+    vhost.remove_queue(queue, 0.0)
+    assert all(client.cancelled for client in clients)
+    for client, tag in zip(clients, tags, strict=True):
+        client.receiver.acknowledge(tag, tag, multiple=False)
+    assert queue.all_consumers() == []
 
 
 def test_a_closed_window_holds_deliveries_up(vhost: VirtualHost) -> None:
