@@ -12,7 +12,7 @@ from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.errors import ContextClosed, PlaceError
-from plugins.apis.sockets.options import TYPES, UNLIMITED, TypeName, Values
+from plugins.apis.sockets.options import TYPES, UNLIMITED, UNLIMITED_BYTES, TypeName, Values
 from plugins.apis.sockets.patterns import PATTERNS, Pattern
 from plugins.apis.sockets.socket import UNSET, Socket
 from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
@@ -84,7 +84,13 @@ class Place:
     def _route(self, source: str, target: str, router: str, high: int, when_full: Any) -> None:
         if self._values["conflate"]:
             high = 1
-        marks = WaterMarks(high=high or UNLIMITED, when_full=when_full, stall_timeout=math.inf)
+        # A mark of ØMQ counts messages only.
+        marks = WaterMarks(
+            high=high or UNLIMITED,
+            high_bytes=UNLIMITED_BYTES,
+            when_full=when_full,
+            stall_timeout=math.inf,
+        )
         route = RoutePlan(source=source, targets=(target,), router=router, marks=marks)
         self._kernel.add_route(route)
         self._routes.append(route)

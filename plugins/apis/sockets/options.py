@@ -16,6 +16,7 @@ TypeName: TypeAlias = Literal[
 TYPES: tuple[str, ...] = TypeName.__args__  # type: ignore[attr-defined]  # the arguments of ``Literal``
 UNLIMITED = 1 << 30
 """What 0 means for a high-water mark."""
+UNLIMITED_BYTES = 1 << 60
 
 
 class PortOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -66,6 +66,8 @@ class Socket:
         self._closed = False
         self._bodies: Iterator[Any] = iter(())
         """What is left of a batch of messages of one part."""
+        self._plain: Iterator[Any] = self._bodies
+        """The same, if these messages can be received without a look at whose turn it is; else empty."""
         self._messages: Iterator[Any] = iter(())
         """What is left of a batch of messages of several parts."""
         self._parts: list[bytes] = []
@@ -156,7 +158,7 @@ class Socket:
         """
         # A ``for`` takes one item without a call.  These messages have been taken, and are returned even if
         # the socket or its context has been closed.
-        for body in self._bodies:
+        for body in self._plain:
             return body  # type: ignore[no-any-return]
         if not self._parts:
             self._parts = list(reversed(self._next_message(timeout)))
@@ -169,7 +171,7 @@ class Socket:
 
     def recv_multipart(self, *, timeout: float | None = UNSET) -> list[bytes]:
         """Return all parts of the next message, or the rest of one that ``recv`` has begun."""
-        for body in self._bodies:
+        for body in self._plain:
             return [body]
         if self._parts:
             parts, self._parts = self._parts, []
@@ -199,7 +201,7 @@ class Socket:
         return found
 
     def _has_more(self) -> bool:
-        return self._pattern.alike and (self._left() or self._end.ready())
+        return not self._pattern.turns and (self._left() or self._end.ready())
 
     def _left(self) -> bool:
         """Whether something of the present batch is left.  Looks without taking."""
@@ -208,7 +210,7 @@ class Socket:
 
     def _some(self, most: int, timeout: float | None, *, multipart: bool) -> list[Any]:
         """Return messages of one form, without their end; none if the next one has the other form."""
-        if not self._pattern.alike:
+        if self._pattern.turns:
             most = min(most, 1)
         found: list[Any] = []
         while len(found) < most:
@@ -238,13 +240,13 @@ class Socket:
     def _next_batch(self, timeout: float | None) -> None:
         self._pattern.before_receiving()
         self._batch = batch = self._end.next_batch(self.options["rcvtimeo"] if timeout is UNSET else timeout)
+        # Lists: ``_left`` asks their iterators how many items are left.
         if batch.multipart:
             self._messages = iter(list(batch.bodies))
-        elif self._pattern.alike:
-            self._bodies = iter(list(batch.bodies))
         else:
-            # Whose turn it is depends on each message, so ``recv`` must not take them without a look.
-            self._messages = iter([(body,) for body in batch.bodies])
+            self._bodies = iter(list(batch.bodies))
+            if not self._pattern.turns:
+                self._plain = self._bodies
 
     def _received(self) -> None:
         if self._batch is not None:

@@ -25,7 +25,9 @@ class Pattern:
     when_full: ClassVar[str] = "block"
     """What happens when the pipe to a peer is full."""
     alike: ClassVar[bool] = True
-    """Whether messages need no look at whose turn it is: then they take the shortest way."""
+    """Whether messages are sent without a look at what is in them: then they take the shortest way."""
+    turns: ClassVar[bool] = False
+    """Whether it sends and receives in turn, so that each message that is received changes what may be done."""
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
         self.end = end

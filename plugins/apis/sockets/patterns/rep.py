@@ -17,6 +17,7 @@ class Rep(Pattern):
     kind: ClassVar[str] = "REP"
     router: ClassVar[str] = "reply"
     alike: ClassVar[bool] = False
+    turns: ClassVar[bool] = True
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
         super().__init__(end, values, engine)

@@ -18,6 +18,7 @@ class Req(Pattern):
     kind: ClassVar[str] = "REQ"
     router: ClassVar[str] = "round-robin"
     alike: ClassVar[bool] = False
+    turns: ClassVar[bool] = True
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
         super().__init__(end, values, engine)

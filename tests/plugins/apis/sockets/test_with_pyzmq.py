@@ -223,6 +223,30 @@ def test_xsub_subscribes_by_messages(context: Context, peers: Peers, join: Join)
     assert xpub.recv() == b"\0tea"
 
 
+def test_batch_calls_of_types_that_take_turns_or_look_at_messages(context: Context, peers: Peers) -> None:
+    xsub, rep, req = make(context, "XSUB"), make(context, "REP"), make(context, "REQ")
+    xpub, asker, answerer = peers("XPUB"), peers("REQ"), peers("REP")
+    for ours, theirs in ((xsub, xpub), (rep, asker), (req, answerer)):
+        theirs.connect(ours.bind("tcp://127.0.0.1:0"))
+    xsub.send_many([b"\1tea", b"\1milk"])
+    assert sorted(xpub.recv() for _ in range(2)) == [b"\1milk", b"\1tea"]
+    xpub.send(b"tea")
+    assert xsub.recv_many() == [b"tea"]
+    asker.send(b"question")
+    assert rep.recv_many() == [b"question"]
+    with pytest.raises(WrongState):
+        rep.recv_many()
+    with pytest.raises(NotSupported):
+        rep.send_many([b"1", b"2"])
+    rep.send(b"answer")
+    assert asker.recv() == b"answer"
+    req.send(b"question")
+    answerer.send(answerer.recv())
+    assert req.recv_multipart_many() == [[b"question"]]
+    with pytest.raises(NotSupported):
+        req.send_many([b"1", b"2"])
+
+
 def test_pair(context: Context, peers: Peers, join: Join) -> None:
     ours, theirs = make(context, "PAIR"), peers("PAIR")
     join(ours, theirs)
@@ -360,6 +384,23 @@ def test_sndhwm(context: Context) -> None:
         push.send(b"too many")
     (peer,) = push.statistics().peers
     assert (peer.peer, peer.waiting) == ("tcp://127.0.0.1:9", 10)
+
+
+@pytest.mark.parametrize("high", [1000, 0])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_mark_counts_messages_and_not_bytes(context: Context, high: int, many: bool) -> None:
+    push = context.socket("PUSH", sndhwm=high, sndtimeo=0)
+    push.connect("tcp://127.0.0.1:9")
+    # One object, so it takes no memory.
+    body = b"x" * 1_000_000
+    for _ in range(200):
+        push.send_many([body]) if many else push.send(body)
+    if not high:
+        for _ in range(5000):
+            push.send(b"small")
+    # Once the thread behind has seen all of them: it takes the messages only when a peer is there.
+    (peer,) = push.statistics().peers
+    assert peer.waiting == (200 if high else 5200)
 
 
 def test_a_publisher_drops_and_counts(context: Context, peers: Peers) -> None:
