@@ -28,11 +28,35 @@ def _connection(connection: ConnectionHost) -> Iterator[Row]:
     yield connection.row(
         user=session.login.name if session.login else "",
         vhost=session.vhost.name if session.vhost else "",
+        client_properties=properties,
+        protocol="AMQP 0-9-1",
+        channel_max=session.connection.channel_max,
+        frame_max=session.connection.frame_max,
+        timeout=session.connection.heartbeat,
         client=f"{properties.get('product', '')} {properties.get('version', '')}".strip(),
         certificate=session.certified or "",
         channels=len(session.channels),
         **starting,
     )
+
+
+def _channels(connection: ConnectionHost) -> Iterator[Row]:
+    session = connection.session
+    for channel in session.channels.values():
+        receiver, confirms = channel.receiver, channel.confirms
+        yield {
+            "connection": connection.peer,
+            "number": channel.number,
+            "user": session.login.name if session.login else "",
+            "vhost": session.vhost.name if session.vhost else "",
+            "consumer_count": len(receiver.consumers),
+            "messages_unacknowledged": receiver.unacked.count,
+            "messages_unconfirmed": 0 if confirms is None else confirms.published - confirms.told,
+            "confirm": confirms is not None,
+            "transactional": channel.transaction is not None,
+            "prefetch_count": channel.prefetch,
+            "global_prefetch_count": receiver.prefetch,
+        }
 
 
 def _consumers(connection: ConnectionHost) -> Iterator[Row]:
@@ -58,5 +82,6 @@ def _consumer(connection: str, channel: int, consumer: Consumer) -> Row:
 
 _SORTS: dict[str, Callable[[ConnectionHost], Iterator[Row]]] = {
     "connections": _connection,
+    "channels": _channels,
     "consumers": _consumers,
 }

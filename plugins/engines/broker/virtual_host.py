@@ -481,6 +481,20 @@ class VirtualHost:
             self._owned[queue.owner].remove(queue)
         self.store.drop_queue(queue)
 
+    def remove_all(self, now: float) -> None:
+        """Remove all queues and exchanges: the virtual host itself is going to be removed."""
+        for queue in list(self.queues.values()):
+            self.remove_queue(queue, now)
+        for exchange in list(self.exchanges.values()):
+            # The exchanges that every virtual host has are not stored, and go with it; bindings to them are.
+            if not exchange.name or exchange.name.startswith("amq."):
+                for binding in list(exchange.incoming.values()):
+                    del exchange.incoming[binding.identity]
+                    self._remove_binding(binding)
+            # One may be gone already, with the last binding from it.
+            elif self.exchanges.get(exchange.name) is exchange:
+                self._remove_exchange(exchange)
+
     def remove_sink(self, sink: Sink) -> None:
         """Remove all bindings to a sink."""
         for binding in list(sink.incoming.values()):

@@ -24,6 +24,8 @@ class UserDefinition(msgspec.Struct, frozen=True):
     """A user; the hash is empty for one whom no password lets in."""
 
     name: str
+    password: str = ""
+    """In plain text, instead of a hash.  It is not kept so."""
     password_hash: str = ""
     hashing_algorithm: str = "rabbit_password_hashing_sha256"
     # Older versions of RabbitMQ export one text with commas.

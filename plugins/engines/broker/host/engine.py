@@ -50,7 +50,7 @@ from plugins.engines.broker.host.feed import Feed
 from plugins.engines.broker.host.inspection import inspect
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.running_broker import RunningBroker, running_broker_key
-from plugins.engines.broker.host.tables import BROKER_OPERATIONS
+from plugins.engines.broker.host.tables import ADMINISTRATIVE_OPERATIONS, BROKER_OPERATIONS
 from plugins.engines.broker.host.users import Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.storage.envelopes import Codecs
@@ -107,6 +107,8 @@ class BrokerEngine:
         """
         self.running = False
         """From ``start`` to ``stop``: no client may begin outside of it."""
+        self.started_at = 0.0
+        """When it was started, on the clock of its host."""
         self._exchange_types = exchange_types or {}
         self._codecs = codecs or Codecs()
         self.front_ends = [make(self) for make in front_ends]
@@ -153,7 +155,7 @@ class BrokerEngine:
     def _open(self, host: Host) -> None:
         self.host = host
         self._timer = LazyTimer(host, self._on_deadline)
-        now = host.now()
+        now = self.started_at = host.now()
         # Of the names that the broker invents, which must not repeat those of an earlier run.
         seed = SystemRandom().getrandbits(128)
         clock = time.time()
@@ -295,24 +297,41 @@ class BrokerEngine:
         connection, as ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is
         told.  ``authenticate``: whether a user of this broker may use another engine; it is a ``Login`` as a
         mapping (``kernel.contracts.protocol``).  ``explain``, ``peek`` and others: see ``looking.py``.
+        ``status`` and ``browse``: see ``status.py`` and ``browsing.py``.  ``declare-queue``, ``publish`` and others,
+        with the permissions of a user: see ``administration.py``.
         """
         if what in BROKER_OPERATIONS:
             # Few brokers are looked at, so the code for it is not imported at the start of each.
             from plugins.engines.broker.host.looking import LOOKING
 
             return LOOKING[what](self, argument)
+        if what in ADMINISTRATIVE_OPERATIONS:
+            from plugins.engines.broker.host.administration import administer
+
+            return administer(self, what, argument)
         operations = {
             "authenticate": self._authenticate,
+            "browse": self._browse,
             "close-connection": self._close_connection,
             "delete-definitions": self._delete_definitions,
             "import-definitions": self._import_definitions,
+            "status": self._status,
         }
         do = operations.get(what)
         if do is None:
-            raise KernelError(
-                f"it cannot {what!r}; it can {', '.join(sorted((*operations, *BROKER_OPERATIONS)))}"
-            )
+            known = sorted((*operations, *ADMINISTRATIVE_OPERATIONS, *BROKER_OPERATIONS))
+            raise KernelError(f"it cannot {what!r}; it can {', '.join(known)}")
         return do(argument)
+
+    def _browse(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        from plugins.engines.broker.host.browsing import browse
+
+        return browse(self, asked)
+
+    def _status(self, _: object) -> dict[str, Any]:
+        from plugins.engines.broker.host.status import status
+
+        return status(self)
 
     def _import_definitions(self, document: Any) -> dict[str, Any]:
         from plugins.engines.broker.host.definition_forms import read_definitions
@@ -378,7 +397,7 @@ class BrokerEngine:
                 client.hang_up(f"user '{name}' is deleted")
 
     def _authenticate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Check a password that another engine was given; return the user's name and tags.
+        """Check a password that another engine was given; return the user's name, tags and virtual hosts.
 
         ``facts["loopback"]`` says whether the client is on this machine.  It counts as being elsewhere if the
         engine does not know.
@@ -393,7 +412,9 @@ class BrokerEngine:
             self.login_refused(str(asked.get("peer", "")), name, mechanism, self.host.now())
             # Without the reason, as for this broker's own clients.
             raise LoginRefused("login refused")
-        return {"user": name, "tags": list(login.account.tags)}
+        account = login.account
+        vhosts = [vhost for vhost in self.broker.vhosts if account.allowed_in(vhost) is not None]
+        return {"user": name, "tags": list(account.tags), "vhosts": vhosts}
 
     def _close_connection(self, argument: Any) -> dict[str, Any]:
         wanted = argument if isinstance(argument, dict) else {"name": argument}

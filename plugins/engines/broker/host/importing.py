@@ -6,6 +6,7 @@ place in the JSON text, and the rest is created all the same.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -62,7 +63,7 @@ class Importer:
     def run(self, definitions: Definitions) -> Imported:
         """Create everything, in the order in which things need each other."""
         # Permissions name users and virtual hosts, bindings name exchanges and queues.
-        steps: tuple[tuple[str, Sequence[Any], Callable[[Any], None]], ...] = (
+        steps: tuple[tuple[str, Sequence[Any], Callable[[Any], Any]], ...] = (
             ("users", definitions.users, self._user),
             ("vhosts", definitions.vhosts, self._vhost),
             ("permissions", definitions.permissions, self._permission),
@@ -90,12 +91,11 @@ class Importer:
         )
         return Imported(counts, self._complaints, ignored, made)
 
-    def _each(self, what: str, items: Sequence[Any], make: Callable[[Any], None]) -> int:
+    def _each(self, what: str, items: Sequence[Any], make: Callable[[Any], Any]) -> int:
         made = self._made[what] = []
         for index, item in enumerate(items):
             try:
-                make(item)
-                made.append(item)
+                made.append(make(item) or item)
             except BrokerError as refusal:
                 # The place as msgspec and JSONPath write it, so that complaints of both look alike.
                 self._complaints.append(f"$.{what}[{index}]: {refusal.text}")
@@ -103,7 +103,9 @@ class Importer:
                 self._complaints.append(f"$.{what}[{index}]: {error}")
         return len(made)
 
-    def _user(self, user: UserDefinition) -> None:
+    def _user(self, given: UserDefinition) -> UserDefinition:
+        """Make a user; return the definition to be kept, which has no password in plain text."""
+        user = _hashed(given)
         hashing = HASHINGS.get(user.hashing_algorithm)
         if hashing is None:
             raise ValueError(f"hashing_algorithm {user.hashing_algorithm!r} is none of {', '.join(HASHINGS)}")
@@ -127,6 +129,7 @@ class Importer:
         account.password = password
         account.max_connections = limit if limit >= 0 else None  # negative is RabbitMQ's "no limit"
         account.tags = tuple(tag for tag in tags if tag)
+        return user
 
     def _vhost(self, vhost: VhostDefinition) -> None:
         self._broker.add_vhost(vhost.name)
@@ -171,6 +174,18 @@ class Importer:
         else:
             raise ValueError(f"destination_type is {binding.destination_type!r}, not queue or exchange")
         vhost.bind(binding.source, destination, binding.routing_key, binding.arguments)
+
+
+def _hashed(user: UserDefinition) -> UserDefinition:
+    if not user.password:
+        return user
+    password_hash = Password.from_plain(user.password, os.urandom(4)).as_hash()
+    return msgspec.structs.replace(
+        user,
+        password="",
+        password_hash=password_hash,
+        hashing_algorithm="rabbit_password_hashing_sha256",
+    )
 
 
 def as_policy(definition: PolicyDefinition) -> Policy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
-from plugins.engines.broker.binding import Destination
+from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.front_end import Client, FrontEnd
@@ -32,52 +32,74 @@ def inspect(what: str, broker: Broker, users: Users, others: Iterable[Client | F
 def _queues(broker: Broker) -> Iterator[Row]:
     for vhost in broker.vhosts.values():
         for queue in vhost.queues.values():
-            yield {
-                "vhost": vhost.name,
-                "name": queue.name,
-                "durable": queue.durable,
-                "auto_delete": queue.auto_delete,
-                "exclusive": queue.exclusive,
-                "arguments": dict(queue.arguments),
-                "policy": "" if queue.operator_policy is None else queue.operator_policy.name,
-                "messages": queue.backlog.count + queue.outstanding,
-                "messages_ready": queue.backlog.count,
-                "messages_unacknowledged": queue.outstanding,
-                "message_bytes_ready": queue.backlog.size,
-                "message_bytes_paged_out": queue.backlog.paged,
-                "consumers": queue.consumer_count,
-                "messages_in": queue.messages_in,
-                "messages_out": queue.messages_out,
-            }
+            yield queue_row(queue)
+
+
+def queue_row(queue: Queue) -> Row:
+    """Return the row of a queue."""
+    policy = queue.operator_policy
+    return {
+        "vhost": queue.vhost.name,
+        "name": queue.name,
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "exclusive": queue.exclusive,
+        "arguments": dict(queue.arguments),
+        "policy": "" if policy is None else policy.name,
+        "effective_policy_definition": {} if policy is None else dict(policy.definition),
+        "messages": queue.backlog.count + queue.outstanding,
+        "messages_ready": queue.backlog.count,
+        "messages_unacknowledged": queue.outstanding,
+        "message_bytes_ready": queue.backlog.size,
+        "message_bytes_paged_out": queue.backlog.paged,
+        "consumers": queue.consumer_count,
+        "messages_in": queue.messages_in,
+        "messages_out": queue.messages_out,
+    }
 
 
 def _exchanges(broker: Broker) -> Iterator[Row]:
     for vhost in broker.vhosts.values():
         for exchange in vhost.exchanges.values():
-            yield {
-                "vhost": vhost.name,
-                "name": exchange.name,
-                "type": exchange.kind,
-                "durable": exchange.durable,
-                "auto_delete": exchange.auto_delete,
-                "internal": exchange.internal,
-                "arguments": dict(exchange.arguments),
-                "policy": "" if exchange.operator_policy is None else exchange.operator_policy.name,
-                "bindings": len(exchange.bindings),
-            }
+            yield exchange_row(vhost.name, exchange)
+
+
+def exchange_row(vhost: str, exchange: Exchange) -> Row:
+    """Return the row of an exchange."""
+    return {
+        "vhost": vhost,
+        "name": exchange.name,
+        "type": exchange.kind,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": dict(exchange.arguments),
+        "policy": "" if exchange.operator_policy is None else exchange.operator_policy.name,
+        "bindings": len(exchange.bindings),
+    }
 
 
 def _bindings(broker: Broker) -> Iterator[Row]:
     for vhost in broker.vhosts.values():
-        # The default exchange has no bindings here, since its key is the queue's name.  rabbitmqctl shows
-        # them.
         for name in vhost.queues:
-            yield _binding(vhost.name, "", name, "queue", name, {})
+            yield default_binding_row(vhost.name, name)
         for exchange in vhost.exchanges.values():
             for binding in exchange.bindings.values():
-                to = binding.destination
-                kind = _kind_of(to)
-                yield _binding(vhost.name, exchange.name, to.name, kind, binding.key, dict(binding.arguments))
+                yield binding_row(vhost.name, binding)
+
+
+def default_binding_row(vhost: str, queue: str) -> Row:
+    """Return the row of the binding that the default exchange has to a queue.
+
+    The exchange has none in fact, since its key is the queue's name.  rabbitmqctl shows them.
+    """
+    return _binding(vhost, "", queue, "queue", queue, {})
+
+
+def binding_row(vhost: str, binding: Binding) -> Row:
+    """Return the row of a binding."""
+    to = binding.destination
+    return _binding(vhost, binding.source.name, to.name, _kind_of(to), binding.key, dict(binding.arguments))
 
 
 def _kind_of(destination: Destination) -> str:

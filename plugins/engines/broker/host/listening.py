@@ -63,6 +63,8 @@ class StreamFrontEnd:
         """Connections that are open."""
         self._engine = engine
         self._options = options
+        self.protocol = protocol
+        """The name of the protocol, as addresses have it."""
         self._begin = begin
         self._address = listener_address(options.address, protocol)
         self._handshakes = Handshakes(
@@ -91,6 +93,11 @@ class StreamFrontEnd:
             on_wire=self._on_wire,
         )
         return self._acceptor.address
+
+    @property
+    def address(self) -> str:
+        """Where it listens; empty while it does not."""
+        return "" if self._acceptor is None else self._acceptor.address
 
     def stop(self) -> None:
         """Stop listening."""

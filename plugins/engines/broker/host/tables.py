@@ -109,3 +109,18 @@ CLIENT_TABLES = (
 
 BROKER_OPERATIONS = ("explain", "peek", "tap", "tap-end", "tap-read")
 """What ``looking.py`` can do for an operator."""
+
+ADMINISTRATIVE_OPERATIONS = (
+    "bind",
+    "check-policy",
+    "declare-exchange",
+    "declare-queue",
+    "delete-exchange",
+    "delete-queue",
+    "delete-vhost",
+    "get",
+    "publish",
+    "purge-queue",
+    "unbind",
+)
+"""What ``administration.py`` can do with the permissions of a user."""

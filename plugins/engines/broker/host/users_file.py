@@ -99,6 +99,18 @@ class UsersFile:
         if left != before:
             self._write(left)
 
+    def remove_vhost(self, name: str) -> None:
+        """Remove a virtual host, and what is said of it; otherwise as ``add``."""
+        before = self.read()
+        left = Definitions(
+            users=before.users,
+            vhosts=[vhost for vhost in before.vhosts if vhost.name != name],
+            permissions=[one for one in before.permissions if one.vhost != name],
+            policies=[one for one in before.policies if one.vhost != name],
+        )
+        if left != before:
+            self._write(left)
+
     def _write(self, merged: Definitions) -> None:
         def encode(token: str) -> bytes:
             return msgspec.json.format(msgspec.json.encode(msgspec.to_builtins(merged) | {_TOKEN: token}))

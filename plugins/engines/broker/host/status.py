@@ -1,0 +1,28 @@
+"""Status: what an engine that shows a broker wants to know of the whole (operation ``status``)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plugins.engines.broker.host.listening import StreamFrontEnd
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.host.engine import BrokerEngine
+
+_TYPES = ("direct", "fanout", "headers", "topic")
+"""Those that every broker has."""
+
+
+def status(engine: BrokerEngine) -> dict[str, Any]:
+    """Return the names, listeners and alarms of a broker."""
+    alarms = engine.alarm_watch.alarms
+    listeners = [each for each in engine.front_ends if isinstance(each, StreamFrontEnd)]
+    return {
+        "cluster_name": engine.options.cluster_name,
+        "durable": engine.kept is not None,
+        "exchange_types": [*_TYPES, *engine.broker.exchange_types],
+        "listeners": [{"protocol": each.protocol, "address": each.address} for each in listeners],
+        "alarms": dict.fromkeys(alarms.raised, True),
+        "figures": alarms.statistics(),
+        "uptime": int((engine.host.now() - engine.started_at) * 1000),
+    }
