@@ -11,7 +11,7 @@ JSON = "application/json"
 
 
 class Request(NamedTuple):
-    """A complete request.  Its body was dropped: no page reads one."""
+    """A complete request."""
 
     method: str
     path: str
@@ -22,6 +22,11 @@ class Request(NamedTuple):
     """Where the client comes from, as an operator sees it."""
     loopback: bool
     """Whether that is this machine."""
+    body: bytes = b""
+    parts: tuple[str, ...] = ()
+    """The path between its slashes, each part decoded: a part may have a slash (``%2F``)."""
+    query: Mapping[str, str] = {}
+    """Of several with one name the last."""
 
 
 class Answer(NamedTuple):
@@ -45,11 +50,30 @@ def json_answer(
     status: int, content: Any, headers: tuple[tuple[str, str], ...] = (), *, close: bool = False
 ) -> Answer:
     """Return an answer with a JSON body."""
-    return Answer(status, (msgspec.json.encode(content) + b"\n",), JSON, headers, close)
+    return Answer(status, (encoded(content) + b"\n",), JSON, headers, close)
+
+
+def encoded(content: Any) -> bytes:
+    """Return a text in JSON."""
+    try:
+        return msgspec.json.encode(content)
+    except UnicodeEncodeError:
+        # Clients choose names and arguments, whose octets may be no UTF-8.
+        return msgspec.json.encode(_readable(content))
+
+
+def _readable(content: Any) -> Any:
+    if isinstance(content, str):
+        return content.encode("utf-8", "backslashreplace").decode()
+    if isinstance(content, Mapping):
+        return {_readable(key): _readable(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_readable(each) for each in content]
+    return content
 
 
 def error(
-    status: int, what: str, reason: str, headers: tuple[tuple[str, str], ...] = (), *, close: bool = False
+    status: int, what: str, reason: object, headers: tuple[tuple[str, str], ...] = (), *, close: bool = False
 ) -> Answer:
     """Return an answer that says what went wrong."""
     return json_answer(status, {"error": what, "reason": reason}, headers, close=close)

@@ -24,7 +24,8 @@ from kernel.hosting.wire import Wire
 from plugins.engines.web import health
 from plugins.engines.web.answer import Request, Respond, error
 from plugins.engines.web.http_connection import HttpConnection
-from plugins.engines.web.logins import Logins
+from plugins.engines.web.logins import NOBODY, Logins, WebUser, comes_from_elsewhere
+from plugins.engines.web.management.api import Api
 from plugins.engines.web.metrics_page import MetricsPage
 from plugins.engines.web.options import WebEngineOptions
 from plugins.engines.web.shared_answer import SharedAnswer
@@ -32,10 +33,21 @@ from plugins.engines.web.shared_answer import SharedAnswer
 _METHODS = ("GET", "HEAD")
 
 
+_SAFE_METHODS = (*_METHODS, "OPTIONS")
+"""Methods that change nothing (RFC 9110, section 9.2.1)."""
+
+
 class _Page(NamedTuple):
     make: Callable[[Respond], None]
     open: bool = False
     """Whether it needs no login: supervisors that ask for it have no password."""
+
+
+def _only_for_monitors(make: Callable[[Respond], None], respond: Respond, user: WebUser) -> None:
+    if user is NOBODY or user.monitors:
+        make(respond)
+    else:
+        respond(error(403, "forbidden", "the user needs the tag monitoring or administrator"))
 
 
 class WebEngine:
@@ -54,6 +66,7 @@ class WebEngine:
         )
         self._acceptor: Acceptor | None = None
         self._logins: Logins | None = None
+        self._api: Api | None = None
         self._pages: dict[str, _Page] = {}
         self._connections: dict[HttpConnection, None] = {}
         self._requests = 0
@@ -63,7 +76,10 @@ class WebEngine:
         """Serve until cancelled."""
         self._host = host
         system = self._system
-        self._logins = Logins(system, host, self._options.broker)
+        broker = self._options.broker
+        self._logins = Logins(system, host, broker)
+        # Without a broker there are no users, and nothing that they could ask for.
+        self._api = Api(system, host, broker, self._listens_at) if broker else None
         ready = SharedAnswer(partial(health.ready, system, host))
         self._pages = {
             "/metrics": _Page(SharedAnswer(MetricsPage(system, host).make).ask),
@@ -107,6 +123,9 @@ class WebEngine:
             "requests": self._requests,
         }
 
+    def _listens_at(self) -> str:
+        return "" if self._acceptor is None else self._acceptor.address
+
     def _begin(self, wire: Wire, peer: str) -> None:
         connection = HttpConnection(
             self._host,
@@ -127,7 +146,9 @@ class WebEngine:
     def _on_request(self, request: Request, respond: Respond) -> None:
         self._requests += 1
         page = self._pages.get(request.path)
-        if page is None:
+        if self._api is not None and request.parts[0] == "api":
+            self._on_api_request(self._api, request, respond)
+        elif page is None:
             # RabbitMQ's words.
             respond(error(404, "Object Not Found", "Not Found"))
         elif request.method not in _METHODS:
@@ -137,7 +158,14 @@ class WebEngine:
             page.make(respond)
         else:
             assert self._logins is not None
-            self._logins.check(request, partial(page.make, respond), respond)
+            self._logins.check(request, partial(_only_for_monitors, page.make, respond), respond)
+
+    def _on_api_request(self, api: Api, request: Request, respond: Respond) -> None:
+        if request.method not in _SAFE_METHODS and comes_from_elsewhere(request):
+            respond(error(403, "forbidden", "the request was made by a page of another site"))
+            return
+        assert self._logins is not None
+        self._logins.check(request, lambda user: api.answer(request, user, respond), respond)
 
 
 def _add(sums: dict[str, int], connection: HttpConnection) -> None:

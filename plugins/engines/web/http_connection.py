@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 
@@ -34,6 +34,9 @@ _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
+
+_MOST_FIELDS = 100
+"""Fields of a query."""
 
 
 class HttpConnection(ConnectionOwner):
@@ -62,6 +65,7 @@ class HttpConnection(ConnectionOwner):
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.max_header_bytes)
         self._request: h11.Request | None = None
         """The request whose body is read, or that is answered."""
+        self._body: list[bytes] = []
         self._body_bytes = 0
         self._received = False
         """Whether a byte of the next request has come."""
@@ -162,15 +166,17 @@ class HttpConnection(ConnectionOwner):
     def _take(self, event: object) -> bool:
         """Take one event of h11; return whether a request was answered, or is going to be."""
         if isinstance(event, h11.Request):
-            self._request, self._body_bytes = event, 0
-            # The client asks before it sends a body.  It gets its answer without: no page reads one.
-            if not self._http.they_are_waiting_for_100_continue:
-                return False
-            self._ask(event)
-        elif isinstance(event, h11.Data):
+            self._request, self._body, self._body_bytes = event, [], 0
+            # The client asks before it sends a body.
+            if self._http.they_are_waiting_for_100_continue:
+                go_on = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+                self._connection.send((self._http.send(go_on) or b"",))
+            return False
+        if isinstance(event, h11.Data):
             self._body_bytes += len(event.data)
             most = self._limits.max_body_bytes
             if self._body_bytes <= most:
+                self._body.append(bytes(event.data))
                 return False
             self._refuse(413, f"the body has more than {most} bytes")
         elif isinstance(event, h11.EndOfMessage):
@@ -182,12 +188,22 @@ class HttpConnection(ConnectionOwner):
         self._begin_answer()
         try:
             # An absolute URI is allowed as well (RFC 9112, section 3.2.2).
-            path = unquote(urlsplit(asked.target.decode("ascii")).path)
+            target = urlsplit(asked.target.decode("ascii"))
+            parts = tuple(unquote(part) for part in target.path.strip("/").split("/"))
+            query = dict(parse_qsl(target.query, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
         except ValueError:
             self._answer(error(400, "Bad Request", "the target of the request is no path", close=True))
             return
+        body, self._body = b"".join(self._body), []
         request = Request(
-            asked.method.decode("ascii"), path, dict(asked.headers), self._peer, loopback=self._loopback
+            asked.method.decode("ascii"),
+            unquote(target.path),
+            dict(asked.headers),
+            self._peer,
+            self._loopback,
+            body,
+            parts,
+            query,
         )
         self._on_request(request, self._answer)
 

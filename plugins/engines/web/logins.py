@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernel.contracts.engine import Host
 from kernel.contracts.errors import KernelError, LoginRefused
@@ -20,8 +20,48 @@ its own clients wait as long."""
 SECONDS = 10.0
 """How long the broker may take."""
 
-TAGS = frozenset({"administrator", "monitoring"})
-"""RabbitMQ's tags of users who may see the whole broker."""
+_MEANS = {
+    "administrator": ("administrator", "monitoring", "policymaker", "management"),
+    "monitoring": ("monitoring", "management"),
+    "policymaker": ("policymaker", "management"),
+    "management": ("management",),
+}
+"""RabbitMQ's tags, and what a user with one is."""
+
+
+class WebUser(NamedTuple):
+    """A user who has logged in."""
+
+    name: str
+    tags: tuple[str, ...]
+    vhosts: frozenset[str]
+    """The virtual hosts that it may open."""
+
+    def is_a(self, tag: str) -> bool:
+        """Whether one of its tags makes it this."""
+        return any(tag in _MEANS.get(each, ()) for each in self.tags)
+
+    @property
+    def monitors(self) -> bool:
+        """Whether it may see what is not its own."""
+        return self.is_a("monitoring")
+
+    @property
+    def administers(self) -> bool:
+        """Whether it may change what is not its own."""
+        return self.is_a("administrator")
+
+    def opens(self, vhost: str) -> bool:
+        """Whether it may see the queues of a virtual host (RabbitMQ: an administrator those of any)."""
+        return self.administers or vhost in self.vhosts
+
+    def sees(self, vhost: str) -> bool:
+        """Whether it may see that there is this virtual host."""
+        return self.monitors or vhost in self.vhosts
+
+
+NOBODY = WebUser("", (), frozenset())
+"""Who asks where nobody has to log in."""
 
 _CHALLENGE = (("www-authenticate", 'Basic realm="messaging kernel", charset="UTF-8"'),)
 
@@ -39,8 +79,8 @@ class Logins:
         self._host = host
         self._broker = broker
 
-    def check(self, request: Request, admit: Callable[[], None], respond: Respond) -> None:
-        """Call ``admit`` if the request may see the page, and else ``respond`` with the reason.
+    def check(self, request: Request, admit: Callable[[WebUser], None], respond: Respond) -> None:
+        """Call ``admit`` with the user who asks, or ``respond`` with the reason why not.
 
         The password is checked in the broker's thread, so either may be called in a later turn.
         """
@@ -63,13 +103,10 @@ class Logins:
         self._system.operate(self._broker, "authenticate", login, self._host, done, SECONDS)
 
     def _decided(
-        self, admit: Callable[[], None], respond: Respond, user: Any, failure: KernelError | None
+        self, admit: Callable[[WebUser], None], respond: Respond, user: Any, failure: KernelError | None
     ) -> None:
         if failure is None:
-            if TAGS.isdisjoint(user["tags"]):
-                respond(error(403, "forbidden", "the user needs the tag monitoring or administrator"))
-            else:
-                admit()
+            admit(WebUser(user["user"], tuple(user["tags"]), frozenset(user["vhosts"])))
         elif isinstance(failure.__cause__, LoginRefused):
             self.refused += 1
             # An object for each: a timer is known by its key, and several logins may fail at the same time.
@@ -80,7 +117,7 @@ class Logins:
             respond(error(503, "Service Unavailable", f"logins cannot be checked: {failure}"))
 
     @staticmethod
-    def _check_host(request: Request, admit: Callable[[], None], respond: Respond) -> None:
+    def _check_host(request: Request, admit: Callable[[WebUser], None], respond: Respond) -> None:
         """Without a login, refuse requests for the name of another machine.
 
         A browser on this machine sends one if a foreign page has had its own name resolved to 127.0.0.1, so
@@ -89,7 +126,7 @@ class Logins:
         host = request.headers.get(b"host", b"").decode("latin-1")
         # Without a name (HTTP/1.0) it is no browser.
         if not host or names_loopback(_without_port(host)):
-            admit()
+            admit(NOBODY)
         else:
             reason = (
                 "without a login there are pages for the names of loopback only: localhost, 127.0.0.1, [::1]"
@@ -99,7 +136,7 @@ class Logins:
 
 def _unauthorized(*, close: bool = False) -> Answer:
     # RabbitMQ's words.
-    return error(401, "not_authorised", "Login failed", _CHALLENGE, close=close)
+    return error(401, "not_authorized", "Login failed", _CHALLENGE, close=close)
 
 
 def _credentials(header: bytes) -> tuple[str, bytes] | None:
@@ -112,6 +149,18 @@ def _credentials(header: bytes) -> tuple[str, bytes] | None:
     except ValueError:
         return None
     return (user.decode("utf-8", "surrogateescape"), password) if colon else None
+
+
+def comes_from_elsewhere(request: Request) -> bool:
+    """Whether a page of another site has had the browser send this.
+
+    A browser adds the password of a user by itself, whoever makes it send the request (CSRF).  It also says
+    where the page is from, which tools do not.
+    """
+    if request.headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        return True
+    origin = request.headers.get(b"origin")
+    return origin is not None and origin.partition(b"://")[2] != request.headers.get(b"host", b"")
 
 
 def _without_port(host: str) -> str:

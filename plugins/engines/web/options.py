@@ -16,22 +16,25 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class WebEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Pages for operators and their tools, over HTTP: ``/metrics`` for Prometheus, ``/health/ready``."""
+    """Pages for operators and their tools, over HTTP.
+
+    ``/metrics`` for Prometheus, ``/health/ready``, and RabbitMQ's management API under ``/api/``.
+    """
 
     address: str = "127.0.0.1:15672"
     """Where to listen: ``host:port`` (port 0 takes a free one), ``http+tls://host:port``,
     ``http+unix:///path``.  Without ``broker`` it has to be on this machine."""
     broker: str = ""
-    """The engine of a broker whose users may log in (HTTP Basic).  They need the tag ``monitoring`` or
-    ``administrator``.  Empty: there is no login, and the address has to be one of this machine alone."""
+    """The engine of a broker whose users may log in (HTTP Basic).  For the metrics they
+    need the tag ``monitoring`` or ``administrator``.  Empty: there is no login, and the address has to be one of this machine alone."""
     tls: TlsOptions = TlsOptions()
     """For ``http+tls`` addresses."""
     max_connections: Count = 100
     """Connections at a time.  Further ones are closed at once, and counted."""
     max_header_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 16_384
     """Bytes of the first line and the headers of a request.  A longer one is refused with 431."""
-    max_body_bytes: Annotated[int, msgspec.Meta(ge=0)] = 65_536
-    """Bytes of a request's body, which no page reads.  A longer one is refused with 413."""
+    max_body_bytes: Annotated[int, msgspec.Meta(ge=0)] = 1_048_576
+    """Bytes of a request's body: definitions, or a message.  A longer one is refused with 413."""
     handshake_seconds: Seconds = 10.0
     """Seconds that a TLS handshake may take."""
     request_seconds: Seconds = 10.0

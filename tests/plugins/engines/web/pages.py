@@ -44,13 +44,15 @@ def watched(kernel_factory: KernelFactory, **options: Any) -> Kernel:
     return kernel_factory(*THREADS, broker(**options), web(broker="broker"))
 
 
-def get(kernel: Kernel, path: str, login: str = "", method: str = "GET", **headers: str) -> Got:
+def get(
+    kernel: Kernel, path: str, login: str = "", method: str = "GET", body: str | None = None, **headers: str
+) -> Got:
     if login:
         headers["Authorization"] = "Basic " + b64encode(login.encode()).decode()
     host, port = kernel.address_of("web").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT)
     try:
-        connection.request(method, path, headers=headers)
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return Got(answer.status, answer.headers, answer.read())
     finally:

@@ -208,11 +208,13 @@ def test_a_body_beyond_the_limit_is_refused(head: bytes, body: bytes) -> None:
     assert not client.asked
 
 
-def test_a_client_that_asks_before_it_sends_a_body_is_answered_without() -> None:
+def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on() -> None:
     client = Client()
     client.sends(b"GET /1 HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 10\r\n\r\n")
+    assert client.reads() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.sends(b"0123456789")
     assert client.answers("GET") == [(200, "/1")]
-    assert client.ended == 1
+    assert [asked.body for asked in client.asked] == [b"0123456789"]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_without_a_login_the_client_is_asked_for_one(kernel_factory: KernelFacto
     got = get(kernel, "/metrics")
     assert got.status == 401
     assert got.headers["www-authenticate"].startswith('Basic realm="')
-    assert got.json() == {"error": "not_authorised", "reason": "Login failed"}
+    assert got.json() == {"error": "not_authorized", "reason": "Login failed"}
     assert kernel.statistics().engines[0].counters["logins_refused"] == 0, "nobody has tried a password"
 
 
@@ -267,6 +267,7 @@ def test_users_from_elsewhere_only_log_in_if_they_may(kernel_factory: KernelFact
     assert kernel.operate("broker", "authenticate", here) == {
         "user": "guest",
         "tags": USERS["guest"]["tags"],
+        "vhosts": ["/"],
     }
     for refused in (login, {**here, "mechanism": "EXTERNAL"}, {**here, "secret": b"\xff"}, {}):
         with pytest.raises(KernelError, match="login refused"):

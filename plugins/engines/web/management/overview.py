@@ -1,0 +1,233 @@
+"""Overview, nodes, virtual hosts and health checks: the state of the whole broker."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Generator
+from importlib.metadata import version
+from typing import Any
+
+from plugins.engines.web.answer import json_answer
+from plugins.engines.web.management.call import Call, Step, Steps, not_found, shown
+from plugins.engines.web.management.listing import listed
+from plugins.engines.web.management.shapes import Row, Shapes
+
+SPOKEN = "3.10.8"
+"""The version of RabbitMQ whose API this is.  Tools look at it to find out what they may ask for."""
+
+_TYPES = {
+    "direct": "AMQP direct exchange, as per the AMQP specification",
+    "fanout": "AMQP fanout exchange, as per the AMQP specification",
+    "headers": "AMQP headers exchange, as per the AMQP specification",
+    "topic": "AMQP topic exchange, as per the AMQP specification",
+}
+_PROTOCOLS = {"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp-0-9-1": "amqp", "https": "http"}
+"""Names of protocols that tools use, besides those that listeners have."""
+
+
+def overview(call: Call) -> Steps:
+    """Answer with the sums of everything that the user may see."""
+    status = yield from call.ask("status", None)
+    vhosts = yield from _vhosts(call)
+    connections = yield from call.browse("connections")
+    if not call.user.monitors:
+        connections = [row for row in connections if row["user"] == call.user.name]
+    sums = {key: sum(row[key] for row in vhosts) for key in ("messages_ready", "messages_unacknowledged")}
+    totals = {"messages": sum(sums.values()), **sums}
+    moved = {
+        "publish": sum(row["messages_in"] for row in vhosts),
+        "drop_unroutable": sum(row["messages_unrouted"] for row in vhosts),
+    }
+    key = ("overview", "" if call.user.monitors else call.user.name)
+    types = _exchange_types(status)
+    shown_to_all: Row = {
+        "management_version": SPOKEN,
+        "rates_mode": "basic",
+        "exchange_types": types,
+        "product_version": version("messaging-kernel"),
+        "product_name": "messaging kernel",
+        "rabbitmq_version": SPOKEN,
+        "cluster_name": status["cluster_name"] or call.node,
+        "disable_stats": False,
+        "enable_queue_totals": False,
+        "message_stats": call.rates.with_rates(key, moved, call.now),
+        "queue_totals": call.rates.with_rates(key, totals, call.now),
+        "object_totals": {
+            "channels": sum(row["channels"] for row in connections),
+            "connections": len(connections),
+            "consumers": sum(row["consumers"] for row in vhosts),
+            "exchanges": sum(row["exchanges"] for row in vhosts),
+            "queues": sum(row["queues"] for row in vhosts),
+        },
+        "node": call.node,
+    }
+    if call.user.monitors:
+        shown_to_all["listeners"] = _listeners(call, status)
+        shown_to_all["contexts"] = []
+    return shown(shown_to_all)
+
+
+def nodes(call: Call) -> Steps:
+    """Answer with the one node that there is."""
+    status = yield from call.ask("status", None)
+    return (yield from listed([_node(call, status)], lambda row: row, call.request.query))
+
+
+def node(call: Call) -> Steps:
+    """Answer with it by its name."""
+    status = yield from call.ask("status", None)
+    if call.names["name"] != call.node:
+        raise not_found()
+    return shown(_node(call, status))
+
+
+def vhosts(call: Call) -> Steps:
+    """Answer with the virtual hosts that the user may see."""
+    rows = yield from _vhosts(call)
+    return (yield from listed(rows, Shapes(call).vhost, call.request.query))
+
+
+def vhost(call: Call) -> Steps:
+    """Answer with one virtual host."""
+    rows = yield from _vhosts(call)
+    name = call.names["vhost"]
+    return shown(Shapes(call).vhost(next(row for row in rows if row["name"] == name)))
+
+
+def cluster_name(call: Call) -> Steps:
+    """Answer with the name that the broker gives itself."""
+    status = yield from call.ask("status", None)
+    return shown({"name": status["cluster_name"] or call.node})
+
+
+def whoami(call: Call) -> Steps:
+    """Answer with the user who asks."""
+    yield from ()
+    return shown({"name": call.user.name, "tags": list(call.user.tags)})
+
+
+def nothing(call: Call) -> Steps:
+    """Answer with an empty list: there is nothing of the kind here."""
+    yield from ()
+    return shown([])
+
+
+# Health checks
+
+
+def well(call: Call) -> Steps:
+    """Answer that it is well: the broker has answered, and there is nothing else to check."""
+    yield from call.ask("status", None)
+    return shown({"status": "ok"})
+
+
+def critical(call: Call) -> Steps:
+    """Answer that no queue is lost with this node but those that are on it alone."""
+    yield from call.ask("status", None)
+    return shown({"status": "ok", "reason": "single node cluster"})
+
+
+def alarms(call: Call) -> Steps:
+    """Answer whether an alarm is raised."""
+    status = yield from call.ask("status", None)
+    raised = [
+        {"node": call.node, "resource": name} for name, is_raised in status["alarms"].items() if is_raised
+    ]
+    if not raised:
+        return shown({"status": "ok"})
+    return json_answer(503, {"status": "failed", "reason": "Resource alarm(s) in effect", "alarms": raised})
+
+
+def port_listener(call: Call) -> Steps:
+    """Answer whether something listens on a port."""
+    status = yield from call.ask("status", None)
+    ports = [row["port"] for row in _listeners(call, status)]
+    wanted = call.names["port"]
+    if wanted.isdigit() and int(wanted) in ports:
+        return shown({"status": "ok", "port": int(wanted)})
+    failed = {
+        "status": "failed",
+        "reason": "No active listener",
+        "missing": int(wanted) if wanted.isdigit() else wanted,
+        "ports": ports,
+    }
+    return json_answer(503, failed)
+
+
+def protocol_listener(call: Call) -> Steps:
+    """Answer whether something listens for a protocol."""
+    status = yield from call.ask("status", None)
+    protocols = [row["protocol"] for row in _listeners(call, status)]
+    wanted = _PROTOCOLS.get(call.names["protocol"].lower(), call.names["protocol"].lower())
+    if wanted in protocols:
+        return shown({"status": "ok", "protocol": wanted})
+    failed = {
+        "status": "failed",
+        "reason": "No active listener",
+        "missing": wanted,
+        "protocols": protocols,
+    }
+    return json_answer(503, failed)
+
+
+def _vhosts(call: Call) -> Generator[Step, Any, list[Row]]:
+    rows = yield from call.browse("vhosts")
+    rows = [row for row in rows if call.user.sees(row["name"])]
+    counts = yield from call.browse("counts")
+    sums: dict[str, Counter[str]] = {row["name"]: Counter() for row in rows}
+    for count in counts:
+        found = sums.get(count.pop("vhost"))
+        if found is not None:
+            found.update(count)
+    keys = ("messages_ready", "messages_unacknowledged", "consumers")
+    return [{**row, **{key: sums[row["name"]][key] for key in keys}} for row in rows]
+
+
+def _node(call: Call, status: Row) -> Row:
+    memory, disk = status["figures"].get("queued", 0), status["figures"].get("disk_free", 0)
+    return {
+        "applications": [],
+        "auth_mechanisms": [],
+        "disk_free": disk,
+        "disk_free_alarm": status["alarms"].get("disk", False),
+        "disk_free_limit": status["figures"].get("disk_free_limit", 0),
+        "exchange_types": _exchange_types(status),
+        "fd_used": len(os.listdir("/proc/self/fd")),
+        "mem_alarm": status["alarms"].get("memory", False),
+        "mem_limit": status["figures"].get("memory_limit", 0) or status["figures"].get("queued_limit", 0),
+        "mem_used": status["figures"].get("memory", memory),
+        "name": call.node,
+        "os_pid": str(os.getpid()),
+        "partitions": [],
+        "processors": os.cpu_count() or 1,
+        "rates_mode": "basic",
+        "running": True,
+        "type": "disc" if status["durable"] else "ram",
+        "uptime": status["uptime"],
+    }
+
+
+def _exchange_types(status: Row) -> list[Row]:
+    return [
+        {"name": name, "description": _TYPES.get(name, ""), "enabled": True}
+        for name in sorted(status["exchange_types"])
+    ]
+
+
+def _listeners(call: Call, status: Row) -> list[Row]:
+    found = [*status["listeners"], {"protocol": "http", "address": call.address}]
+    rows = []
+    for each in found:
+        host, _, port = each["address"].rpartition(":")
+        if port.isdigit():
+            rows.append(
+                {
+                    "node": call.node,
+                    "protocol": each["protocol"],
+                    "ip_address": host.rpartition("/")[2].strip("[]"),
+                    "port": int(port),
+                    "socket_opts": [],
+                }
+            )
+    return rows

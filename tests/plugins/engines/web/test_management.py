@@ -1,0 +1,145 @@
+"""The management API: what RabbitMQ's own answers do not show, since they depend on our limits and on browsers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernel.testing.fixtures import KernelFactory
+from plugins.engines.web.management.call import Refused, Steps
+from plugins.engines.web.management.listing import PIECE, listed
+from plugins.engines.web.management.properties_key import properties_key
+from plugins.engines.web.management.rates import Rates
+from plugins.engines.web.management.routes import ROUTES, find
+from tests.plugins.engines.web.pages import THREADS, broker, get, watched, web
+
+pytestmark = pytest.mark.peer("prometheus-client")
+GUEST = "guest:guest"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}],
+)
+def test_a_page_of_another_site_changes_nothing(
+    headers: dict[str, str], kernel_factory: KernelFactory
+) -> None:
+    kernel = watched(kernel_factory)
+    assert get(kernel, "/api/queues/%2F/q", GUEST, "PUT", **headers).status == 403
+    assert get(kernel, "/api/queues/%2F/q", GUEST).status == 404
+
+
+def test_a_page_of_this_site_may_change_something(kernel_factory: KernelFactory) -> None:
+    kernel = watched(kernel_factory)
+    origin = f"http://{kernel.address_of('web')}"
+    headers = {"Origin": origin, "Sec-Fetch-Site": "same-origin"}
+    assert get(kernel, "/api/queues/%2F/q", GUEST, "PUT", **headers).status == 201
+
+
+def test_nothing_is_answered_without_a_login(kernel_factory: KernelFactory) -> None:
+    kernel = watched(kernel_factory)
+    refused = {
+        f"{route.method} {route.pattern}": get(kernel, f"/api/{route.pattern}", "", route.method).status
+        for route in ROUTES
+    }
+    assert set(refused.values()) == {401}, refused
+
+
+def test_names_of_clients_that_are_no_utf_8_can_be_listed(kernel_factory: KernelFactory) -> None:
+    kernel = watched(kernel_factory)
+    kernel.operate(
+        "broker",
+        "declare-queue",
+        {"user": "guest", "vhost": "/", "name": "a\udcff<script>\x00"},
+        timeout=30.0,
+    )
+    [row] = get(kernel, "/api/queues?columns=name", GUEST).json()
+    assert row == {"name": "a\\udcff<script>\x00"}
+
+
+def test_the_rows_of_many_queues_are_complete(kernel_factory: KernelFactory) -> None:
+    kernel = watched(kernel_factory)
+    count = 2 * PIECE + 1
+    queues = [{"name": f"q{number:05}", "vhost": "/", "arguments": {}} for number in range(count)]
+    kernel.operate("broker", "import-definitions", {"queues": queues}, timeout=60.0)
+    names = [row["name"] for row in get(kernel, "/api/queues?columns=name", GUEST).json()]
+    assert names == [queue["name"] for queue in queues]
+    last = get(
+        kernel, "/api/queues?page=3&page_size=500&columns=name&sort=name&sort_reverse=true", GUEST
+    ).json()
+    assert last["filtered_count"] == last["total_count"] == count
+    assert last["items"] == [{"name": "q00000"}]
+
+
+def _run(steps: Steps) -> tuple[int, object]:
+    pauses = 0
+    while True:
+        try:
+            next(steps)
+            pauses += 1
+        except StopIteration as done:
+            return pauses, json.loads(b"".join(done.value.body))
+
+
+def test_a_long_list_is_made_in_pieces() -> None:
+    rows = [{"name": str(number), "size": -number} for number in range(3 * PIECE)]
+    pauses, made = _run(listed(rows, lambda row: row, {"sort": "size"}))
+    assert pauses >= 6, "the order, and the text"
+    assert made == list(reversed(rows))
+
+
+def test_a_column_may_be_within_another_one() -> None:
+    rows = [{"name": "a", "inner": {"x": 1, "y": 2}}]
+    _, made = _run(listed(rows, lambda row: row, {"columns": "inner.x,none.z"}))
+    assert made == [{"inner": {"x": 1}}]
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "a*b*c*", "(a|a)*", "x" * 201])
+def test_a_pattern_that_could_hold_up_the_process_is_refused(pattern: str) -> None:
+    rows = [{"name": "a" * 200 + "b"}]
+    with pytest.raises(Refused, match="400"):
+        _run(listed(rows, lambda row: row, {"page": "1", "name": pattern, "use_regex": "true"}))
+
+
+def test_a_definition_that_is_none_is_a_bad_request(kernel_factory: KernelFactory) -> None:
+    kernel = watched(kernel_factory)
+    got = get(kernel, "/api/users/x", GUEST, "PUT", body='{"tags":[1],"password":"p"}')
+    assert (got.status, got.json()["error"]) == (400, "bad_request")
+    assert get(kernel, "/api/users/x", GUEST).status == 404
+
+
+def test_passwords_are_not_kept_in_plain_text(kernel_factory: KernelFactory, tmp_path: Path) -> None:
+    kernel = kernel_factory(*THREADS, broker(data_dir=str(tmp_path)), web(broker="broker"))
+    assert (
+        get(kernel, "/api/users/x", GUEST, "PUT", body='{"tags":"management","password":"a secret"}').status
+        == 201
+    )
+    assert get(kernel, "/api/whoami", "x:a secret").json() == {"name": "x", "tags": ["management"]}
+    assert not any(b"a secret" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert get(kernel, "/api/users/x", GUEST, "DELETE").status == 204
+    assert get(kernel, "/api/users/x", GUEST).status == 404
+
+
+def test_words_of_a_path_come_before_names() -> None:
+    route, _ = find(("users", "without-permissions")).routes["GET"]
+    assert route.pattern == "users/without-permissions"
+
+
+@pytest.mark.parametrize(
+    "key, expected", [("", "~"), ("a.b", "a.b"), ("a~b/c", "a%7Eb%2Fc"), ("a b#*", "a+b%23%2A")]
+)
+def test_a_binding_without_arguments_is_named_as_rabbitmq_names_it(key: str, expected: str) -> None:
+    assert properties_key(key, {}) == expected
+
+
+def test_bindings_that_differ_in_a_type_have_different_names() -> None:
+    assert properties_key("k", {"a": 1}) != properties_key("k", {"a": True})
+
+
+def test_a_rate_is_that_between_two_samples() -> None:
+    rates = Rates()
+    assert rates.of(("a",), 100, 10.0) == 0.0
+    assert rates.of(("a",), 150, 10.5) == 0.0, "too early for another sample"
+    assert rates.of(("a",), 300, 20.0) == 20.0
