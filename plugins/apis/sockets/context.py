@@ -8,6 +8,8 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError
 from plugins.apis.sockets.end import End
@@ -69,14 +71,20 @@ class Place:
         }
         if values["identity"]:
             options["identity"] = values["identity"].decode("utf-8", "surrogateescape")
-        # Routes first: the engine's first port has its pipes then.
+        options |= values["engine"]
+        try:
+            # Before the routes: it has no port yet that could need them.
+            self._kernel.add_engine(EnginePlan(name=self.engine, kind="zmq", options=options))
+        except msgspec.ValidationError as error:
+            raise PlaceError(
+                f"socket {self._name!r} cannot be made with its option 'engine': {error}"
+            ) from error
         if pattern.gives:
             full = "drop-oldest" if values["conflate"] else pattern.when_full
             self._route(self._name, self.engine, pattern.router, values["sndhwm"], full)
         if pattern.takes or pattern.publishes:
             full = "drop-oldest" if values["conflate"] else "block"
             self._route(self.engine, self._name, "fan-out", values["rcvhwm"], full)
-        self._kernel.add_engine(EnginePlan(name=self.engine, kind="zmq", options=options))
         values.fixed = True
         # Its operations can be called only when it runs.
         self._kernel.wait_running()

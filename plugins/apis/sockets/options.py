@@ -173,6 +173,13 @@ OPTIONS: dict[str, Option] = {
             least=0.001,
             summary="Seconds until the first attempt to connect again; the wait doubles with each.",
         ),
+        Option(
+            name="engine",
+            type=dict,
+            default={},
+            when=_EARLY,
+            summary="Further options of the engine of kind `zmq`: `mechanism` and what it needs, `max_connections`.",
+        ),
     )
 }
 

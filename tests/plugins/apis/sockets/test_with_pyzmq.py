@@ -44,11 +44,11 @@ class Peers:
         import zmq
 
         self._zmq = zmq
-        self._context = zmq.Context()
+        self.context = zmq.Context()
         self._made: list[Any] = []
 
     def __call__(self, kind: str, **options: Any) -> Any:
-        socket = self._context.socket(getattr(self._zmq, kind))
+        socket = self.context.socket(getattr(self._zmq, kind))
         self._made.append(socket)
         for name, value in {
             "rcvtimeo": int(TIMEOUT * 1000),
@@ -62,7 +62,7 @@ class Peers:
     def close(self) -> None:
         for socket in self._made:
             socket.close()
-        self._context.term()
+        self.context.term()
 
 
 @pytest.fixture
@@ -548,6 +548,34 @@ def test_a_peer_that_is_never_there_does_not_hold_the_end_up() -> None:
         push.connect("tcp://127.0.0.1:9")
         push.send(b"nobody will read this")
     assert push.options["linger"] == 0
+
+
+# ---------------------------------------------------------------------- security
+
+
+def test_plain(context: Context, peers: Peers) -> None:
+    from zmq.auth.thread import ThreadAuthenticator
+
+    door = ThreadAuthenticator(peers.context)
+    door.start()
+    try:
+        door.configure_plain(domain="*", passwords={"anna": "secret"})
+        pull = peers("PULL", plain_server=True)
+        pull.bind("tcp://127.0.0.1:0")
+        login = {"mechanism": "PLAIN", "username": "anna", "password": "secret"}
+        push = make(context, "PUSH", engine=login)
+        push.connect(pull.last_endpoint.decode())
+        push.send(b"let in")
+        assert pull.recv() == b"let in"
+    finally:
+        door.stop()
+
+
+def test_options_that_the_engine_does_not_have(context: Context) -> None:
+    push = context.socket("PUSH", engine={"mechanism": "ROT13"})
+    for _ in range(2):
+        with pytest.raises(PlaceError, match="cannot be made with its option 'engine'.*ROT13"):
+            push.connect("tcp://127.0.0.1:9")
 
 
 # ---------------------------------------------------------------------- mistakes
