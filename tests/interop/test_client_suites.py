@@ -154,12 +154,16 @@ def suite_broker(request: pytest.FixtureRequest) -> SuiteBroker:
     return found
 
 
-def _environment(broker: SuiteBroker) -> dict[str, str]:
-    certificates = broker.folder / "t" / "certs"
+def own_environment() -> dict[str, str]:
+    """Return the environment of a process that runs a suite with plugins of ours."""
     # What this run of pytest has set is not for another one, such as the number of its process.
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    return own | {
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+    return own | {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def _environment(broker: SuiteBroker) -> dict[str, str]:
+    certificates = broker.folder / "t" / "certs"
+    return own_environment() | {
         # amqp and kombu
         "RABBITMQ_HOST": "127.0.0.1",
         "RABBITMQ_5672_TCP": str(broker.port),
@@ -183,10 +187,13 @@ def _environment(broker: SuiteBroker) -> dict[str, str]:
     }
 
 
-def _run(suite: Suite, broker: SuiteBroker) -> dict[str, str]:
-    """Run a suite in a process of its own; return what went wrong in each of its tests, empty if nothing."""
+def run_suite(suite: Suite, here: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Run a suite in a process of its own; return what went wrong in each of its tests, empty if nothing.
+
+    ``here``: its working directory, which has files for it.
+    """
     folder = CLIENT_SUITES / suite.folder
-    results = broker.folder / f"{suite.folder}.xml"
+    results = here / f"{suite.folder}.xml"
     done = subprocess.run(
         [
             *(
@@ -204,8 +211,8 @@ def _run(suite: Suite, broker: SuiteBroker) -> dict[str, str]:
             *("--import-mode=importlib", "-k", " and ".join(f"not {name}" for name in suite.left_out)),
             *(*suite.options, *(str(folder / tests) for tests in suite.tests)),
         ],
-        cwd=broker.folder,
-        env=_environment(broker),
+        cwd=here,
+        env=environment,
         capture_output=True,
         text=True,
         timeout=500,
@@ -224,7 +231,12 @@ def _run(suite: Suite, broker: SuiteBroker) -> dict[str, str]:
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.folder)
 def test_the_suite_passes(suite: Suite, suite_broker: SuiteBroker) -> None:
-    results = _run(suite, suite_broker)
+    results = run_suite(suite, suite_broker.folder, _environment(suite_broker))
+    check_results(suite, results)
+
+
+def check_results(suite: Suite, results: dict[str, str]) -> None:
+    """Fail if a test of a suite has failed, or if it did not run."""
     failed = {name: why for name, why in results.items() if why}
     assert not failed, "\n".join(f"{name}: {why}" for name, why in failed.items())
     assert len(results) >= suite.least
