@@ -39,6 +39,7 @@ INTERRUPTED = 130
 COMMANDS: dict[str, str] = {
     "run": "Run a topology file until Ctrl-C or SIGTERM; SIGHUP applies its changes.",
     "check": "Report all mistakes of a topology file, with lines and hints.",
+    "prove": "Say what an acknowledgement means to each publisher of a topology file.",
     "dry-run": "Open every endpoint, certificate and folder of a topology file; no message passes.",
     "status": "Show a running system: engines, routes, pipes, threads.",
     "top": "Show what a running system does, live: engines, routes, queues, rates.",

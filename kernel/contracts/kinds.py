@@ -17,6 +17,7 @@ from typing import Protocol as Interface
 import msgspec
 
 from kernel.contracts.api import Api, ApiSetup
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.protocol import Side as Side
 from kernel.contracts.router import Router
@@ -112,6 +113,8 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     """Options that are lists of tables with kinds of their own; ``kernel check`` checks them, too."""
     live_options: tuple[str, ...] = ()
     """Options that a running engine takes without being started again.  Its engines are ``TakesOptions``."""
+    assures: Callable[[Any], Assurance] | None = None
+    """``assures(options)``: what its acknowledgements mean, for ``kernel prove``.  None: it states nothing."""
     flow: Callable[[Any], Flow] = _any_flow
     """``flow(options)``: which routes an engine with these options can have."""
 
@@ -142,6 +145,8 @@ class ApiKind(Kind, frozen=True, kw_only=True):
 
     create: Callable[[ApiSetup], Api]
     """``create(setup)`` returns the object that the application uses.  Called in the thread that opens it."""
+    assures: Callable[[Any], Assurance] | None = None
+    """As for engines."""
     routed: bool = True
     """Whether its messages take routes.  If so, it can only be opened with a name that is in the plan or in a
     route."""

@@ -1,4 +1,4 @@
-"""docs/watching.md shows what its example prints."""
+"""Pages about commands show what their examples print."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "watching.md"
+PAGES = Path(__file__).parents[2] / "docs"
 
 
-def test_the_page_shows_what_its_examples_print(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("page", ["watching.md", "durability.md"])
+def test_the_page_shows_what_its_examples_print(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(
-        r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL
+        r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL
     )
+    assert examples
     namespace: dict[str, object] = {"__name__": "example"}
     for code, printed in examples:
-        exec(compile(code, str(PAGE), "exec"), namespace)
+        exec(compile(code, page, "exec"), namespace)
         assert capsys.readouterr().out == printed

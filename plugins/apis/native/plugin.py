@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from kernel import hookimpl
 from kernel.contracts.api import Api, ApiSetup
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.kinds import ApiKind, WalkKind
 from kernel.contracts.walk import Walk
 from plugins.apis.native.options import NativeOptions
@@ -19,18 +21,21 @@ def register_apis() -> Iterable[ApiKind]:
             name="native",
             summary="an application's channel: blocking calls, or callback, signal or descriptor",
             options=NativeOptions,
+            assures=_assures,
             create=_create,
         ),
         ApiKind(
             name="trio",
             summary="the native API for trio tasks: async send and receive, async for",
             options=NativeOptions,
+            assures=_assures,
             create=_create_trio,
         ),
         ApiKind(
             name="asyncio",
             summary="the native API for asyncio's tasks: async send and receive, async for, request",
             options=NativeOptions,
+            assures=_assures,
             create=_create_asyncio,
         ),
     ]
@@ -40,6 +45,16 @@ def register_apis() -> Iterable[ApiKind]:
 def register_walks() -> Iterable[WalkKind]:
     """Offer the walk from one application to another."""
     return [WalkKind(name="native", summary="from an application to another, over tcp", load=_walk)]
+
+
+def _assures(options: Any) -> Assurance:
+    how = "the application has taken it" if options.auto_confirm else "the application has called confirm"
+    return Assurance(
+        acknowledges="wait_confirmed",
+        waits=True,
+        confirms="memory" if options.auto_confirm else "peer",
+        how=how,
+    )
 
 
 def _walk() -> Walk:

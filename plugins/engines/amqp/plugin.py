@@ -17,6 +17,7 @@ from plugins.engines.broker.contract import (
     FRONT_ENDS,
     FrontEndKind,
     FrontEndSetup,
+    broker_assures,
 )
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def register_engines() -> list[EngineKind]:
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=BROKER_OPERATIONS,
+            assures=broker_assures,
             live_options=("users", "policies"),
         )
     ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernel import hookimpl
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 
@@ -19,8 +22,21 @@ def register_engines() -> list[EngineKind]:
             options=AmqpClientOptions,
             create=_create,
             flow=lambda options: Flow(alone=False),
+            assures=_assures,
         )
     ]
+
+
+def _assures(options: Any) -> Assurance:
+    return Assurance(
+        # A consumer with ``no_ack`` has nothing to acknowledge.
+        acknowledges=""
+        if any(each.no_ack for each in options.consume)
+        else "basic.ack to the server that it consumes from",
+        waits=True,
+        confirms="peer",
+        how="the server confirms it",
+    )
 
 
 def _create(setup: EngineSetup) -> Engine:

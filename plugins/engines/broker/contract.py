@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from plugins.engines.broker.front_end import Client, FrontEnd
     from plugins.engines.broker.host.engine import BrokerEngine
     from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
-    from plugins.engines.broker.host.tables import BROKER_OPERATIONS, BROKER_TABLES, CLIENT_TABLES
+    from plugins.engines.broker.host.tables import (
+        BROKER_OPERATIONS,
+        BROKER_TABLES,
+        CLIENT_TABLES,
+        broker_assures,
+    )
     from plugins.engines.broker.sink import Sink
     from plugins.engines.broker.storage.envelopes import PropertiesCodec
 
@@ -53,6 +58,7 @@ __all__ = [
     "PreconditionFailed",
     "PropertiesCodec",
     "Sink",
+    "broker_assures",
     "listener_address",
 ]
 
@@ -71,6 +77,7 @@ _MODULES = {
     "PreconditionFailed": "errors",
     "PropertiesCodec": "storage.envelopes",
     "Sink": "sink",
+    "broker_assures": "host.tables",
     "listener_address": "host.options",
 }
 """Where the exported names are that this module does not define.  Each is imported when it is first used."""

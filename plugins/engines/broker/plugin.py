@@ -14,7 +14,7 @@ from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import ApiKind, CommandKind, EngineKind, EngineSetup, KindGroup, KindTables
 from plugins.engines.broker.contract import EXCHANGE_TYPES, FRONT_ENDS, FrontEndKind, FrontEndSetup
 from plugins.engines.broker.host.options import BrokerClientOptions, ManyListenersOptions
-from plugins.engines.broker.host.tables import BROKER_OPERATIONS, BROKER_TABLES, CLIENT_TABLES
+from plugins.engines.broker.host.tables import BROKER_OPERATIONS, BROKER_TABLES, CLIENT_TABLES, broker_assures
 
 if TYPE_CHECKING:
     from kernel import EnginePlan, Plan
@@ -40,6 +40,7 @@ def register_engines() -> list[EngineKind]:
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=BROKER_OPERATIONS,
+            assures=broker_assures,
             live_options=("users", "policies"),
             kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
         )

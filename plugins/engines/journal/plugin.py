@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.errors import PluginError
 from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, Flow
@@ -30,6 +31,7 @@ def register_engines() -> Iterable[EngineKind]:
             options=JournalOptions,
             create=_create_journal,
             flow=lambda options: Flow(gives=False, alone=False),
+            assures=_assures,
         ),
         EngineKind(
             name="journal-replay",
@@ -39,6 +41,14 @@ def register_engines() -> Iterable[EngineKind]:
             flow=lambda options: Flow(takes=False, alone=False),
         ),
     ]
+
+
+def _assures(options: Any) -> Assurance:
+    if options.fsync == "never":
+        return Assurance(
+            confirms="system", how='its commit is written and not synchronised (fsync = "never")'
+        )
+    return Assurance(confirms="disk", how="its commit is written and synchronised")
 
 
 @hookimpl

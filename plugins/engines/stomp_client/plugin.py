@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernel import hookimpl
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 
@@ -20,8 +23,18 @@ def register_engines() -> list[EngineKind]:
             create=_create,
             # Without subscriptions nothing comes from the broker.
             flow=lambda options: Flow(gives=bool(options.subscriptions), alone=False),
+            assures=_assures,
         )
     ]
+
+
+def _assures(options: Any) -> Assurance:
+    return Assurance(
+        acknowledges="ACK to the broker that it subscribes to",
+        waits=True,
+        confirms="peer",
+        how="the broker sends a receipt",
+    )
 
 
 def _create(setup: EngineSetup) -> Engine:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import EngineKind, EngineSetup, Flow, Table
 
@@ -33,8 +34,23 @@ def register_engines() -> Iterable[EngineKind]:
             create=_create,
             tables=(CONNECTIONS,),
             flow=lambda options: Flow(alone=False),
+            assures=_assures,
         )
     ]
+
+
+def _assures(options: Any) -> Assurance:
+    # Of the protocols of this distribution only this one has confirmations.
+    if options.address.startswith("backend+"):
+        return Assurance(
+            acknowledges="CONFIRM of the backend protocol",
+            waits=True,
+            confirms="peer",
+            how="the other kernel confirms it",
+        )
+    return Assurance(
+        confirms="sent", how="its protocol has no confirmations: the operating system has its bytes"
+    )
 
 
 @hookimpl

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from kernel.contracts.assurance import Assurance, Level
 from kernel.contracts.kinds import Table
 
 BROKER_TABLES = (
@@ -124,3 +127,22 @@ ADMINISTRATIVE_OPERATIONS = (
     "unbind",
 )
 """What ``administration.py`` can do with the permissions of a user."""
+
+
+def broker_assures(options: Any) -> Assurance:
+    """Return what a broker's acknowledgements mean: ``basic.ack``, PUBACK and RECEIPT, and those to routes."""
+    level: Level
+    if not options.data_dir:
+        level, how = "memory", "it has no data_dir: its queues end with the process"
+    elif not options.fsync:
+        level, how = "system", "its records are written and not synchronised (fsync = false)"
+    else:
+        level, how = "disk", "its records are written and synchronised"
+    return Assurance(
+        acknowledges="a publisher confirm (basic.ack, PUBACK, RECEIPT)",
+        waits=True,
+        keeps=level,
+        confirms=level,
+        how=how,
+        but="for persistent messages in durable queues" if options.data_dir else "",
+    )
