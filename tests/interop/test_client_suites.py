@@ -76,8 +76,8 @@ SUITES = (
         ("amqpstorm/tests/functional",),
         105,
         {
-            "management": "RabbitMQ's HTTP interface, which our broker does not have",
-            "test_web_based": "RabbitMQ's HTTP interface, which our broker does not have",
+            "management": "needs the HTTP interface at its port; see test_management_tools.py",
+            "test_web_based": "needs the HTTP interface at its port; see test_management_tools.py",
         },
         ("-p", "tests.interop.suites.amqpstorm_ports"),
     ),
