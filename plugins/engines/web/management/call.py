@@ -107,12 +107,18 @@ class Call:
     def browse(self, what: str, **narrowed: Any) -> Rows:
         """Return all rows of a sort, read in pieces."""
         found: list[dict[str, Any]] = []
+        yield from self.pieces(what, found.extend, **narrowed)
+        return found
+
+    def pieces(
+        self, what: str, take: Callable[[list[dict[str, Any]]], None], **narrowed: Any
+    ) -> Generator[Step, Any, None]:
+        """Have ``take`` called with the rows of a sort, piece by piece."""
         piece = yield Operation("browse", {"what": what, **narrowed})
-        found += piece["rows"]
+        take(piece["rows"])
         while piece["walk"] is not None:
             piece = yield Operation("browse", {"walk": piece["walk"]})
-            found += piece["rows"]
-        return found
+            take(piece["rows"])
 
     def body(self, *required: str) -> dict[str, Any]:
         """Return the JSON object that was sent; refuse one without the keys that are required."""

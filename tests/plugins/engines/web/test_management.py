@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel.testing.fixtures import KernelFactory
+from plugins.engines.broker.host.browsing import PIECE as BROKER_PIECE
 from plugins.engines.web.management.call import Refused, Steps
 from plugins.engines.web.management.listing import PIECE, listed
 from plugins.engines.web.management.properties_key import properties_key
@@ -71,6 +72,23 @@ def test_the_rows_of_many_queues_are_complete(kernel_factory: KernelFactory) -> 
     ).json()
     assert last["filtered_count"] == last["total_count"] == count
     assert last["items"] == [{"name": "q00000"}]
+
+
+def test_the_overview_has_the_sums_of_all_queues(kernel_factory: KernelFactory) -> None:
+    kernel = watched(kernel_factory)
+    count = 2 * BROKER_PIECE
+    queues = [{"name": f"q{number}", "vhost": "/", "arguments": {}} for number in range(count)]
+    kernel.operate("broker", "import-definitions", {"queues": queues}, timeout=60.0)
+    message = json.dumps(
+        {"routing_key": "q7", "payload": "x", "payload_encoding": "string", "properties": {}}
+    )
+    for _ in range(3):
+        assert (
+            get(kernel, "/api/exchanges/%2F/amq.default/publish", GUEST, "POST", body=message).status == 200
+        )
+    overview = get(kernel, "/api/overview", GUEST).json()
+    assert overview["object_totals"]["queues"] == count
+    assert overview["queue_totals"]["messages_ready"] == 3
 
 
 def _run(steps: Steps) -> tuple[int, object]:
