@@ -120,8 +120,8 @@ def short_login_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMq]:
-    """A RabbitMQ that all tests share; one that stops it starts it again."""
-    node = RabbitMq(tmp_path_factory.mktemp("rabbitmq"))
+    """A RabbitMQ that all tests share, also those of MQTT and STOMP; one that stops it starts it again."""
+    node = RabbitMq(tmp_path_factory.mktemp("rabbitmq"), ("rabbitmq_mqtt", "rabbitmq_stomp"))
     try:
         node.start()
         yield node

@@ -11,7 +11,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.interop.brokers import Broker, KernelProcess
-from tests.interop.mqtt_brokers import Mosquitto, MqttBroker, MqttKernel, RabbitMqWithMqtt
+from tests.interop.mqtt_brokers import Mosquitto, MqttBroker, MqttKernel
+from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 
 Connect = Callable[..., pika.BlockingConnection]
 
@@ -78,12 +79,10 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
     process.stop()
 
 
-@pytest.fixture(scope="session")
-def rabbitmq_with_mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMqWithMqtt]:
-    """One RabbitMQ with its plugin for MQTT, for all tests."""
-    process = RabbitMqWithMqtt(tmp_path_factory.mktemp("rabbitmq-mqtt"))
-    yield process
-    process.stop()
+@pytest.fixture
+def rabbitmq_with_mqtt(rabbitmq: RabbitMq) -> MqttBroker:
+    """RabbitMQ with its plugin for MQTT."""
+    return MqttBroker("rabbitmq", rabbitmq.mqtt_port, amqp_port=rabbitmq.port)
 
 
 @pytest.fixture(params=["kernel", pytest.param("mosquitto", marks=pytest.mark.peer("mosquitto"))])

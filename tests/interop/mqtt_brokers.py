@@ -1,4 +1,4 @@
-"""MQTT brokers for clients of others: ours, mosquitto, and RabbitMQ with its plugin."""
+"""MQTT brokers for clients of others: ours and mosquitto."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import trustme
 
 from tests.interop.brokers import KernelProcess
 from tests.interop.until import until
-from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.ports import free_port
 
 WEB_PATH = "/mqtt"
@@ -163,18 +162,3 @@ class Mosquitto:
         """Kill it: it has no time to write anything."""
         self._process.kill()
         self._process.wait(TIMEOUT)
-
-
-class RabbitMqWithMqtt:
-    """A RabbitMQ with the plugin ``rabbitmq_mqtt``."""
-
-    def __init__(self, folder: Path) -> None:
-        port = free_port()
-        settings = [f"mqtt.listeners.tcp.default = {port}", "mqtt.allow_anonymous = false"]
-        self._node = RabbitMq(folder, ["rabbitmq_mqtt"], settings)
-        self._node.start()
-        self.mqtt = MqttBroker("rabbitmq", port, amqp_port=self._node.port)
-
-    def stop(self) -> None:
-        """End it."""
-        self._node.close()

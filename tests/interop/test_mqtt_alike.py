@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from plugins.protocols.mqtt.packets import Pingreq, Pingresp, Subscribe
-from tests.interop.mqtt_brokers import Mosquitto, MqttBroker, MqttKernel, RabbitMqWithMqtt
+from tests.interop.mqtt_brokers import Mosquitto, MqttBroker, MqttKernel
 from tests.interop.mqtt_conversations import BOTH, ONLY_5, Lines
 from tests.plugins.engines.mqtt.raw_client import TIMEOUT, Message, RawClient, subscription
 
@@ -125,9 +125,9 @@ def test_the_status_has_names_of_mosquitto(mqtt_kernel: MqttKernel, mosquitto: M
 @pytest.mark.peer("rabbitmq")
 @pytest.mark.parametrize("conversation", WITH_RABBITMQ)
 def test_as_with_rabbitmq(
-    mqtt_kernel: MqttKernel, rabbitmq_with_mqtt: RabbitMqWithMqtt, name: str, conversation: str
+    mqtt_kernel: MqttKernel, rabbitmq_with_mqtt: MqttBroker, name: str, conversation: str
 ) -> None:
-    brokers = (mqtt_kernel.mqtt, rabbitmq_with_mqtt.mqtt)
+    brokers = (mqtt_kernel.mqtt, rabbitmq_with_mqtt)
     ours, theirs = (_have(conversation, broker, 4, name) for broker in brokers)
     if conversation in RABBITMQ:
         assert ours != theirs

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from kernel import EnginePlan
@@ -11,7 +9,6 @@ from kernel.testing.fixtures import KernelFactory, kernel_factory
 from tests.interop.stomp_conversations import CONVERSATIONS, Lines
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.plugins.engines.stomp.raw_client import RawStomp
-from tests.ports import free_port
 
 __all__ = ["kernel_factory"]
 
@@ -25,18 +22,6 @@ DIFFERENCES = {
     "subscribe durably without id": ("Missing header", "Missing Header"),
 }
 """The header ``message`` of ERROR frames, here and there."""
-
-
-@pytest.fixture(scope="module")
-def rabbitmq_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    port = free_port()
-    settings = (f"stomp.listeners.tcp.1 = 127.0.0.1:{port}",)
-    node = RabbitMq(tmp_path_factory.mktemp("stomp"), ("rabbitmq_stomp",), settings)
-    try:
-        node.start()
-        yield port
-    finally:
-        node.close()
 
 
 def _have(conversation: str, port: int, name: str) -> Lines:
@@ -57,12 +42,12 @@ def _have(conversation: str, port: int, name: str) -> Lines:
 
 @pytest.mark.parametrize("number, conversation", list(enumerate(CONVERSATIONS)), ids=CONVERSATIONS)
 def test_a_conversation_is_the_same(
-    kernel_factory: KernelFactory, rabbitmq_port: int, number: int, conversation: str
+    kernel_factory: KernelFactory, rabbitmq: RabbitMq, number: int, conversation: str
 ) -> None:
     options = {"listeners": [{"protocol": "stomp", "address": "tcp://127.0.0.1:0"}]}
     kernel = kernel_factory(EnginePlan(name="broker", kind="broker", options=options))
     ours = _have(conversation, int(kernel.address_of("broker").rpartition(":")[2]), f"name{number}")
-    theirs = _have(conversation, rabbitmq_port, f"name{number}")
+    theirs = _have(conversation, rabbitmq.stomp_port, f"name{number}")
     if conversation in DIFFERENCES:
         here, there = DIFFERENCES[conversation]
         assert there in theirs[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import IO
@@ -18,7 +18,11 @@ SERVER = os.environ.get("KERNEL_RABBITMQ_SERVER", "/usr/lib/rabbitmq/bin/rabbitm
 CONTROL = os.environ.get("KERNEL_RABBITMQ_CONTROL", "/usr/lib/rabbitmq/bin/rabbitmqctl")
 TIMEOUT = 240.0
 """Erlang and Elixir take their time to start where others do as well."""
-
+_LISTENERS = {
+    "rabbitmq_mqtt": ("mqtt.listeners.tcp.1 = 127.0.0.1:{mqtt}", "mqtt.allow_anonymous = false"),
+    "rabbitmq_stomp": ("stomp.listeners.tcp.1 = 127.0.0.1:{stomp}",),
+}
+"""Settings of plugins that have listeners of their own."""
 _LARGE = f"max_message_size = {128 << 20}"
 """What 3.10 takes without being told; 4.0 takes 16 MiB."""
 
@@ -26,10 +30,13 @@ _LARGE = f"max_message_size = {128 << 20}"
 class RabbitMq:
     """One node."""
 
-    def __init__(self, folder: Path, plugins: Iterable[str] = (), settings: Iterable[str] = ()) -> None:
-        """``settings``: lines of its configuration file."""
+    def __init__(self, folder: Path, plugins: Sequence[str] = (), settings: Iterable[str] = ()) -> None:
+        """``settings``: lines of its configuration file, besides those for the plugins' listeners."""
         self._folder = folder
         self.port, distribution, self._epmd_port = (free_port() for _ in range(3))
+        self.mqtt_port, self.stomp_port = free_port(), free_port()
+        ports = {"mqtt": self.mqtt_port, "stomp": self.stomp_port}
+        listeners = [line.format(**ports) for plugin in plugins for line in _LISTENERS.get(plugin, ())]
         self._environment = {
             **os.environ,
             "HOME": str(folder),
@@ -49,7 +56,9 @@ class RabbitMq:
             "RABBITMQ_CTL_ERL_ARGS": "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
         }
         (folder / "plugins").write_text(f"[{','.join(plugins)}].")
-        (folder / "rabbitmq.conf").write_text("".join(f"{line}\n" for line in (_LARGE, *settings)))
+        (folder / "rabbitmq.conf").write_text(
+            "".join(f"{line}\n" for line in (_LARGE, *listeners, *settings))
+        )
         # One for all starts: who looks for leaks in between finds nothing new.
         reading, self._said = os.pipe()
         self._says = os.fdopen(reading)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +14,18 @@ from kernel.testing.fixtures import KernelFactory
 from tests.interop.until import until
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.plugins.engines.stomp_client.conftest import TIMEOUT, Client, bodies, receive
-from tests.ports import free_port
+from tests.seeds import many
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer("rabbitmq"), pytest.mark.timeout(300)]
 
 
-class Node:
-    """A RabbitMQ with its STOMP plugin."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        settings = (f"stomp.listeners.tcp.1 = 127.0.0.1:{self.port}",)
-        self.node = RabbitMq(folder, ("rabbitmq_stomp",), settings)
-        self.node.start()
-
-
-@pytest.fixture(scope="module")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    node = Node(tmp_path_factory.mktemp("stomp"))
-    yield node
-    node.node.close()
-
-
-def _client(make: KernelFactory, node: Node, **options: Any) -> Client:
-    return Client(make, f"127.0.0.1:{node.port}", **options)
+def _client(make: KernelFactory, node: RabbitMq, **options: Any) -> Client:
+    return Client(make, f"127.0.0.1:{node.stomp_port}", **options)
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 def test_there_and_back_in_every_version(
-    kernel_factory: KernelFactory, rabbitmq: Node, version: str, ack: str
+    kernel_factory: KernelFactory, rabbitmq: RabbitMq, version: str, ack: str
 ) -> None:
     queues = [f"/queue/back-{version}-{ack}-{number}" for number in range(2)]
     client = _client(
@@ -66,7 +48,7 @@ def test_there_and_back_in_every_version(
     assert client.kernel.join(TIMEOUT)
 
 
-def test_properties_cross(kernel_factory: KernelFactory, rabbitmq: Node) -> None:
+def test_properties_cross(kernel_factory: KernelFactory, rabbitmq: RabbitMq) -> None:
     client = _client(kernel_factory, rabbitmq, subscriptions=({"destination": "/topic/cross.#"},))
     properties = {
         "content_type": "text/plain",
@@ -84,7 +66,7 @@ def test_properties_cross(kernel_factory: KernelFactory, rabbitmq: Node) -> None
     assert {name: message.envelope.properties[name] for name in properties} == properties
 
 
-def test_a_message_that_is_refused_stops_no_others(kernel_factory: KernelFactory, rabbitmq: Node) -> None:
+def test_a_message_that_is_refused_stops_no_others(kernel_factory: KernelFactory, rabbitmq: RabbitMq) -> None:
     client = _client(kernel_factory, rabbitmq, subscriptions=({"destination": "/queue/refused"},))
     out, dead = client.open("out"), client.open("dead")
     envelopes = [Envelope(key="refused"), Envelope(exchange="nowhere", key="k"), Envelope(key="refused")]
@@ -108,7 +90,7 @@ def test_a_message_that_is_refused_stops_no_others(kernel_factory: KernelFactory
 
 
 def test_a_wrong_passcode_and_a_refused_subscription_are_named(
-    kernel_factory: KernelFactory, rabbitmq: Node
+    kernel_factory: KernelFactory, rabbitmq: RabbitMq
 ) -> None:
     wrong = _client(kernel_factory, rabbitmq, passcode="wrong", wait=False)
     assert "check login 'guest'" in wrong.events.wait("refused").detail
@@ -124,8 +106,9 @@ def test_a_rabbitmq_that_is_killed_under_load_loses_nothing(
     kernel_factory: KernelFactory, tmp_path: Path
 ) -> None:
     """In both directions: what was confirmed comes out again, and what was not is sent again."""
-    node = Node(tmp_path)
+    node = RabbitMq(tmp_path, ("rabbitmq_stomp",))
     try:
+        node.start()
         queues = [f"/queue/load{number}" for number in range(2)]
         subscriptions = tuple({"destination": each, "prefetch": 200} for each in queues)
         client = _client(kernel_factory, node, subscriptions=subscriptions)
@@ -145,14 +128,14 @@ def test_a_rabbitmq_that_is_killed_under_load_loses_nothing(
         sender = threading.Thread(target=send)
         sender.start()
         got = receive(into, wanted[:500])
-        for cut in range(2):
-            node.node.stop()
+        for cut in many(0, 1):
+            node.stop()
             client.events.wait("disconnected", times=cut + 1)
-            node.node.start()
+            node.start()
             client.events.wait("connected", times=cut + 2)
         got += receive(into, set(wanted) - set(got))
         sender.join(200.0)
         assert not sender.is_alive()
         assert set(got) == set(wanted)
     finally:
-        node.node.close()
+        node.close()
