@@ -111,12 +111,17 @@ def stages() -> Iterator[list[Stage]]:
 def kill_at_random(
     stages: list[Stage], seed: int, kills: int, total: int, progress: Callable[[], int]
 ) -> None:
-    """Kill one after the other as the flow goes on, and start it again, at once or after the flow has stood still."""
+    """Kill one after the other as the flow goes on, and start it again, at once or after the flow has stood still.
+
+    In random order, but each as often as the others.
+    """
     chance = random.Random(seed)
     print("seed", seed)
-    for at in sorted(chance.sample(range(total // 20, total - total // 20), kills)):
+    victims = [stages[number % len(stages)] for number in range(kills)]
+    chance.shuffle(victims)
+    moments = sorted(chance.sample(range(total // 20, total - total // 20), kills))
+    for at, victim in zip(moments, victims, strict=True):
         until(lambda at=at: progress() >= at)  # type: ignore[misc]
-        victim = chance.choice(stages)
         victim.stop()
         sleep(chance.choice((0.0, 0.0, 0.3)))  # for what the others do meanwhile
         victim.start()

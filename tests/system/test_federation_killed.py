@@ -15,6 +15,7 @@ from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.ports import free_port
+from tests.seeds import many
 from tests.system.conftest import FAST
 from tests.system.stages import TIMEOUT, KernelRun, Stage, kill_at_random, stages, until
 
@@ -81,7 +82,7 @@ def _publish_until_one_arrives(upstream: int, downstream: int) -> None:
         until(has_arrived)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", many(1, 1))
 def test_nothing_is_lost(
     kernel_factory: KernelFactory, stages: list[Stage], tmp_path: Path, seed: int
 ) -> None:
