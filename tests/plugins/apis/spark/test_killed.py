@@ -3,7 +3,7 @@
     publisher  -- backend protocol, confirmed -->  kernel: journal  -->  Spark's stream  -->  another journal
 
 From the one journal to the other each row comes exactly once.  From the publisher on nothing that was confirmed is lost.
-``KERNEL_KILLS`` in the environment says how many kills there are.
+``KERNEL_KILLS`` in the environment says how many kills there are: with three, each is killed once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 
 from plugins.protocols.journal_format.reader import JournalReader
 
-KILLS = int(os.environ.get("KERNEL_KILLS", "6"))
+KILLS = int(os.environ.get("KERNEL_KILLS", "3"))
 TIMEOUT = 120.0
 """Seconds without any progress after which something is wrong."""
 
