@@ -164,7 +164,7 @@ def test_a_consumer_that_never_reads_harms_nobody(own_process: KernelProcess) ->
 
 
 @pytest.mark.slow
-def test_ten_thousand_connections_come_and_go(own_process: KernelProcess) -> None:
+def test_thousands_of_connections_come_and_go(own_process: KernelProcess) -> None:
     port = own_process.broker.port
 
     def storm(count: int) -> None:
@@ -187,5 +187,5 @@ def test_ten_thousand_connections_come_and_go(own_process: KernelProcess) -> Non
         until(lambda: own_process.descriptors() == descriptors)
         return own_process.resident()
 
-    early = storms(3000)
-    assert storms(7000) - early < 3_000_000
+    early = storms(2000)
+    assert storms(4000) - early < 1_700_000, "less than the smallest object of a connection for each"
