@@ -6,6 +6,7 @@ This module needs PyNaCl, so it is imported when a conversation with CURVE begin
 from __future__ import annotations
 
 from nacl import bindings
+from nacl._sodium import ffi, lib
 from nacl.exceptions import CryptoError
 
 from kernel.contracts.errors import RemoteProtocolError
@@ -38,14 +39,22 @@ def shared_key(theirs: bytes, secret: bytes) -> bytes:
 seal = bindings.crypto_box_easy_afternm
 """Returns a box: ``seal(text, nonce, key)``."""
 
-unseal_or_crypto_error = bindings.crypto_box_open_easy_afternm
-"""Opens a box as ``unseal``.  Raises ``CryptoError``."""
+# What follows is for messages: it writes into memory that is there.  PyNaCl's own wrappers copy, and cost more than
+# the cryptography.  Nothing is checked: a box needs BOX_OVERHEAD octets more than its text.
+memory_of, octets_of, new_memory = ffi.from_buffer, ffi.buffer, ffi.new
+"""cffi's access to a buffer, its way back, and memory of its own."""
+
+seal_into = lib.crypto_box_easy_afternm
+"""Writes a box: ``seal_into(memory, text, size of the text, nonce, key)``."""
+
+unseal_into = lib.crypto_box_open_easy_afternm
+"""Writes a text: ``unseal_into(memory, box, size of the box, nonce, key)``; returns 0, or -1 if it does not open."""
 
 
 def unseal(box: bytes, nonce: bytes, key: bytes, what: str) -> bytes:
     """Open a box.  Raises ``RemoteProtocolError`` if another key has made it, or if it was changed."""
     try:
-        return unseal_or_crypto_error(box, nonce, key)
+        return bindings.crypto_box_open_easy_afternm(box, nonce, key)
     except CryptoError:
         raise RemoteProtocolError(f"{what} does not open: another key, or changed on its way") from None
 

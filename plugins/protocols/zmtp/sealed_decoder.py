@@ -31,10 +31,12 @@ class SealedDecoder(Decoder):
                 if self.opener is None:
                     self._on_command(data[start:following])
                 else:
-                    self._take(*self.opener.open(data[start:following]))
+                    self._take(*self.opener.open(data, start, following))
         # Also after an error: the messages before the faulty frame count as received.
         finally:
             self._end_batch()
+            if self.opener is not None:
+                self.opener.end_read()
         return position
 
     def _check_outer(self, flags: int, size: int) -> None:

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nacl.exceptions import CryptoError
-
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Buffer
-from plugins.protocols.zmtp.boxes import BOX_OVERHEAD, seal, unseal_or_crypto_error
-from plugins.protocols.zmtp.frames import COMMAND, MORE, REFERENCE_FROM, Framing
+from plugins.protocols.zmtp.boxes import (
+    BOX_OVERHEAD,
+    memory_of,
+    new_memory,
+    octets_of,
+    seal_into,
+    unseal_into,
+)
+from plugins.protocols.zmtp.frames import COMMAND, LONG_HEADER, MORE, SHORT_HEADER, Framing
 
 SHORT_NONCE = 8
 """Octets of a nonce that go over the wire; what is in front of them is known."""
@@ -22,6 +27,9 @@ NAME = b"\x07MESSAGE"
 _HEAD = len(NAME) + SHORT_NONCE
 OVERHEAD = _HEAD + BOX_OVERHEAD + 1
 """Octets by which a MESSAGE is larger than the body in it."""
+
+_KEPT = 4096
+"""Octets of memory for texts that a conversation keeps between two reads."""
 
 _SEALED_COMMAND = 2
 _LAST, _MORE = b"\0", bytes((MORE,))
@@ -58,21 +66,42 @@ class Opener:
         self._key = key
         self._prefix = prefix
         self._nonces = nonces
+        self._text: Any = new_memory("unsigned char[]", _KEPT)
+        """Memory for the text of a box, which is used again."""
+        self._read = b""
+        """What was read last, and its memory: a read has many messages."""
+        self._memory: Any = memory_of(self._read)
 
-    def open(self, message: bytes) -> tuple[int, bytes]:
-        """Return flags as in a frame, and the body.  Raises ``RemoteProtocolError``."""
-        if not message.startswith(NAME) or len(message) < OVERHEAD:
+    def open(self, data: bytes, starts: int, ends: int) -> tuple[int, bytes]:
+        """Open the MESSAGE between two places; return flags as in a frame, and the body.
+
+        Raises ``RemoteProtocolError``.
+        """
+        box = starts + _HEAD
+        size = ends - box - BOX_OVERHEAD
+        if size < 1 or not data.startswith(NAME, starts):
             raise RemoteProtocolError("what is no MESSAGE of CURVE")
-        short = message[len(NAME) : _HEAD]
+        short = data[box - SHORT_NONCE : box]
         self._nonces.check(short)
-        try:
-            text = unseal_or_crypto_error(message[_HEAD:], self._prefix + short, self._key)
-        except CryptoError:
-            raise RemoteProtocolError("a MESSAGE that does not open: it was changed on its way") from None
+        if len(self._text) < size:
+            self._text = new_memory("unsigned char[]", size)
+        if data is not self._read:
+            self._read, self._memory = data, memory_of(data)
+        text = self._text
+        if unseal_into(text, self._memory + box, size + BOX_OVERHEAD, self._prefix + short, self._key):
+            raise RemoteProtocolError("a MESSAGE that does not open: it was changed on its way")
         flags = _PLAIN_FLAGS.get(text[0])
         if flags is None:
             raise RemoteProtocolError(f"a MESSAGE with flags {text[0]:#04x}")
-        return flags, text[1:]
+        body: bytes = octets_of(text, size)[1:]
+        return flags, body
+
+    def end_read(self) -> None:
+        """Let go of the memory that many messages of one read have shared."""
+        self._read = b""
+        self._memory = memory_of(self._read)
+        if len(self._text) > _KEPT:
+            self._text = new_memory("unsigned char[]", _KEPT)
 
 
 class SealedFraming(Framing):
@@ -86,9 +115,7 @@ class SealedFraming(Framing):
 
     def frame(self, body: bytes, flags: int = 0) -> bytes:
         """Return one whole frame."""
-        buffers: list[Buffer] = []
-        self._seal(buffers, [(body,)], _SEALED_FLAGS[flags])
-        return b"".join(buffers)
+        return bytes(self._seal([(body,)], _SEALED_FLAGS[flags]))
 
     def encode(self, bodies: Sequence[Any], width: int = 0, before: Sequence[bytes] = ()) -> list[Buffer]:
         """Return messages of one part each, each behind the parts ``before``."""
@@ -98,34 +125,32 @@ class SealedFraming(Framing):
         self, messages: Sequence[tuple[Buffer, ...]], before: Sequence[bytes] = ()
     ) -> list[Buffer]:
         """Return messages of several parts each, each behind the parts ``before``."""
-        buffers: list[Buffer] = []
-        self._seal(buffers, [(*before, *parts) for parts in messages] if before else messages, _LAST)
-        return buffers
+        return [self._seal([(*before, *parts) for parts in messages] if before else messages, _LAST)]
 
-    def _seal(self, buffers: list[Buffer], messages: Sequence[tuple[Buffer, ...]], last_flags: bytes) -> None:
-        """Append messages to ``buffers``."""
+    def _seal(self, messages: Sequence[tuple[Buffer, ...]], last_flags: bytes) -> bytearray:
+        """Return messages in one buffer, into which their boxes are written."""
+        sizes = [len(part) + OVERHEAD for parts in messages for part in parts]
+        short_limit = len(_HEADS)
+        heads = [SHORT_HEADER if size < short_limit else LONG_HEADER for size in sizes]
+        out = bytearray(sum(sizes) + sum(heads))
+        memory = memory_of(out)
         key, prefix, nonces = self._key, self._prefix, self._nonces
-        number = nonces.last
-        small: list[bytes] = []
+        number, at, frames = nonces.last, 0, iter(sizes)
         try:
             for parts in messages:
                 last = len(parts) - 1
                 for index, part in enumerate(parts):
                     number += 1
+                    size = next(frames)
                     short = number.to_bytes(SHORT_NONCE, "big")
+                    head = (_HEADS[size] if size < short_limit else self.header(size) + NAME) + short
+                    box = at + len(head)
+                    out[at:box] = head
                     # ``bytes`` first: then the sum is bytes, whatever buffer the part is.
-                    box = seal((_MORE if index < last else last_flags) + part, prefix + short, key)
-                    size = _HEAD + len(box)
-                    if size < len(_HEADS):
-                        small += (_HEADS[size], short, box)
-                    elif size < REFERENCE_FROM:
-                        small += (self.header(size), NAME, short, box)
-                    else:
-                        small += (self.header(size), NAME, short)
-                        buffers += (b"".join(small), box)
-                        small = []
+                    text = (_MORE if index < last else last_flags) + part
+                    seal_into(memory + box, text, len(text), prefix + short, key)
+                    at = box + len(text) + BOX_OVERHEAD
         # Also after an error: a number that was used must never be used again.
         finally:
             nonces.last = number
-        if small:
-            buffers.append(b"".join(small))
+        return out
