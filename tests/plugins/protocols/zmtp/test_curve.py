@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.contracts.errors import RemoteProtocolError
+from kernel.contracts.errors import ProtocolError, RemoteProtocolError
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
 from kernel.contracts.protocol import Side
 from kernel.testing.protocol_checks import PROTOCOL_CHECKS, ProtocolSubject
@@ -27,7 +28,7 @@ from plugins.protocols.zmtp.connection import ZmtpConnection
 from plugins.protocols.zmtp.options import ZmtpOptions
 from plugins.protocols.zmtp.z85 import decode_z85, encode_z85
 from tests.plugins.protocols.zmtp.conversation import carry, plain, written
-from tests.seeds import examples
+from tests.seeds import examples, many
 
 pytest.importorskip("nacl")
 
@@ -380,3 +381,27 @@ def test_two_clients_and_two_servers() -> None:
     # Both wait for HELLO; the time of the handshake ends it.
     with pytest.raises(RemoteProtocolError, match="no READY within"):
         one.handle_timeout(10.0)
+
+
+@pytest.mark.parametrize("seed", many(0, 20))
+@pytest.mark.parametrize("name", ["libzmq_push", "libzmq_xpub"])
+def test_any_bytes(name: str, seed: int) -> None:
+    """Whatever comes, it is the protocol's own error or nothing."""
+    luck = random.Random(seed)
+    for _ in range(10):
+        data = bytearray(RECORDED[name])
+        for _ in range(luck.randrange(1, 4)):
+            at = luck.randrange(len(data))
+            if luck.random() < 0.3:
+                del data[at : at + luck.randrange(1, 40)]
+            else:
+                data[at] = luck.randrange(256)
+        end = server() if name == "libzmq_push" else client("SUB", subscribe=("tea",))
+        step = 1 + seed % 50
+        try:
+            for at in range(0, len(data), step):
+                end.receive_data(bytes(data[at : at + step]), 0)
+            end.receive_eof(0)
+        except ProtocolError:
+            assert end.closed()
+        end.data_to_send()
