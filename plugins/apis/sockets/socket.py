@@ -220,7 +220,13 @@ class Socket:
             if not length_hint(source):
                 if found and not self._end.ready():
                     break
-                self._next_batch(timeout)
+                batch = self._next_batch(timeout)
+                # Most often all of it is wanted: then there is no step for each message.
+                if batch.multipart is multipart and len(batch) <= most - len(found):
+                    found += batch.bodies
+                    self._received()
+                else:
+                    self._begin(batch)
                 continue
             found += islice(source, most - len(found))
             self._received()
@@ -235,11 +241,15 @@ class Socket:
             for parts in self._messages:
                 self._received()
                 return parts  # type: ignore[no-any-return]
-            self._next_batch(timeout)
+            self._begin(self._next_batch(timeout))
 
-    def _next_batch(self, timeout: float | None) -> None:
+    def _next_batch(self, timeout: float | None) -> Batch:
         self._pattern.before_receiving()
         self._batch = batch = self._end.next_batch(self.options["rcvtimeo"] if timeout is UNSET else timeout)
+        return batch
+
+    def _begin(self, batch: Batch) -> None:
+        """Receive the messages of a batch from now on."""
         # Lists: ``_left`` asks their iterators how many items are left.
         if batch.multipart:
             self._messages = iter(list(batch.bodies))

@@ -7,7 +7,8 @@ by comparing bytes, and is cut by one ``struct`` call (``_run``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -22,17 +23,23 @@ if TYPE_CHECKING:
 _RUN_PARTS = 16
 """Parts of the messages of which runs are looked for, at most."""
 
-_cutters: dict[tuple[int, ...], Struct] = {}
+_TOGETHER = 16
+"""Messages of one part that are cut together."""
 
 
-def _cutter(sizes: tuple[int, ...]) -> Struct:
-    cutter = _cutters.get(sizes)
-    if cutter is None:
-        # Peers choose these sizes, so this table has a limit.
-        if len(_cutters) >= 1024:
-            _cutters.clear()
-        cutter = _cutters[sizes] = Struct("".join(f"{SHORT_HEADER}x{size}s" for size in sizes))
-    return cutter
+# Peers choose these sizes, so the table has a limit.
+@lru_cache(1024)
+def _cutter(head: int, sizes: tuple[int, ...]) -> Struct:
+    return Struct("".join(f"{head}x{size}s" for size in sizes))
+
+
+def bodies_in(octets: memoryview, head: int, size: int) -> Iterator[bytes]:
+    """Return the ``size`` octets behind each ``head`` octets."""
+    stride = head + size
+    together = len(octets) // stride // _TOGETHER * _TOGETHER * stride
+    # A tuple for each message would cost more than the message.
+    many = _cutter(head, (size,) * _TOGETHER).iter_unpack(octets[:together])
+    return chain.from_iterable(chain(many, _cutter(head, (size,)).iter_unpack(octets[together:])))
 
 
 class Decoder:
@@ -85,10 +92,11 @@ class Decoder:
         """
         rest = self._rest
         if rest:
-            rest += data
-            if len(rest) < self._needed:
+            if len(rest) + len(data) < self._needed:
+                rest += data
                 return []
-            data = bytes(rest)
+            # One copy, and not two: mostly a little of the last read is joined with a large one.
+            data = b"".join((rest, data))
             self._rest = bytearray()
         batches = self._batches = []
         try:
@@ -176,8 +184,11 @@ class Decoder:
         count = run_length(data, begin, stride, _heads(sizes), most) - 1
         if not count:
             return 0
-        cut = _cutter(sizes).iter_unpack(memoryview(data)[position : position + count * stride])
-        self._bodies += cut if self._multipart else chain.from_iterable(cut)
+        octets = memoryview(data)[position : position + count * stride]
+        if self._multipart:
+            self._bodies += _cutter(SHORT_HEADER, sizes).iter_unpack(octets)
+            return count * stride
+        self._bodies += bodies_in(octets, SHORT_HEADER, sizes[0])
         return count * stride
 
     def _append(self, *, multipart: bool) -> None:

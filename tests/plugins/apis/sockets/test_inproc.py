@@ -50,6 +50,26 @@ def join(request: pytest.FixtureRequest) -> Join:
     return how
 
 
+def test_a_list_that_was_received_belongs_to_its_receiver(context: Context) -> None:
+    pub = make(context, "PUB")
+    pub.bind(PLACE)
+    subs = [make(context, "SUB") for _ in range(2)]
+    for sub in subs:
+        sub.subscribe()
+        sub.connect(PLACE)
+    pub.wait_for_subscribers(2, timeout=TIMEOUT)
+    bodies = [b"%d" % number for number in range(9)]
+    pub.send_many(list(bodies))
+    for sub in subs:
+        got = [*sub.recv_many(2), sub.recv(), *sub.recv_many()]
+        assert got == bodies
+    pub.send_many(list(bodies))
+    for sub in subs:
+        got = sub.recv_many()
+        assert got == bodies
+        got.clear()
+
+
 def test_push_and_pull(context: Context, join: Join) -> None:
     push, pull = make(context, "PUSH"), make(context, "PULL")
     join(push, pull)

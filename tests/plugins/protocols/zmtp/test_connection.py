@@ -76,8 +76,8 @@ def test_any_messages_in_any_chunks(runs: list[list[Any]], cuts: list[int], vers
 
 
 def test_runs_are_cut_as_single_messages_are() -> None:
-    """Runs of all lengths around the sizes that are compared at a time, and what breaks them."""
-    for count in (1, 2, 3, 8, 9, 10, 40, 41, 42, 43, 300):
+    """Runs of all lengths around the sizes that are compared and cut at a time, and what breaks them."""
+    for count in (1, 2, 3, 8, 9, 10, 15, 16, 17, 18, 33, 40, 41, 42, 43, 300):
         for shape in ((b"a",), (b"", b"bc"), (b"k", b"", b"v")):
             messages = [shape if len(shape) > 1 else shape[0]] * count + [b"", (b"a", b"a")]
             push, pull = opened("PUSH", "PULL")
@@ -90,12 +90,22 @@ def test_runs_are_cut_as_single_messages_are() -> None:
 def test_a_whole_batch_is_one_buffer_and_comes_as_one_batch() -> None:
     publisher = told("PUB", b"SUB")
     publisher.receive_data(b"\0\1\1", 0)
-    publisher.send_batches([batch_of([b"%04d" % number for number in range(1000)], Envelope(key="k"))], 0)
+    bodies = [b"%04d" % number for number in range(1000)]
+    publisher.send_batches([batch_of(bodies, Envelope(key="k"))], 0)
     out = publisher.data_to_send()
     assert len(out) == 1
     subscriber = told("SUB", b"PUB", subscribe=("",))
     (batch,) = subscriber.receive_data(bytes(out[0]), 0)
-    assert (len(batch), batch.width, batch.envelope.key) == (1000, 4, "k")
+    assert (batch.bodies, batch.width, batch.envelope.key) == (bodies, 4, "k")
+
+
+def test_a_read_is_cut_in_order_wherever_it_begins() -> None:
+    bodies = [b"%04d" % number for number in range(100)]
+    data = b"".join(b"\0\4" + body for body in bodies)
+    for edge in (1, 2, 6, 7, 90, 91, 95, 96, 97, len(data) - 1):
+        pull = opened("PUSH", "PULL")[1]
+        batches = [*pull.receive_data(data[:edge], 0), *pull.receive_data(data[edge:], 0)]
+        assert plain(batches) == [(body, "") for body in bodies]
 
 
 # ---------------------------------------------------------------------- keys
