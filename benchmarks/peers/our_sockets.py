@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import time
 from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 from benchmarks.kernels import BATCH
 from benchmarks.processes import WARM, time_calls
 from kernel.sockets import Context
 
 
-def receive(link: Connection, count: int, size: int) -> None:
-    """Receive with one call a message."""
+class Keys(NamedTuple):
+    """Options of both sides of CURVE."""
+
+    server: dict[str, Any]
+    client: dict[str, Any]
+
+
+def keys_of(public: str, secret: str) -> Keys:
+    """Return what both sides need for a server with these keys, which lets everybody in."""
+    return Keys(
+        {"mechanism": "CURVE", "curve_secret_key": secret, "curve_clients": {"everybody": "*"}},
+        {"mechanism": "CURVE", "curve_server_key": public},
+    )
+
+
+def receive(link: Connection, count: int, size: int, keys: Keys | None = None) -> None:
+    """Receive with one call a message; ``keys``: the server of CURVE."""
     with Context() as context:
-        pull = context.socket("PULL")
+        pull = context.socket("PULL", engine=keys.server if keys else {})
         link.send(pull.bind("tcp://127.0.0.1:0"))
         recv = pull.recv
         recv()
@@ -23,10 +39,10 @@ def receive(link: Connection, count: int, size: int) -> None:
         link.send((count - 1) / (time.perf_counter() - start))
 
 
-def send(link: Connection, address: str, count: int, size: int) -> None:
-    """Send with one call a message."""
+def send(link: Connection, address: str, count: int, size: int, keys: Keys | None = None) -> None:
+    """Send with one call a message; ``keys``: a client of CURVE."""
     with Context() as context:
-        push = context.socket("PUSH")
+        push = context.socket("PUSH", engine=keys.client if keys else {})
         push.connect(address)
         send = push.send
         body = b"x" * size

@@ -20,10 +20,20 @@ def require() -> None:
         raise Unavailable("pyzmq is not installed")
 
 
-def receive(link: Connection, count: int, size: int, copy: bool) -> None:
-    """Receive with one call a message."""
+def new_keys() -> tuple[str, str]:
+    """Return a public and a secret key."""
+    require()
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()
+
+
+def receive(link: Connection, count: int, size: int, copy: bool, keys: tuple[str, str] | None = None) -> None:
+    """Receive with one call a message; ``keys``: those of a server of CURVE."""
     require()
     with zmq.Context() as context, context.socket(zmq.PULL) as socket:
+        if keys:
+            socket.curve_server = True
+            socket.curve_secretkey = keys[1].encode()
         port = socket.bind_to_random_port("tcp://127.0.0.1")
         link.send(f"tcp://127.0.0.1:{port}")
         socket.recv(copy=copy)
@@ -33,10 +43,15 @@ def receive(link: Connection, count: int, size: int, copy: bool) -> None:
         link.send((count - 1) / (time.perf_counter() - start))
 
 
-def send(link: Connection, address: str, count: int, size: int, copy: bool) -> None:
-    """Send with one call a message."""
+def send(
+    link: Connection, address: str, count: int, size: int, copy: bool, keys: tuple[str, str] | None = None
+) -> None:
+    """Send with one call a message; ``keys``: those of a server of CURVE."""
     require()
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        if keys:
+            socket.curve_serverkey = keys[0].encode()
+            socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
         socket.connect(address)
         body = b"x" * size
         for _ in range(count):

@@ -8,7 +8,7 @@ from benchmarks.processes import one_way, round_trip
 from benchmarks.scenario import Figures, Row, Scenario, Side
 
 SIZE = 100
-SINGLE, MANY, TRIPS = 1_000_000, 5_000_000, 5_000
+SINGLE, MANY, CURVE, TRIPS = 1_000_000, 5_000_000, 500_000, 5_000
 
 
 def _single(scale: float) -> Figures:
@@ -30,6 +30,18 @@ def _libzmq(scale: float) -> Figures:
     return {"batch_rate": libzmq_c.throughput(int(MANY * scale), SIZE)["rate"]}
 
 
+def _curve(scale: float) -> Figures:
+    keys = our_sockets.keys_of(*pyzmq_sockets.new_keys())
+    figures = one_way(our_sockets.receive, our_sockets.send, int(CURVE * scale), SIZE, keys)
+    return {"curve_rate": figures["rate"]}
+
+
+def _pyzmq_curve(scale: float) -> Figures:
+    keys = pyzmq_sockets.new_keys()
+    figures = one_way(pyzmq_sockets.receive, pyzmq_sockets.send, int(CURVE * scale), SIZE, True, keys)
+    return {"curve_rate": figures["rate"]}
+
+
 def _trips(scale: float) -> Figures:
     return round_trip(our_sockets.echo, our_sockets.ask, int(TRIPS * scale), SIZE)
 
@@ -44,7 +56,9 @@ SCENARIO = Scenario(
         Side("kernel.sockets", _single),
         Side("kernel.sockets, batches", _many),
         Side("kernel.sockets REQ/REP", _trips),
+        Side("kernel.sockets, CURVE", _curve),
         Side("pyzmq", _pyzmq),
+        Side("pyzmq, CURVE", _pyzmq_curve),
         Side("pyzmq REQ/REP", _pyzmq_trips),
         Side("libzmq in C", _libzmq),
     ),
@@ -67,6 +81,15 @@ SCENARIO = Scenario(
             ours="kernel.sockets, batches",
             peers=("pyzmq",),
             also=("libzmq in C",),
+        ),
+        Row(
+            name="zmq_oneway_100B_curve",
+            what=f"sockets of ØMQ, one way, {SIZE} B, encrypted with CURVE, one call a message",
+            figure="curve_rate",
+            unit="msg/s",
+            bar=">= 0.5",
+            ours="kernel.sockets, CURVE",
+            peers=("pyzmq, CURVE",),
         ),
         Row(
             name="zmq_roundtrip_100B_p50",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kernel.contracts.errors import RemoteProtocolError
-from plugins.protocols.zmtp.decoder import Decoder
-from plugins.protocols.zmtp.frames import COMMAND, MORE
-from plugins.protocols.zmtp.sealing import OVERHEAD
+from plugins.protocols.zmtp.decoder import Decoder, bodies_in
+from plugins.protocols.zmtp.frames import COMMAND, MORE, run_length
+from plugins.protocols.zmtp.sealing import NAME, OVERHEAD, Opener, plain_flags
 
 
 class SealedDecoder(Decoder):
@@ -27,17 +27,41 @@ class SealedDecoder(Decoder):
                 if following > end:
                     self._needed = following - position
                     return position
-                position = following
+                begin, position = position, following
                 if self.opener is None:
                     self._on_command(data[start:following])
-                else:
-                    self._take(*self.opener.open(data, start, following))
+                    continue
+                self._take(*self.opener.open(data, start, following))
+                # Most often the header tells that no frame like this one follows.
+                if data.startswith(data[begin:start], following):
+                    position += self._open_run(self.opener, data, begin, head, size)
         # Also after an error: the messages before the faulty frame count as received.
         finally:
             self._end_batch()
             if self.opener is not None:
                 self.opener.end_read()
         return position
+
+    def _open_run(self, opener: Opener, data: bytes, begin: int, head: int, size: int) -> int:
+        """Take the frames behind that at ``begin`` which look as it does; return how many octets they have."""
+        stride = head + size
+        most = (len(data) - begin) // stride
+        count = run_length(data, begin, stride, range(head + len(NAME)), most) - 1
+        if not count:
+            return 0
+        texts, opened = opener.open_run(data, begin + stride, head, size, count)
+        text_size = len(texts) // count
+        octets = opened * text_size
+        if self._parts or any(texts[:octets:text_size]):
+            for at in range(0, octets, text_size):
+                self._take(plain_flags(texts[at]), bytes(texts[at + 1 : at + text_size]))
+        elif opened:
+            # Messages of one part.
+            self._check_size(text_size - 1)
+            self._append(multipart=False)
+            # An octet of flags is before each of them.
+            self._bodies += bodies_in(memoryview(texts)[:octets], 1, text_size - 1)
+        return opened * stride
 
     def _check_outer(self, flags: int, size: int) -> None:
         if self.opener is None:

@@ -7,6 +7,9 @@ and 2 for a command (SUBSCRIBE, PING), which 26/CURVEZMQ does not know.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from struct import Struct
 from typing import Any
 
 from kernel.contracts.errors import RemoteProtocolError
@@ -19,7 +22,7 @@ from plugins.protocols.zmtp.boxes import (
     seal_into,
     unseal_into,
 )
-from plugins.protocols.zmtp.frames import COMMAND, LONG_HEADER, MORE, SHORT_HEADER, Framing
+from plugins.protocols.zmtp.frames import COMMAND, LONG, MORE, Framing
 
 SHORT_NONCE = 8
 """Octets of a nonce that go over the wire; what is in front of them is known."""
@@ -37,7 +40,30 @@ _SEALED_FLAGS = {0: _LAST, MORE: _MORE, COMMAND: bytes((_SEALED_COMMAND,))}
 _PLAIN_FLAGS = {0: 0, MORE: MORE, _SEALED_COMMAND: COMMAND}
 
 # libzmq sends MESSAGE without the flag COMMAND.
-_HEADS = tuple(bytes((0, size)) + NAME for size in range(256))
+_SHORT_HEADS = tuple(bytes((0, size)) + NAME for size in range(256))
+
+
+def _head_of(text: int) -> bytes:
+    """Return what stands before the nonce of a MESSAGE with a text of this size."""
+    size = text + _HEAD + BOX_OVERHEAD
+    if size < len(_SHORT_HEADS):
+        return _SHORT_HEADS[size]
+    return bytes((LONG,)) + size.to_bytes(8, "big") + NAME
+
+
+def plain_flags(octet: int) -> int:
+    """Return the flags as in a frame.  Raises ``RemoteProtocolError``."""
+    flags = _PLAIN_FLAGS.get(octet)
+    if flags is None:
+        raise RemoteProtocolError(f"a MESSAGE with flags {octet:#04x}")
+    return flags
+
+
+# Peers choose sizes, so the table has a limit.
+@lru_cache(1024)
+def _cutter(before: int, box: int) -> Struct:
+    """Return what cuts frames into nonce and box; ``before``: octets in front of them."""
+    return Struct(f"{before}x{SHORT_NONCE}s{box}s")
 
 
 class Nonces:
@@ -90,11 +116,31 @@ class Opener:
         text = self._text
         if unseal_into(text, self._memory + box, size + BOX_OVERHEAD, self._prefix + short, self._key):
             raise RemoteProtocolError("a MESSAGE that does not open: it was changed on its way")
-        flags = _PLAIN_FLAGS.get(text[0])
-        if flags is None:
-            raise RemoteProtocolError(f"a MESSAGE with flags {text[0]:#04x}")
         body: bytes = octets_of(text, size)[1:]
-        return flags, body
+        return plain_flags(text[0]), body
+
+    def open_run(self, data: bytes, begin: int, head: int, size: int, count: int) -> tuple[bytearray, int]:
+        """Open up to ``count`` frames that look alike and follow each other, the first at ``begin``.
+
+        ``head``: octets of a header; ``size``: octets of the MESSAGE in each frame.  Return the texts, one behind
+        the other, and how many there are.  It ends before a frame that does not open: ``open`` says why.
+        """
+        box_size = size - _HEAD
+        text_size = box_size - BOX_OVERHEAD
+        texts = bytearray(text_size * count)
+        memory = memory_of(texts)
+        prefix, key, opened = self._prefix, self._key, 0
+        last = self._nonces.last.to_bytes(SHORT_NONCE, "big")
+        cutter = _cutter(head + len(NAME), box_size)
+        for short, box in cutter.iter_unpack(memoryview(data)[begin : begin + count * cutter.size]):
+            # Octets compare as the numbers that they are, since all have the same length.
+            if short <= last or unseal_into(memory, box, box_size, prefix + short, key):
+                break
+            last = short
+            memory += text_size
+            opened += 1
+        self._nonces.last = int.from_bytes(last, "big")
+        return texts, opened
 
     def end_read(self) -> None:
         """Let go of the memory that many messages of one read have shared."""
@@ -115,42 +161,50 @@ class SealedFraming(Framing):
 
     def frame(self, body: bytes, flags: int = 0) -> bytes:
         """Return one whole frame."""
-        return bytes(self._seal([(body,)], _SEALED_FLAGS[flags]))
+        return bytes(self._seal([_SEALED_FLAGS[flags] + body]))
 
     def encode(self, bodies: Sequence[Any], width: int = 0, before: Sequence[bytes] = ()) -> list[Buffer]:
         """Return messages of one part each, each behind the parts ``before``."""
-        return self.encode_parts([(body,) for body in bodies], before)
+        if before:
+            return self.encode_parts([(body,) for body in bodies], before)
+        # Flags first: then the sum is bytes, whatever buffer the body is.
+        return [self._seal([_LAST + body for body in bodies])]
 
     def encode_parts(
         self, messages: Sequence[tuple[Buffer, ...]], before: Sequence[bytes] = ()
     ) -> list[Buffer]:
         """Return messages of several parts each, each behind the parts ``before``."""
-        return [self._seal([(*before, *parts) for parts in messages] if before else messages, _LAST)]
+        first = [_MORE + part for part in before]
+        texts: list[bytes] = []
+        for parts in messages:
+            texts += first
+            texts += [_MORE + part for part in parts[:-1]]
+            texts.append(_LAST + parts[-1])
+        return [self._seal(texts)]
 
-    def _seal(self, messages: Sequence[tuple[Buffer, ...]], last_flags: bytes) -> bytearray:
-        """Return messages in one buffer, into which their boxes are written."""
-        sizes = [len(part) + OVERHEAD for parts in messages for part in parts]
-        short_limit = len(_HEADS)
-        heads = [SHORT_HEADER if size < short_limit else LONG_HEADER for size in sizes]
-        out = bytearray(sum(sizes) + sum(heads))
-        memory = memory_of(out)
-        key, prefix, nonces = self._key, self._prefix, self._nonces
-        number, at, frames = nonces.last, 0, iter(sizes)
-        try:
-            for parts in messages:
-                last = len(parts) - 1
-                for index, part in enumerate(parts):
-                    number += 1
-                    size = next(frames)
-                    short = number.to_bytes(SHORT_NONCE, "big")
-                    head = (_HEADS[size] if size < short_limit else self.header(size) + NAME) + short
-                    box = at + len(head)
-                    out[at:box] = head
-                    # ``bytes`` first: then the sum is bytes, whatever buffer the part is.
-                    text = (_MORE if index < last else last_flags) + part
-                    seal_into(memory + box, text, len(text), prefix + short, key)
-                    at = box + len(text) + BOX_OVERHEAD
-        # Also after an error: a number that was used must never be used again.
-        finally:
-            nonces.last = number
+    def _seal_one(self, text: bytes) -> bytearray:
+        """Return what ``_seal`` would, in fewer steps."""
+        size, short = len(text), self._nonces.next()
+        head = _head_of(size) + short
+        out = bytearray(head + bytes(size + BOX_OVERHEAD))
+        seal_into(memory_of(out) + len(head), text, size, self._prefix + short, self._key)
+        return out
+
+    def _seal(self, texts: Sequence[bytes]) -> bytearray:
+        """Return a frame for each text, all in one buffer, into which the boxes are written."""
+        if len(texts) == 1:
+            return self._seal_one(texts[0])
+        count, first = len(texts), self._nonces.last + 1
+        # Before anything can fail: a number that was used must never be used again.
+        self._nonces.last += count
+        shorts = [number.to_bytes(SHORT_NONCE, "big") for number in range(first, first + count)]
+        heads = list(map(_head_of, map(len, texts)))
+        rooms = [bytes(len(text) + BOX_OVERHEAD) for text in texts]
+        out = bytearray().join(chain.from_iterable(zip(heads, shorts, rooms, strict=True)))
+        memory, prefix, key, at = memory_of(out), self._prefix, self._key, 0
+        for head, short, text in zip(heads, shorts, texts, strict=True):
+            at += len(head) + SHORT_NONCE
+            size = len(text)
+            seal_into(memory + at, text, size, prefix + short, key)
+            at += size + BOX_OVERHEAD
         return out

@@ -322,6 +322,45 @@ def test_what_came_before_a_wrong_message_counts() -> None:
     assert plain(list(caught.value.batches)) == [(b"1", "")]
 
 
+@pytest.mark.parametrize("size", [0, 1, 222, 223, 1000])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_read_of_frames_that_look_alike(size: int, parts: int) -> None:
+    """They are opened together, up to the first one that is wrong."""
+    messages = [tuple(bytes((number, part)) * size for part in range(parts)) for number in range(20)]
+    whole: list[Any] = [message if parts > 1 else message[0] for message in messages]
+    push, pull = opened()
+    push.send_batches([batch_of(whole, multipart=parts > 1)], 0)
+    data = written(push)
+    stride = len(data) // (20 * parts)
+    for frame in (1, 2, 17, 20 * parts - 1):
+        at = frame * stride
+        changed = data[: at + stride - 1] + bytes((data[at + stride - 1] ^ 1,)) + data[at + stride :]
+        again = data[:at] + data[at - stride : at] + data[at + stride :]
+        for octets, complaint in ((changed, "does not open"), (again, "was sent twice")):
+            end = opened()[1]
+            with pytest.raises(RemoteProtocolError, match=complaint) as caught:
+                end.receive_data(octets, 0)
+            assert plain(list(caught.value.batches)) == [(each, "") for each in whole[: frame // parts]]
+    assert plain(pull.receive_data(data, 0)) == [(each, "") for each in whole]
+
+
+def test_a_command_and_parts_among_messages_that_look_alike() -> None:
+    push, pull = opened()
+    body = b"\4PING\0\0what"
+    octets = [box(push, flags, body) for flags in (0, 0, 2, 0, 1, 0, 0)]
+    assert len({len(frame) for frame in octets}) == 1
+    assert plain(pull.receive_data(b"".join(octets), 0)) == [
+        *[(body, "")] * 3,
+        ((body, body), ""),
+        (body, ""),
+    ]
+    assert written(pull).count(b"MESSAGE") == 1
+    bad = b"".join([*[box(push, 0, body) for _ in range(5)], box(push, 4, body), box(push, 0, body)])
+    with pytest.raises(RemoteProtocolError, match="flags 0x04") as caught:
+        pull.receive_data(bad, 0)
+    assert plain(list(caught.value.batches)) == [(body, "")] * 5
+
+
 def box(end: ZmtpConnection, flags: int, body: bytes) -> bytes:
     """Seal what the kernel would not say."""
     framing: Any = end._framing
