@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import codecs
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from operator import itemgetter
 from typing import Any
 
 from kernel.contracts.key_trie import PREFIX
 from kernel.contracts.message import Batch, batch_of
+
+_FEW = 8
+"""Prefixes that are tried one after the other."""
 
 
 class Prefixes:
@@ -75,15 +80,27 @@ class Prefixes:
                 return True
         return False
 
+    def _matches(self, heads: Sequence[Any]) -> Iterable[bool]:
+        """Return what ``match`` says of each of them, if possible without a call for each."""
+        counts = self._counts
+        # Other buffers have no ``startswith``, and slices that cannot be looked up.
+        if set(map(type, heads)) == {bytes}:
+            if len(counts) <= _FEW:
+                few = tuple(counts)
+                return [head.startswith(few) for head in heads]
+            if len(self._lengths) == 1:
+                return map(counts.__contains__, map(itemgetter(slice(self._lengths[0])), heads))
+        return map(self.match, heads)
+
     def sift(self, batch: Batch) -> Batch | None:
         """Return the messages that are subscribed to, by their first parts; None if there are none."""
         if b"" in self._counts:
             return batch
-        match = self.match
-        if batch.multipart:
-            bodies: Sequence[Any] = [parts for parts in batch.bodies if parts and match(parts[0])]
-        else:
-            bodies = [body for body in batch.bodies if match(body)]
+        # A message of no parts begins with nothing, which is not subscribed to.
+        heads = [parts[0] if parts else b"" for parts in batch.bodies] if batch.multipart else batch.bodies
+        if len(heads) == 1:
+            return batch if self.match(heads[0]) else None
+        bodies = list(compress(batch.bodies, self._matches(heads)))
         if len(bodies) == len(batch.bodies):
             return batch
         return batch_of(bodies, batch.envelope, multipart=batch.multipart) if bodies else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -159,6 +160,33 @@ def test_prefixes_are_a_counted_set(steps: list[tuple[bool, bytes]], octets: byt
             assert not prefixes.remove(prefix)
         assert (prefixes.number, prefixes.size) == (len(model), sum(map(len, model)))
     assert prefixes.match(octets) == any(octets.startswith(prefix) for prefix in model)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    st.one_of(
+        st.sets(st.text("ab", max_size=3).map(str.encode)),
+        # Many, also of one length.
+        st.sets(st.text("abcd", min_size=2, max_size=2).map(str.encode), min_size=5),
+    ),
+    st.lists(st.text("abcd", max_size=4).map(str.encode), min_size=1),
+    st.sampled_from([bytes, bytearray, memoryview]),
+    st.integers(0, 2),
+)
+def test_messages_are_sifted_by_their_beginnings(
+    wanted: set[bytes], heads: list[bytes], buffer: Callable[[bytes], Any], more: int
+) -> None:
+    prefixes = Prefixes()
+    for prefix in wanted:
+        prefixes.add(prefix)
+    # The last of them is another buffer.
+    octets: list[Any] = [*heads[:-1], buffer(heads[-1])]
+    messages = [(each, *[b"ab"] * more) for each in octets] if more else octets
+    found = prefixes.sift(batch_of(messages, multipart=bool(more)))
+    expected = [
+        message for message, head in zip(messages, heads, strict=True) if head.startswith(tuple(wanted))
+    ]
+    assert (list(found.bodies) if found is not None else []) == expected
 
 
 @settings(max_examples=examples(100), deadline=None)
