@@ -1,6 +1,6 @@
 """How many random courses a test tries: seeds of simulations, and examples of hypothesis.
 
-``KERNEL_SEEDS`` says how many times as many as usual: 0.2 in ``make quick``, 10 for a night.  A course is the same
+``KERNEL_SEEDS`` says how many times as many as in CI: 0.1 in ``make quick``, 0.25 in ``make test``, 10 for a night.  A course is the same
 for the same seed, so a run with more of them finds what a run with fewer has missed, and repeats it.
 """
 

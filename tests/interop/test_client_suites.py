@@ -15,6 +15,7 @@ import trustme
 
 from tests.interop.brokers import KernelProcess
 from tests.peers import CLIENT_SUITES
+from tests.seeds import FACTOR
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.ports import free_port
 
@@ -144,7 +145,13 @@ def rabbitmq_with_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Suit
     params=[
         pytest.param("kernel", marks=pytest.mark.xdist_group("suites")),
         pytest.param(
-            "rabbitmq", marks=[pytest.mark.peer("rabbitmq"), pytest.mark.xdist_group("suites-rabbitmq")]
+            "rabbitmq",
+            marks=[
+                pytest.mark.peer("rabbitmq"),
+                pytest.mark.xdist_group("suites-rabbitmq"),
+                # What RabbitMQ passes changes with its version and those of the suites, and not with our code.
+                pytest.mark.skipif(FACTOR < 1, reason="KERNEL_SEEDS=1 compares with RabbitMQ, as CI does"),
+            ],
         ),
     ]
 )

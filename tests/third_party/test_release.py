@@ -111,6 +111,21 @@ with Kernel(system(address="backend+ws://127.0.0.1:0", mode="listen")) as server
         print(bytes(there.receive(timeout=60)).decode())
 """
 
+CURVE = """
+from kernel.sockets import Context
+
+server_key = open("server.key").read().split('public-key = "')[1].split('"')[0]
+with Context() as context:
+    pull = context.socket(
+        "PULL",
+        engine={"mechanism": "CURVE", "curve_certificate": "server.key_secret", "curve_clients": {"all": "*"}},
+    )
+    push = context.socket("PUSH", engine={"mechanism": "CURVE", "curve_server_key": server_key})
+    push.connect(pull.bind("tcp://127.0.0.1:0"))
+    push.send(b"hello")
+    print(pull.recv(timeout=60).decode())
+"""
+
 
 class Release(msgspec.Struct):
     """What was built, and an environment that has it with what it needs without extras."""
@@ -261,6 +276,13 @@ def test_without_its_extra_a_command_names_it(release: Release, command: tuple[s
 def test_every_extra_that_is_for_users_is_tried_here(release: Release) -> None:
     tried = {name.removeprefix("test_with_") for name in globals() if name.startswith("test_with_")}
     assert tried == release.extras() - FOR_DEVELOPERS
+
+
+def test_with_curve(release: Release, tmp_path: Path) -> None:
+    paths = [release.with_extra("curve")]
+    release.environment.command("kernel", "zmq-keys", "server", cwd=tmp_path, paths=paths)
+    printed = release.environment.command("python", "-c", CURVE, cwd=tmp_path, paths=paths)
+    assert printed.splitlines() == ["hello"]
 
 
 def test_with_inspect(release: Release, tmp_path: Path) -> None:
