@@ -15,9 +15,9 @@ import trustme
 
 from tests.interop.brokers import KernelProcess
 from tests.peers import CLIENT_SUITES
-from tests.seeds import FACTOR
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.ports import free_port
+from tests.seeds import FACTOR
 
 pytestmark = [pytest.mark.peer("client-suites"), pytest.mark.slow, pytest.mark.timeout(600)]
 
