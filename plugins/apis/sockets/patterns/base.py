@@ -39,6 +39,9 @@ class Pattern:
         """Return options of the engine that only this pattern has."""
         return {}
 
+    def before_sending(self) -> None:
+        """Raise ``WrongState`` if it is not the turn to send."""
+
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Send one message."""
         self.end.send(batch_of_parts(parts), timeout)

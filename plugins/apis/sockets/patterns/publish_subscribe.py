@@ -95,13 +95,17 @@ class Sub(Pattern):
             if not self._prefixes[prefix]:
                 self.end.port.unsubscribe(_pattern(prefix))
 
-    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+    def before_sending(self) -> None:
         """Refuse."""
         raise NotSupported("SUB does not send; PUB and XSUB do")
 
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Refuse."""
+        self.before_sending()
+
     def send_batch(self, batch: Batch, timeout: float | None) -> None:
         """Refuse."""
-        raise NotSupported("SUB does not send; PUB and XSUB do")
+        self.before_sending()
 
     def may_send(self) -> bool:
         """Return False."""
@@ -115,6 +119,9 @@ class Xsub(Sub):
     gives: ClassVar[bool] = True
     when_full: ClassVar[str] = "drop-newest"
     alike: ClassVar[bool] = False
+
+    def before_sending(self) -> None:
+        """Send at any time."""
 
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Subscribe, unsubscribe, or send a message to all publishers."""

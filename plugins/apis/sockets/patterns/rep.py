@@ -23,11 +23,16 @@ class Rep(Pattern):
         super().__init__(end, values, engine)
         self._question: Envelope | None = None
 
+    def before_sending(self) -> None:
+        """Refuse before a question."""
+        if self._question is None:
+            raise WrongState("this REP has no question to answer: receive first")
+
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Answer."""
+        self.before_sending()
         question = self._question
-        if question is None:
-            raise WrongState("this REP has no question to answer: receive first")
+        assert question is not None
         self.end.look()
         answer = batch_of_parts(parts, question)
         # Without the one who asked there is nobody to wait for.

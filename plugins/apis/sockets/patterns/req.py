@@ -29,10 +29,14 @@ class Req(Pattern):
         """Number the questions, if several may be open."""
         return {"correlate": self.values["req_correlate"] or self.values["req_relaxed"]}
 
-    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
-        """Ask."""
+    def before_sending(self) -> None:
+        """Refuse before the answer."""
         if self._asked is not None and not self.values["req_relaxed"]:
             raise WrongState("this REQ has asked, and has to receive the answer first (or see req_relaxed)")
+
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Ask."""
+        self.before_sending()
         # An envelope of its own: the answer comes under it, and is known by it.
         envelope = Envelope()
         self.end.send(batch_of_parts(parts, envelope), timeout)

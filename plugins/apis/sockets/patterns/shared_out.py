@@ -27,13 +27,17 @@ class Pull(Pattern):
     kind: ClassVar[str] = "PULL"
     gives: ClassVar[bool] = False
 
-    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+    def before_sending(self) -> None:
         """Refuse."""
         raise NotSupported("PULL does not send; PUSH does")
 
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Refuse."""
+        self.before_sending()
+
     def send_batch(self, batch: Batch, timeout: float | None) -> None:
         """Refuse."""
-        raise NotSupported("PULL does not send; PUSH does")
+        self.before_sending()
 
     def may_send(self) -> bool:
         """Return False."""

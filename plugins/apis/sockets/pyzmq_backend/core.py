@@ -1,0 +1,288 @@
+"""Core: what is behind a number that pyzmq has for a socket (``underlying``).  Several objects may share it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from zmq.constants import SocketOption, SocketType
+
+from kernel.contracts.errors import KernelError
+from plugins.apis.sockets.errors import NotSupported, WrongState
+from plugins.apis.sockets.options import TYPES
+from plugins.apis.sockets.pyzmq_backend.errors import failure, translated
+from plugins.apis.sockets.pyzmq_backend.options import (
+    BACKEND_OPTIONS,
+    BackendOption,
+    check_type,
+    check_value,
+    option_of,
+    our_value,
+)
+
+if TYPE_CHECKING:
+    from plugins.apis.sockets.pyzmq_backend.context import ContextCore
+    from plugins.apis.sockets.socket import Socket as OurSocket
+
+POLLIN, POLLOUT, POLLERR = 1, 2, 4
+DONTWAIT, SNDMORE = 1, 2
+
+NUMBERS = count(1)
+"""Of contexts and sockets."""
+CORES: dict[int, Core] = {}
+"""Sockets that are open, by their numbers."""
+
+_DEFAULT_LINGER: Final = 5.0
+
+
+class Core:
+    """A socket, and what pyzmq wants to know of it."""
+
+    def __init__(self, context: ContextCore, number: int) -> None:
+        try:
+            kind = SocketType(number).name
+        except ValueError:
+            raise failure(errno.EINVAL, f"there is no type of socket {number}") from None
+        if kind not in TYPES:
+            raise failure(errno.EINVAL, f"sockets of type {kind} are not there")
+        self.context = context
+        self.kind = kind
+        self.type = number
+        self.number = next(NUMBERS)
+        self.process = os.getpid()
+        self.socket: OurSocket = context.make(kind)
+        self.parts: list[bytes] = []
+        """Parts of a message whose last part has not been sent yet."""
+        self.closed = False
+        self.watched = False
+        """Whether somebody waits for the descriptor."""
+        self.monitor: Any = None
+        self._values: dict[int, Any] = {}
+        """Options that were set."""
+        self._end = self.socket._end
+        self._pattern = self.socket._pattern
+        CORES[self.number] = self
+        context.add(self)
+
+    # ------------------------------------------------------------------ options
+
+    def set(self, number: int, value: Any) -> None:
+        """Set an option."""
+        check_type(number, value)
+        self._check_open()
+        option = option_of(number, self.kind)
+        check_value(option, value)
+        if number == SocketOption.SUBSCRIBE:
+            self.socket.subscribe(value)
+        elif number == SocketOption.UNSUBSCRIBE:
+            self.socket.unsubscribe(value)
+        elif number == SocketOption.HWM:
+            self.set(SocketOption.SNDHWM, value)
+            self.set(SocketOption.RCVHWM, value)
+        else:
+            self._set_ours(option, value)
+            self._values[number] = value
+
+    def _set_ours(self, option: BackendOption, value: Any) -> None:
+        if option.ours:
+            try:
+                self.socket.options[option.ours] = our_value(option, value)
+            except KernelError:
+                # libzmq keeps what a type has no use for, and what comes too late for the places that are there.
+                return
+
+    def get(self, number: int) -> Any:
+        """Return the value of an option."""
+        self._check_open()
+        option = option_of(number, self.kind)
+        if not option.readable:
+            raise failure(errno.EINVAL, f"{option.number.name} can only be set")
+        told = _TOLD.get(number)
+        if told is not None:
+            return told(self)
+        if number == SocketOption.HWM:
+            number = SocketOption.SNDHWM
+        return self._values.get(number, BACKEND_OPTIONS[number].default)
+
+    @property
+    def mechanism(self) -> int:
+        """The number of the mechanism that the options ask for."""
+        get = self._values.get
+        if get(SocketOption.CURVE_SERVER) or get(SocketOption.CURVE_SERVERKEY):
+            return 2
+        return int(bool(get(SocketOption.PLAIN_SERVER) or get(SocketOption.PLAIN_USERNAME)))
+
+    def descriptor(self) -> int:
+        """Return a descriptor that becomes readable when ``events`` may have changed."""
+        self.watched = True
+        self.events()
+        return self._end.caller.fileno()
+
+    def secure(self) -> None:
+        """Before the first place: give the engine what its mechanism needs."""
+        options = self.socket.options
+        if options.fixed or not self.mechanism:
+            return
+        get = self._values.get
+
+        def text(option: SocketOption) -> str:
+            value: bytes = get(option, b"")
+            if len(value) == 32:
+                from plugins.protocols.zmtp.z85 import encode_z85
+
+                return encode_z85(value)
+            return value.decode("ascii", "replace")
+
+        if self.mechanism == 2:
+            engine: dict[str, Any] = {
+                "mechanism": "CURVE",
+                "curve_secret_key": text(SocketOption.CURVE_SECRETKEY),
+            }
+            if get(SocketOption.CURVE_SERVER):
+                engine["curve_clients"] = {"everybody": "*"}
+            else:
+                engine["curve_server_key"] = text(SocketOption.CURVE_SERVERKEY)
+        elif get(SocketOption.PLAIN_SERVER):
+            raise failure(errno.ENOTSUP, "PLAIN at a server needs ZAP, which this backend does not have")
+        else:
+            engine = {
+                "mechanism": "PLAIN",
+                "username": get(SocketOption.PLAIN_USERNAME, b"").decode("ascii", "replace"),
+                "password": get(SocketOption.PLAIN_PASSWORD, b"").decode("ascii", "replace"),
+            }
+        options["engine"] = engine
+
+    # ------------------------------------------------------------------ messages
+
+    def send(self, body: bytes, flags: int) -> None:
+        """Send a part.  A message goes out with its last one."""
+        socket, parts = self.socket, self.parts
+        if not parts and flags:
+            self._end.look()
+            self._pattern.before_sending()
+            # Afterwards parts are only kept, so here is where a program learns that it would have to wait.
+            if flags & DONTWAIT and not socket.writable():
+                raise failure(errno.EAGAIN)
+        if flags & SNDMORE:
+            parts.append(body)
+            return
+        if parts:
+            message, self.parts = [*parts, body], []
+            self.send_message(message, flags)
+        elif flags & DONTWAIT:
+            self.send_message([body], flags)
+        else:
+            self.send_whole(body)
+
+    def send_whole(self, body: bytes) -> None:
+        """Send a message of one part; wait for room."""
+        # A ROUTER gets an identity without a message: nobody gets anything.
+        if self.kind != "ROUTER":
+            self.socket.send(body)
+
+    def send_message(self, message: Sequence[bytes], flags: int = 0) -> None:
+        """Send a message of any number of parts."""
+        if self.kind == "ROUTER" and len(message) < 2:
+            return
+        if flags & DONTWAIT:
+            self.socket.send_multipart(message, timeout=0)
+        else:
+            self.socket.send_multipart(message)
+
+    def recv(self, flags: int) -> bytes:
+        """Return the next part."""
+        return self.socket.recv(timeout=0) if flags & DONTWAIT else self.socket.recv()
+
+    # ------------------------------------------------------------------ waiting
+
+    def events(self) -> int:
+        """Return what can be done without waiting, and expect news from now on."""
+        end = self._end
+        while True:
+            if end.closed:
+                end.look()
+            end.disarm()
+            events = self._look()
+            if not self.watched or end.arm():
+                return events
+
+    def _look(self) -> int:
+        socket = self.socket
+        try:
+            self._pattern.before_receiving()
+            readable = socket.readable()
+        except (WrongState, NotSupported):
+            # What is left of a message can be received in any case.
+            readable = socket.more
+        return (POLLIN if readable else 0) | (POLLOUT if socket.writable() else 0)
+
+    def rearm(self) -> None:
+        """After a call, which has taken the expectation back: make the descriptor readable if there is news."""
+        if not self._end.closed and not self._end.arm():
+            self._end.caller.wake()
+
+    def arm(self) -> bool:
+        """Prepare to wait for ``fileno``; False if there may be something already."""
+        return self._end.closed or self._end.arm()
+
+    def disarm(self) -> None:
+        """Take ``arm`` back."""
+        if not self._end.closed:
+            self._end.disarm()
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._end.caller.fileno()
+
+    # ------------------------------------------------------------------ the end
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise failure(errno.ENOTSOCK)
+        if self.context.terminated:
+            raise translated(self.context.ended())
+
+    def interrupt(self, reason: str) -> None:
+        """Wake whoever waits: the context is terminated.  Any thread."""
+        self._end.kernel_closed(reason)
+
+    def close(self) -> None:
+        """Close it."""
+        if self.closed:
+            return
+        self.closed = True
+        CORES.pop(self.number, None)
+        if self.process != os.getpid():
+            return  # its threads are those of the process that has made it
+        if self.monitor is not None:
+            self.monitor.stop()
+        linger: float | None = _DEFAULT_LINGER
+        if SocketOption.LINGER in self._values:
+            linger = self.socket.options["linger"]
+        try:
+            self.socket.close(linger)
+        finally:
+            self.context.remove(self, linger)
+
+
+def core_of(number: int) -> Core:
+    """Return the socket of a number."""
+    core = CORES.get(number)
+    if core is None:
+        raise failure(errno.ENOTSOCK, f"there is no socket {number}")
+    return core
+
+
+_TOLD: dict[int, Any] = {
+    SocketOption.TYPE: lambda core: core.type,
+    SocketOption.RCVMORE: lambda core: int(core.socket.more),
+    SocketOption.FD: Core.descriptor,
+    SocketOption.EVENTS: Core.events,
+    SocketOption.LAST_ENDPOINT: lambda core: core.socket.last_endpoint.encode(),
+    SocketOption.MECHANISM: lambda core: core.mechanism,
+    SocketOption.THREAD_SAFE: lambda core: 0,
+}
+"""Options whose values are not kept, but looked up."""

@@ -1,0 +1,162 @@
+"""Frame: one part of a message, as an object."""
+
+from __future__ import annotations
+
+import errno
+from threading import Event
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import ref
+
+import zmq
+
+from plugins.apis.sockets.pyzmq_backend.errors import failure
+
+if TYPE_CHECKING:
+    from zmq import MessageTracker
+
+_Octets: TypeAlias = bytes
+"""``Frame`` has a property of the name."""
+
+_MORE, _SHARED = 1, 3
+"""Numbers of what ``get`` can tell."""
+
+
+class Held:
+    """Shared by a frame and what of it is under way; sets its event when all of these are gone."""
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+
+    def __del__(self) -> None:
+        self._event.set()
+
+
+class TrackedBytes(bytes):
+    """Octets under way, whose end somebody waits for."""
+
+    held: Held
+
+
+class Frame(bytearray):
+    """A part of a message.  It has a copy of the data, which can be read and written as a buffer.
+
+    A ``bytearray`` because before Python 3.12 only classes that are written in C can be buffers.
+    """
+
+    more = False
+    """Whether another part of the message follows."""
+    tracker: Any = None
+    tracker_event: Event | None = None
+    _held: Held | None = None
+    _buffer: Any = None
+    _copied: _Octets | None = None
+
+    def __init__(
+        self,
+        data: Any = None,
+        track: bool = False,
+        copy: bool | None = None,
+        copy_threshold: int | None = None,
+    ) -> None:
+        if isinstance(data, str):
+            raise TypeError("Unicode strings are not allowed. Only: bytes, buffer interfaces.")
+        if data is None:
+            super().__init__()
+        else:
+            view = memoryview(data)
+            if not view.contiguous:
+                raise BufferError("memoryview: underlying buffer is not contiguous")
+            super().__init__(view)
+        if track:
+            small = copy_threshold is not None and len(self) < copy_threshold
+            if data is None or copy or (copy is None and small):
+                self.tracker = zmq._FINISHED_TRACKER
+            else:
+                self.tracker_event = Event()
+                self._held = Held(self.tracker_event)
+                self.tracker = zmq.MessageTracker(self.tracker_event)
+
+    def octets(self) -> _Octets:
+        """Return what is sent."""
+        if self._held is None:
+            return memoryview(self).tobytes()
+        tracked = TrackedBytes(memoryview(self))
+        tracked.held = self._held
+        return tracked
+
+    @property
+    def buffer(self) -> memoryview:
+        """The data, without a copy."""
+        # Weak: the view refers to the frame.
+        view: memoryview | None = self._buffer and self._buffer()
+        if view is None:
+            view = memoryview(self)
+            self._buffer = ref(view)
+        return view
+
+    @property
+    def bytes(self) -> _Octets:
+        """A copy of the data, made once."""
+        if self._copied is None:
+            self._copied = memoryview(self).tobytes()
+        return self._copied
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing of it is under way any more."""
+        if self.tracker is None:
+            raise ValueError("Not a tracked message")
+        return bool(self.tracker.done)
+
+    def __str__(self) -> str:
+        # Not that of ``bytearray``: pyzmq has a text of its own.
+        return repr(self)
+
+    def __copy__(self) -> Frame:
+        return self.fast_copy()
+
+    def fast_copy(self) -> Frame:
+        """Return another frame with the same data and the same tracker."""
+        other = type(self)(memoryview(self))
+        other.more, other.tracker = self.more, self.tracker
+        other.tracker_event, other._held = self.tracker_event, self._held
+        return other
+
+    def get(self, option: Any) -> Any:
+        """Return whether more parts follow (``zmq.MORE``).  Properties of the peer are not known."""
+        if option == _MORE:
+            return int(self.more)
+        if option == _SHARED:
+            return 0
+        if isinstance(option, (int, str, _Octets)):
+            raise failure(errno.EINVAL)
+        raise TypeError(f"expected str, got: {option!r}")
+
+    def set(self, option: Any, value: Any) -> None:
+        """Refuse: there is nothing to set but what belongs to draft types."""
+        raise failure(errno.EINVAL)
+
+
+def sent_octets(data: Any) -> bytes:
+    """Return a copy of data that is not ``bytes``."""
+    if isinstance(data, str):
+        raise TypeError("unicode not allowed, use send_string")
+    if isinstance(data, Frame):
+        return data.octets()
+    view = memoryview(data)
+    if not view.contiguous:
+        raise BufferError("memoryview: underlying buffer is not contiguous")
+    return view.tobytes()
+
+
+def tracked_frame(data: Any, track: bool, threshold: int) -> tuple[bytes, MessageTracker | None]:
+    """Return what is sent of data that need not be copied, and what tells when that is done."""
+    if isinstance(data, Frame):
+        if track and not data.tracker:
+            raise ValueError("Not a tracked message")
+        return data.octets(), data.tracker
+    octets = sent_octets(data)
+    if len(octets) < threshold:
+        return octets, zmq._FINISHED_TRACKER
+    frame = Frame(octets, track=track, copy=False)
+    return frame.octets(), frame.tracker

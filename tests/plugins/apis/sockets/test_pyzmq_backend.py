@@ -1,0 +1,208 @@
+"""Programs of pyzmq, unmodified, on this kernel: with a peer on libzmq, and for themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.peer("pyzmq")
+
+BACKEND = "plugins.apis.sockets.pyzmq_backend"
+ROOT = Path(__file__).parents[4]
+TIMEOUT = 50.0
+
+SERVER = """
+import zmq
+
+context = zmq.Context.instance()
+rep = context.socket(zmq.REP)
+rep.bind("tcp://127.0.0.1:*")
+pub = context.socket(zmq.XPUB)
+pub.bind("tcp://127.0.0.1:*")
+print(zmq.backend.Socket.__module__, rep.last_endpoint.decode(), pub.last_endpoint.decode(), flush=True)
+assert pub.recv() == b"\\1weather"
+for question in iter(rep.recv_multipart, [b"bye"]):
+    rep.send_multipart([b"re", *question])
+pub.send_multipart([b"sports", b"2:1"])
+pub.send_multipart([b"weather", b"sunny"])
+rep.send_json({"bye": 1})
+rep.close()
+pub.close()
+context.term()
+"""
+
+CLIENT = """
+import sys
+import zmq
+
+with zmq.Context() as context, context.socket(zmq.REQ) as req, context.socket(zmq.SUB) as sub:
+    req.connect(sys.argv[1])
+    sub.subscribe("weather")
+    sub.connect(sys.argv[2])
+    print(zmq.backend.Socket.__module__)
+    req.send_string("one")
+    print(req.recv_multipart())
+    req.send_multipart([b"two", b"three"], copy=False)
+    print([frame.bytes for frame in req.recv_multipart(copy=False)])
+    req.send(b"bye")
+    poller = zmq.Poller()
+    poller.register(sub, zmq.POLLIN)
+    assert dict(poller.poll()) == {sub: zmq.POLLIN}
+    print(sub.recv_multipart())
+    print(req.recv_json())
+"""
+
+ASYNC = """
+import asyncio
+import zmq, zmq.asyncio
+
+async def main():
+    with zmq.asyncio.Context() as context:
+        router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+        router.bind("inproc://place")
+        dealer.connect("inproc://place")
+
+        async def serve():
+            for _ in range(200):
+                await router.send_multipart(await router.recv_multipart())
+
+        async def ask():
+            for number in range(200):
+                await dealer.send(b"%d" % number)
+                assert await dealer.recv() == b"%d" % number
+        await asyncio.gather(serve(), ask())
+        router.close()
+        dealer.close()
+    print("done")
+
+asyncio.run(main())
+"""
+
+ENDS = """
+import threading
+import zmq
+
+context = zmq.Context()
+pull, push = context.socket(zmq.PULL), context.socket(zmq.PUSH)
+pull.bind("inproc://nobody")
+push.connect("tcp://127.0.0.1:1")
+push.send(b"nobody gets it")
+begun = threading.Event()
+
+def wait():
+    begun.set()
+    try:
+        pull.recv()
+    except zmq.ContextTerminated as error:
+        assert error.errno == zmq.ETERM
+        print("terminated")
+    pull.close(0)
+    push.close(0)
+
+thread = threading.Thread(target=wait)
+thread.start()
+begun.wait()
+context.term()
+thread.join()
+left = zmq.Context()
+never_closed = left.socket(zmq.PUSH)
+never_closed.connect("tcp://127.0.0.1:1")
+never_closed.send(b"nobody gets it")
+print("end")
+"""
+
+ERRORS = """
+import errno
+import zmq
+
+def number(call, *arguments):
+    try:
+        call(*arguments)
+    except zmq.ZMQError as error:
+        return error.errno
+
+with zmq.Context() as context, context.socket(zmq.REQ) as req, context.socket(zmq.PULL) as pull:
+    pull.bind("tcp://127.0.0.1:*")
+    place = pull.last_endpoint.decode()
+    with context.socket(zmq.PUSH) as other, context.socket(zmq.ROUTER) as router:
+        assert number(other.bind, place) == errno.EADDRINUSE
+        assert number(other.unbind, "tcp://127.0.0.1:1") == errno.ENOENT
+        assert number(other.recv) == errno.ENOTSUP
+        router.router_mandatory = True
+        router.bind("inproc://router")
+        assert number(router.send_multipart, [b"nobody", b"x"]) == errno.EHOSTUNREACH
+    assert number(req.recv) == zmq.EFSM
+    assert number(pull.recv, zmq.NOBLOCK) == zmq.EAGAIN
+    assert number(pull.send, b"x", zmq.SNDMORE) == errno.ENOTSUP
+    assert number(pull.setsockopt, zmq.SUBSCRIBE, b"") == errno.EINVAL
+    assert number(pull.getsockopt, 9999) == errno.EINVAL
+    assert number(context.socket, 999) == errno.EINVAL
+    assert (pull.linger, pull.rcvhwm, pull.rcvtimeo) == (-1, 1000, -1)
+print("done")
+"""
+
+
+def _environment(*, ours: bool) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYZMQ_BACKEND"}
+    return environment | ({"PYZMQ_BACKEND": BACKEND, "PYTHONPATH": str(ROOT)} if ours else {})
+
+
+def run(program: str, *arguments: str, ours: bool = True) -> list[str]:
+    """Run a program to its end; return the lines that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=_environment(ours=ours),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(params=[True, False], ids=["our client", "our server"])
+def our_client(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_a_program_of_pyzmq_talks_to_libzmq(our_client: bool) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        env=_environment(ours=not our_client),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            module, *places = server.stdout.readline().split()
+            assert module.startswith(BACKEND) is not our_client
+            module, *told = run(CLIENT, *places, ours=our_client)
+            assert module.startswith(BACKEND) is our_client
+            assert told == [
+                "[b're', b'one']",
+                "[b're', b'two', b'three']",
+                "[b'weather', b'sunny']",
+                "{'bye': 1}",
+            ]
+            assert server.wait(TIMEOUT) == 0
+        finally:
+            server.kill()
+
+
+def test_tasks_of_asyncio_ask_and_answer() -> None:
+    assert run(ASYNC) == ["done"]
+
+
+def test_the_end_of_a_context_wakes_who_waits_and_no_program_hangs() -> None:
+    assert run(ENDS) == ["terminated", "end"]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
+def test_errors_have_the_numbers_of_libzmq(ours: bool) -> None:
+    assert run(ERRORS, ours=ours) == ["done"]
