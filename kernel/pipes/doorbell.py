@@ -64,25 +64,36 @@ class Doorbell:
     def wait(self, timeout: float | None) -> bool:
         """Sleep until rung, at most ``timeout`` seconds.  The caller has set ``sleeping`` and looked again.
 
-        False: not rung.  This may be before ``timeout`` if that is very long.
+        False: not rung.  This may be before ``timeout`` if that is very long.  A bell that is closed counts as rung.
         """
         if timeout is not None and not self._poll.poll(min(max(timeout, 0), _LONGEST) * 1000):
             self.sleeping = False
             return False
         # Without a time limit this read itself is what sleeps: one system call instead of two. An eventfd
         # gives 8 bytes at once; 4096 empty a pipe after many rings.
-        os.read(self._read_fd, 4096)
+        try:
+            os.read(self._read_fd, 4096)
+        except OSError:
+            # A kernel that closes rings the threads of its callers, and then closes their bells. A caller may
+            # be on its way to sleep at that time. It finds in its mailbox what it was rung for.
+            if self._read_fd != -1:
+                raise
         self.sleeping = False
         return True
 
     def clear(self) -> None:
         """Forget that the bell was rung."""
         if self._poll.poll(0):
-            os.read(self._read_fd, 4096)
+            self.silence()
 
     def silence(self) -> None:
         """Forget that the bell was rung; only for a bell that was rung, otherwise this waits."""
-        os.read(self._read_fd, 4096)
+        try:
+            os.read(self._read_fd, 4096)
+        except OSError:
+            # Closed, as in ``wait``.
+            if self._read_fd != -1:
+                raise
 
     def close(self) -> None:
         """Close the descriptors.  The reader's thread."""

@@ -157,3 +157,16 @@ def test_many_writers_wake_one_reader() -> None:
 def test_a_wait_may_be_longer_than_the_system_can_be_asked_for(mailbox: Mailbox) -> None:
     threading.Timer(0.05, mailbox.bell.ring).start()
     assert mailbox.bell.wait(30 * 86_400)
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_a_bell_that_is_closed_before_its_reader_sleeps_wakes_it(timeout: float | None) -> None:
+    """A kernel that closes rings its callers and closes their bells; a caller may be on its way to sleep."""
+    mailbox = Mailbox()
+    assert mailbox.may_sleep()
+    mailbox.post(lambda: None)
+    mailbox.bell.close()
+    assert mailbox.bell.wait(timeout)
+    assert not mailbox.bell.sleeping
+    mailbox.bell.clear()
+    mailbox.bell.silence()
