@@ -93,6 +93,28 @@ class Backlog:
                 return self._taken(_front_of(level, 1))
         return None
 
+    def take_at(self, position: int) -> Span | None:
+        """Remove and return the message with this position; None: it is not here."""
+        for level in self.levels:
+            # What is in front of the message is taken off, and put back.
+            before: list[Item] = []
+            found = None
+            while level and level[0].first <= position:
+                item = level[0]
+                if position >= (item.stop if item.batch is None else item.base + item.stop):
+                    before.append(level.popleft())
+                elif item.batch is None:
+                    self._read_front(level)
+                else:
+                    if position > item.first:
+                        before.append(item.split(position - item.first))
+                    found = self._taken(_front_of(level, 1))
+                    break
+            level.extendleft(reversed(before))
+            if found is not None:
+                return found
+        return None
+
     def take(self, most: int, most_bytes: int, expired: float | None = None) -> tuple[list[Span], int, int]:
         """Remove up to ``most`` messages; return their spans, their number and the octets of their bodies.
 

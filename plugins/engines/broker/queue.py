@@ -284,6 +284,19 @@ class Queue:
                 (span,) = self._counts.marked(span, always=True)
         return span
 
+    def take_at(self, position: int) -> Span | None:
+        """Remove the message with this position; None: it is not ready.
+
+        It searches the queue, and reads what the disk has before the message: it is for the start of a broker.
+        """
+        span = self.backlog.take_at(position)
+        if span is not None:
+            self.outstanding += 1
+            self.messages_out += 1
+            if self._counts is not None:
+                (span,) = self._counts.marked(span, always=True)
+        return span
+
     def acknowledge(self, span: Span) -> None:
         """A consumer has acknowledged these messages."""
         self.outstanding -= span.stop - span.start

@@ -175,6 +175,18 @@ class Receiver:
         self.unacked.next_tag += 1
         return tag, span
 
+    def take_again(self, consumer: Consumer, position: int) -> tuple[int, Span] | None:
+        """Take a message that was sent before the broker started; return its tag and the message.
+
+        None: its queue does not have it.  The consumer need not be subscribed any more.
+        """
+        span = consumer.queue.take_at(position)
+        if span is None:
+            return None
+        consumer.outstanding += 1
+        self.outstanding += 1
+        return self.unacked.add(span, consumer.queue, consumer), span
+
     def acknowledge(self, first: int, last: int, *, multiple: bool) -> None:
         """Acknowledge the tags ``first`` to ``last``, or with ``multiple`` all tags up to ``last``.
 

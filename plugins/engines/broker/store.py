@@ -109,6 +109,13 @@ class Store(Interface):
         """A queue, durable or not, was deleted with its messages."""
         ...
 
+    def number_of(self, queue: Queue) -> int:
+        """Return the number of a queue, which it has after a restart as well; 0: its messages are not stored.
+
+        Another queue of the same name has another number.
+        """
+        ...
+
     def keep_binding(self, vhost: str, binding: Binding) -> None:
         """A durable binding was added."""
         ...
@@ -218,6 +225,10 @@ class EmptyStore:
 
     def drop_queue(self, queue: Queue) -> None:
         """Store nothing."""
+
+    def number_of(self, queue: Queue) -> int:
+        """Nothing was stored."""
+        return 0
 
     def keep_binding(self, vhost: str, binding: Binding) -> None:
         """Store nothing."""

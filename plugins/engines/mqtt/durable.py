@@ -10,6 +10,9 @@
     Messages for which the client has sent PUBREC and no PUBCOMP: those of the session's queue by their
     positions, those of shared subscriptions by ``SHARED`` and their packet identifier.  Each message of the set
     has those of one PUBREC, eight bytes each.
+``mqtt.begun.CLIENT``
+    Messages of shared subscriptions that are sent with QoS 2, until PUBREC comes.  The lowest 16 bits of a number
+    are the packet identifier, the message of the set says which queue has the message, and at which position.
 
 What a client is told waits for the disk: PUBREC for the identifiers that were received, PUBREL for the note of
 what is released, PUBCOMP for its removal.  Otherwise the client could forget an identifier that the broker
@@ -19,13 +22,13 @@ remembers after a crash, use it for the next message, and lose that one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from struct import iter_unpack, pack
+from struct import Struct, iter_unpack, pack
 from typing import Self
 
 import msgspec
 
-from kernel.contracts.message import Batch, batch_of_one
-from plugins.engines.broker.public import Span, VirtualHost
+from kernel.contracts.message import Batch, batch_of, batch_of_one
+from plugins.engines.broker.public import Queue, Span, VirtualHost
 from plugins.protocols.mqtt.fields import Fields, encode_properties
 from plugins.protocols.mqtt.packets import Will
 from plugins.protocols.mqtt.properties import WILL
@@ -125,7 +128,7 @@ class Descriptions:
     def drop(self, client_id: str) -> None:
         """The session has ended."""
         self._drop(client_id)
-        for sort in (_RECEIVED, _RELEASED):
+        for sort in (_RECEIVED, _RELEASED, _BEGUN):
             self._vhost.delete_stored_set(f"{sort}.{client_id}")
 
     def _drop(self, client_id: str) -> None:
@@ -136,6 +139,7 @@ class Descriptions:
 
 _RECEIVED = "mqtt.received"
 _RELEASED = "mqtt.released"
+_BEGUN = "mqtt.begun"
 _ID_BITS = 16
 
 
@@ -240,6 +244,58 @@ class Released:
             if not self._left[number]:
                 del self._left[number]
                 self._vhost.stored_set(self._name).drop(number, number + 1)
+
+
+class Begun:
+    """The messages of shared subscriptions that are sent to a session with QoS 2, until PUBREC comes.
+
+    A note says which message has an identifier.  It is on disk before the message is sent, so that after a crash
+    the session gets this message again, and nobody else does.  It is dropped after the message.
+    """
+
+    def __init__(self, vhost: VirtualHost, client_id: str) -> None:
+        self._vhost = vhost
+        self._name = f"{_BEGUN}.{client_id}"
+        self._numbers: dict[int, int] = {}
+        """The numbers in the stored set, by identifier."""
+        self._found: list[tuple[int, int, int]] = []
+        stored = vhost.stored_sets.get(self._name)
+        for kept in () if stored is None else stored.messages():
+            number = kept.number & 0xFFFF
+            self._numbers[number] = kept.number
+            self._found.append((number, *_POSITION.unpack(kept.body)))
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._numbers
+
+    def take_found(self) -> list[tuple[int, Queue | None, int]]:
+        """Return what a crash has left: identifier, queue and position.  None: the queue is gone."""
+        found, self._found = self._found, []
+        store = self._vhost.store
+        queues = {store.number_of(queue): queue for queue in self._vhost.queues.values()} if found else {}
+        return [(number, queues.get(queue), position) for number, queue, position in found]
+
+    def add(self, ids: Sequence[int], queue: Queue, first: int) -> None:
+        """Messages of a queue, from the position ``first`` on, will be sent with these identifiers."""
+        of_queue = self._vhost.store.number_of(queue)
+        bodies = [_POSITION.pack(of_queue, position) for position in range(first, first + len(ids))]
+        batch = batch_of(bodies)
+        stored = self._vhost.stored_set(self._name)
+        for start, stop in _consecutive(ids):
+            number = stored.number_for(ids[start], _ID_BITS)
+            stored.keep(Span(number - start, batch, start, stop))
+            for index in range(start, stop):
+                self._numbers[ids[index]] = number + index - start
+
+    def discard(self, ids: Sequence[int]) -> None:
+        """The messages have left their queues, or go back to them without having been sent."""
+        numbers = [number for number in [self._numbers.pop(one, None) for one in ids] if number is not None]
+        for start, stop in _consecutive(numbers):
+            self._vhost.stored_set(self._name).drop(numbers[start], numbers[start] + stop - start)
+
+
+_POSITION = Struct(">QQ")
+"""The number of a queue in the store, and a position in it."""
 
 
 def _consecutive(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:

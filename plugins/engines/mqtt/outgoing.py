@@ -15,13 +15,15 @@ States of a message (MQTT 5.0, 4.3)
 Before a crash
     A message of QoS 2 is sent to a session that outlives the broker when the disk has it.  Otherwise the client
     might know a message and its identifier that the broker does not know any more.  Such deliveries wait in
-    ``_unsafe``, with what follows them.
+    ``_unsafe``, with what follows them.  Those of shared subscriptions are given their identifiers before
+    (``_reserved``), and wait until these are on disk as well (``Begun``).
 
 After a crash
     ``Released`` has the positions for which PUBREC had come.  If the crash came before they were settled, the
     queue still has these messages.  They are in ``_settled_before``, and are settled instead of being sent.
     The description of the session has the positions that were sent with QoS 2 before the subscription got
-    another one (``begun_otherwise``).
+    another one (``begun_otherwise``).  What ``Begun`` has of shared queues is taken from them before any consumer
+    is there (``take_begun``), and sent again.
 
 Flow control
     ``Receiver.prefetch`` is the client's receive maximum, less the identifiers in ``_released``: these count,
@@ -38,7 +40,7 @@ from kernel.contracts.spelling import MQTT
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.public import Consumer, Queue, Receiver, Span, UnackedRange, Window
 from plugins.engines.broker.public import Delivery as Handed
-from plugins.engines.mqtt.durable import SHARED, Released
+from plugins.engines.mqtt.durable import SHARED, Begun, Released
 from plugins.engines.mqtt.subscriptions import Delivery, Subscribed, deliver_as
 from plugins.protocols.mqtt.messages import unsayable
 from plugins.protocols.mqtt.topics import key_to_topic
@@ -58,7 +60,8 @@ _MOST_PLANS = 1024
 class Outgoing:
     """What one session is sent from queues."""
 
-    def __init__(self, client_id: str, released: Released) -> None:
+    def __init__(self, client_id: str, released: Released, shared_begun: Begun | None) -> None:
+        """``shared_begun``: what is noted of shared subscriptions; None: the session ends with its connection."""
         self.receiver = Receiver(Window(0), _nobody, _nobody_cares)
         self.receiver.detach()
         self._client_id = client_id
@@ -81,6 +84,9 @@ class Outgoing:
         self._settled_before = {position for position in released.positions() if position < SHARED}
         self._limit = 1
         self._next_shared = OWN_IDS
+        self._shared_begun = shared_begun
+        self._reserved: dict[int, int] = {}
+        """The identifiers of shared messages of QoS 2 that are noted and not sent yet, by delivery tag."""
         self._begun: set[int] = set()
         """Positions in the session's queue that were sent with QoS 2 before a restart, and not since then.  What
         was begun with QoS 2 goes on with it, whatever the subscriptions say now [MQTT-4.3.3-1]."""
@@ -108,6 +114,38 @@ class Outgoing:
         """
         self._recovered_up_to = queue.next_position
         self._begun.update(begun)
+
+    def take_begun(self, consumers: Iterable[Consumer]) -> None:
+        """Take what was begun with QoS 2 from the shared queues, after a restart, to send it again.
+
+        ``consumers``: those of the shared subscriptions.
+        """
+        notes, receiver = self._shared_begun, self.receiver
+        by_queue = {consumer.queue: consumer for consumer in consumers}
+        for number, queue, position in () if notes is None else notes.take_found():
+            taken = None
+            if queue is not None:
+                # The subscription may have ended before the crash.
+                ended = Consumer(
+                    "ended", queue, receiver, auto_ack=False, exclusive=False, prefetch=0, arguments={}
+                )
+                taken = receiver.take_again(by_queue.setdefault(queue, ended), position)
+            if taken is None:
+                # Somebody has deleted the message.  PUBREL ends what the client may know of it.
+                if number not in self._released:
+                    self._released[number] = SHARED + number
+                    self._noted.add([SHARED + number])
+                self._forget_begun((number,))
+                continue
+            tag, _ = taken
+            if number in self._released:
+                # PUBREC had come.
+                self._settle([tag])
+                self._forget_begun((number,))
+            else:
+                self._qos2[number] = tag
+        # The alarms have to know what it has now.
+        receiver.detach()
 
     def begun_otherwise(self) -> list[int]:
         """Return the positions of messages that were begun with QoS 2, and that the plan has with another one."""
@@ -161,14 +199,16 @@ class Outgoing:
     def detach(self) -> None:
         """The connection is lost.  Messages of shared subscriptions are for other members (4.8.2)."""
         receiver = self.receiver
-        in_doubt = self._qos2.values()
+        in_doubt = set(self._qos2.values())
         others = [
-            one for one in receiver.unacked if one.consumer is not None and one.consumer.tag in self.shared
-        ]
-        for one in others:
+            tag
+            for one in receiver.unacked
+            if one.consumer is not None and one.consumer.tag in self.shared
+            for tag in range(one.first_tag, one.first_tag + len(one))
             # A message of QoS 2 that was sent waits for this client [MQTT-4.8.2-4].
-            if one.first_tag not in in_doubt:
-                self._take_back(one)
+            if tag not in in_doubt
+        ]
+        self._take_back(others)
         unsafe = [handed for _, some in self._unsafe for handed in some]
         self._unsafe.clear()
         kept = [
@@ -187,15 +227,16 @@ class Outgoing:
             for handed in [handed for handed in deliveries if handed[0] is consumer]:
                 deliveries.remove(handed)
                 _, tag, span = handed
+                self._forget_reserved(range(tag, tag + len(span)))
                 taken += receiver.take_unacked(tag, tag + len(span) - 1, multiple=False)[0]
         receiver.refuse(taken, requeue=True, now=0.0)
 
-    def _take_back(self, one: UnackedRange) -> None:
-        first, last = one.first_tag, one.first_tag + len(one) - 1
-        for number in [number for number, tag in self._qos1.items() if first <= tag <= last]:
+    def _take_back(self, tags: list[int]) -> None:
+        among = set(tags)
+        for number in [number for number, tag in self._qos1.items() if tag in among]:
             del self._qos1[number]
-        taken, _ = self.receiver.take_unacked(first, last, multiple=False)
-        self.receiver.refuse(taken, requeue=True, now=0.0)
+        self._forget_reserved(tags)
+        self.receiver.refuse(self._take(tags), requeue=True, now=0.0)
 
     def end(self, now: float) -> None:
         """The session is over: what is unacknowledged goes back to its queues, or is dropped."""
@@ -211,6 +252,7 @@ class Outgoing:
         self._qos1.clear()
         self._qos2.clear()
         self._released.clear()
+        self._reserved.clear()
         receiver.recover()
 
     # Messages
@@ -242,14 +284,24 @@ class Outgoing:
             if not self._send(sender, handed, done, now):
                 self._waiting.extend(deliveries[index:])
                 break
+        self._finish(done, now)
+        if self._waiting and self._reserve(self._waiting):
+            self._wait_in_front(sender)
+
+    def _finish(self, done: _Done, now: float) -> None:
         self._settle(done.settled)
+        if self._reserved:
+            # They need no identifier of QoS 2 any more.
+            self._forget_reserved(done.settled)
         for (consumer, tag, span), why in done.undeliverable:
-            receiver.give_up(consumer.queue, tag, span, why, now, auto_ack=False)
+            self.receiver.give_up(consumer.queue, tag, span, why, now, auto_ack=False)
+            self._forget_reserved(range(tag, tag + len(span)))
 
     def _safe(self, deliveries: list[Handed], sender: Sender) -> list[Handed]:
         """Return what may be sent now, of these deliveries and of those that wait for the disk."""
         store, unsafe = self._noted.store, self._unsafe
         if any(self._is_qos2(handed) for handed in deliveries):
+            self._reserve(deliveries)
             unsafe.append((store.demand(), deliveries))
             deliveries = []
         elif unsafe and deliveries:
@@ -265,6 +317,41 @@ class Outgoing:
         if unsafe:
             sender.call_when_safe(store)
         return ready + deliveries
+
+    def _wait_in_front(self, sender: Sender) -> None:
+        """Let what waits for its identifiers wait for the disk, in front of the others."""
+        store = self._noted.store
+        mark = store.demand()
+        self._unsafe.insert(0, (mark, list(self._waiting)))
+        self._waiting.clear()
+        if mark > store.safe:
+            sender.call_when_safe(store)
+        else:
+            # Nothing is stored.
+            self.receiver.on_deliveries()
+
+    def _reserve(self, deliveries: Iterable[Handed]) -> bool:
+        """Note the identifiers under which shared messages will be sent with QoS 2; return whether any is new."""
+        notes, any_new = self._shared_begun, False
+        if notes is None:
+            return False
+        for handed in deliveries:
+            consumer, tag, span = handed
+            if not consumer.tag or tag in self._reserved or not self._is_qos2(handed):
+                continue
+            ids = self._free_ids(len(span))
+            if ids is None:
+                break
+            notes.add(ids, consumer.queue, span.first)
+            self._reserved.update(zip(range(tag, tag + len(span)), ids, strict=True))
+            any_new = True
+        return any_new
+
+    def _forget_reserved(self, tags: Iterable[int]) -> None:
+        """These messages will not be sent with QoS 2."""
+        if self._shared_begun is not None and self._reserved:
+            ids = [self._reserved.pop(tag, None) for tag in tags]
+            self._shared_begun.discard([number for number in ids if number is not None])
 
     def _is_qos2(self, handed: Handed) -> bool:
         plan = self._plan(handed[2].batch.envelope, handed[0])
@@ -286,7 +373,7 @@ class Outgoing:
             sender.deliver(span, plan, (), now)
             done.settled.extend(range(tag, tag + len(span)))
         else:
-            ids = self._ids_for(consumer, span)
+            ids = self._shared_ids(tag, span, plan.qos) if consumer.tag else self._ids_for(span)
             if ids is None:
                 return False
             if self._begun and not consumer.tag:
@@ -344,11 +431,22 @@ class Outgoing:
                 apart += _one_by_one(handed)
         return apart
 
-    def _ids_for(self, consumer: Consumer, span: Span) -> Sequence[int] | None:
+    def _shared_ids(self, tag: int, span: Span, qos: int) -> Sequence[int] | None:
+        """Return identifiers for messages of a shared subscription; None: they are not there yet."""
+        count = len(span)
+        if self._shared_begun is None or qos == 1:
+            ids = self._free_ids(count)
+            if ids is not None:
+                # The subscription had QoS 2 before.
+                self._forget_reserved(range(tag, tag + count))
+            return ids
+        if tag not in self._reserved:
+            return None
+        return [self._reserved.pop(each) for each in range(tag, tag + count)]
+
+    def _ids_for(self, span: Span) -> Sequence[int] | None:
         """Return the packet identifiers of a span's messages; None: one of them is still in use."""
         count = span.stop - span.start
-        if consumer.tag:
-            return self._free_ids(count)
         first = span.first % OWN_IDS + 1
         ids: Sequence[int] = range(first, first + count)
         if ids[-1] > OWN_IDS:
@@ -359,8 +457,10 @@ class Outgoing:
         ids: list[int] = []
         for _ in range(_LAST_ID - OWN_IDS):
             self._next_shared = self._next_shared + 1 if self._next_shared < _LAST_ID else OWN_IDS + 1
-            if self._are_free((self._next_shared,)):
-                ids.append(self._next_shared)
+            number = self._next_shared
+            noted = self._shared_begun is not None and number in self._shared_begun
+            if not noted and self._are_free((number,)):
+                ids.append(number)
                 if len(ids) == count:
                     return ids
         return None
@@ -422,6 +522,7 @@ class Outgoing:
             return sum([self._send_one_again(sender, single, (number,), now) for single, number in singles])
         del numbers[ids[0]]
         self.receiver.give_up(consumer.queue, tag, span, _TOO_LARGE, now, auto_ack=False)
+        self._forget_begun(ids)
         return 0
 
     # Acknowledgements
@@ -439,6 +540,12 @@ class Outgoing:
         tags = [self._qos2.pop(number) for number in ids if number in self._qos2]
         if tags:
             self._settle(tags)
+            self._forget_begun(ids)
+
+    def _forget_begun(self, ids: Sequence[int]) -> None:
+        """The messages are settled.  If this note came before that, a crash could give them to another member."""
+        if self._shared_begun is not None:
+            self._shared_begun.discard(ids)
 
     def received(self, ids: Sequence[int]) -> tuple[list[int], int]:
         """PUBREC has come: settle the messages.
@@ -457,6 +564,7 @@ class Outgoing:
             elif number not in self._released:
                 unknown.append(number)
         positions: list[int] = []
+        shared: list[int] = []
         taken = self._take(list(numbers))
         for one in taken:
             # Not ``self.shared``: a subscription may have ended before PUBREC has come.
@@ -466,11 +574,13 @@ class Outgoing:
                     positions.append(position)
             else:
                 tags = range(one.first_tag, one.first_tag + len(one))
-                positions += [SHARED + numbers[tag] for tag in tags]
+                shared += [numbers[tag] for tag in tags]
+        positions += [SHARED + number for number in shared]
         mark = self._noted.add(positions)
         if taken:
             self._set_credit()
             self.receiver.accept(taken)
+            self._forget_begun(shared)
         return unknown, mark
 
     def completed(self, ids: Sequence[int]) -> None:

@@ -11,7 +11,14 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.public import Consumer, Login, Queue, Timer, VirtualHost
-from plugins.engines.mqtt.durable import DescribedSubscription, DescribedWill, Description, Received, Released
+from plugins.engines.mqtt.durable import (
+    Begun,
+    DescribedSubscription,
+    DescribedWill,
+    Description,
+    Received,
+    Released,
+)
 from plugins.engines.mqtt.outgoing import Outgoing
 from plugins.engines.mqtt.retained import Retained
 from plugins.engines.mqtt.subscriptions import Delivery, LiveSubscriptions, Subscribed
@@ -105,7 +112,9 @@ class Session:
         return outgoing
 
     def _new_outgoing(self) -> Outgoing:
-        return Outgoing(self.client_id, Released(self.vhost, self.client_id, durable=self.durable))
+        vhost, client_id = self.vhost, self.client_id
+        released = Released(vhost, client_id, durable=self.durable)
+        return Outgoing(client_id, released, Begun(vhost, client_id) if self.durable else None)
 
     # Connections
 
@@ -234,6 +243,9 @@ class Session:
         if self._queue is not None:
             self.begin_outgoing(now).recovered(self._queue, description.begun)
             self._forget_other_bindings(self._queue)
+        if self.outgoing is not None:
+            shared = [each.consumer for each in self.subscriptions.values() if each.consumer is not None]
+            self.outgoing.take_begun(shared)
         self.expiry = description.expiry
         self._left_at = description.left_at
         if description.will is not None:
@@ -267,8 +279,6 @@ class Session:
         self.ended = True
         self._cancel_timers()
         self._sessions.remove(self)
-        if self.durable:
-            self._sessions.descriptions(self.vhost).drop(self.client_id)
         for subscribed in self.subscriptions.values():
             if subscribed.live:
                 self._live.remove(self, subscribed)
@@ -278,6 +288,9 @@ class Session:
             for consumer in list(self.outgoing.receiver.consumers.values()):
                 self.vhost.unsubscribe(consumer, now)
             self.outgoing.end(now)
+        # Then: after a crash in between, no other member gets what was begun with QoS 2.
+        if self.durable:
+            self._sessions.descriptions(self.vhost).drop(self.client_id)
         if self._queue is not None:
             self.vhost.remove_queue(self._queue, now)
         self._publish_will(now)

@@ -150,6 +150,9 @@ class DiskStore:
             # one.
             self._drop(queue)
 
+    def number_of(self, queue: Queue) -> int:
+        return 0 if queue.stored is None else int(queue.stored.number)
+
     def keep_binding(self, vhost: str, binding: Binding) -> None:
         to = binding.destination
         to_exchange = isinstance(to, Exchange)

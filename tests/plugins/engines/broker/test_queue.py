@@ -75,6 +75,19 @@ def test_what_nobody_wants_is_told(vhost: VirtualHost) -> None:
     assert vhost.publish(run(b"x", key="nowhere"), 0.0) is None
 
 
+def test_one_message_is_taken_out_of_the_middle(vhost: VirtualHost) -> None:
+    queue = declare(vhost)
+    for batch in (run(b"0", b"1", b"2"), run(b"3"), run(b"4", b"5")):
+        vhost.publish(batch, 0.0)
+    taken = [queue.take_at(position) for position in (4, 1, 0)]
+    assert [list(span.as_batch().bodies) for span in taken if span] == [[b"4"], [b"1"], [b"0"]]
+    assert [queue.take_at(position) for position in (1, 6)] == [None, None]
+    assert (queue.backlog.count, queue.backlog.size, queue.outstanding) == (3, 3, 3)
+    client = Client(vhost)
+    client.consume(queue, auto_ack=True)
+    assert [body for _, body in client.received()] == [b"2", b"3", b"5"]
+
+
 def test_prefetch_cuts_a_batch(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     client = Client(vhost)

@@ -19,6 +19,7 @@ from tests.plugins.engines.mqtt.raw_client import (
     PUBREC,
     PUBREL,
     Ack,
+    Message,
     RawClient,
     publish,
     subscription,
@@ -119,6 +120,120 @@ def test_what_was_received_of_a_shared_subscription_is_not_sent_again(
     again.close()
     again = restart().connect(version, **lasting(version))
     again.expect_nothing()
+
+
+def test_what_was_sent_of_a_shared_subscription_waits_for_its_member(
+    still: Still, tmp_path: Path, version: int
+) -> None:
+    """With QoS 2, and also if the broker is killed: another member would be a second receiver [MQTT-4.8.2-4]."""
+    server = still({}, data_dir=str(tmp_path / "before"))
+    first = server.connect(version, **lasting(version))
+    first.subscribe("$share/group/a", qos=2)
+    publisher = server.connect(version, client_id="publisher")
+    for body in (b"one", b"two"):
+        publisher.publish("a", body, qos=2)
+    one, two = (first.expect_message("a", body, qos=2) for body in (b"one", b"two"))
+    second = {**lasting(version), "client_id": "second"}
+    server.connect(version, **second).subscribe("$share/group/a", qos=2)
+    first.ack(PUBREC, two)
+    first.expect_acks(PUBREL, two)
+    shutil.copytree(tmp_path / "before", tmp_path / "killed")
+    killed = still({}, data_dir=str(tmp_path / "killed"))
+    other = killed.connect(version, **second)
+    other.expect_nothing()
+    killed.connect(version, client_id="publisher").publish("a", b"three", qos=2)
+    other.expect_message("a", b"three", qos=2)
+    again = killed.connect(version, **lasting(version))
+    assert again.expect_message("a", b"one", qos=2, dup=True) == one
+    again.expect_acks(PUBREL, two)
+    again.ack(PUBREC, one)
+    again.expect_acks(PUBREL, one)
+    again.ack(PUBCOMP, one, two)
+    again.expect_nothing()
+    assert killed.row("mqtt.share.group.a")["messages"] == 1
+
+
+def test_one_member_has_a_shared_message_whenever_the_broker_is_killed(still: Still, tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    server = still({}, data_dir=str(before))
+    first, publisher = server.connect(**FIVE), server.connect(client_id="publisher")
+    second = {**FIVE, "client_id": "second"}
+    server.connect(**second).disconnect(session_expiry_interval=1000)
+    first.subscribe("$share/group/a", qos=2)
+    (segment,) = before.glob("*.log")
+    # The records of the second message do not end with zeros, as the room behind them does.
+    for body in (b"zero", b"one"):
+        publisher.publish("a", body, qos=2)
+        number = first.expect_message("a", body, qos=2)
+        if body == b"zero":
+            first.ack(PUBREC, number)
+            first.expect_acks(PUBREL, number)
+            first.ack(PUBCOMP, number)
+    start = len(segment.read_bytes().rstrip(b"\0"))
+    first.ack(PUBREC, number)
+    first.expect_acks(PUBREL, number)
+    octets = segment.read_bytes()
+    seen = set()
+    for cut in range(start, len(octets.rstrip(b"\0")) + 8, 4):
+        path = tmp_path / f"killed at {cut}"
+        shutil.copytree(before, path)
+        (path / segment.name).write_bytes(octets[:cut])
+        killed = still({}, data_dir=str(path))
+        other = killed.connect(**second)
+        other.subscribe("$share/group/a", qos=2)
+        other.expect_nothing()
+        came = killed.connect(**FIVE).next()
+        assert isinstance(came, Message | Ack)
+        assert came.id == number
+        seen.add(type(came))
+        killed.close()
+    assert seen == {Message, Ack}
+
+
+def test_a_message_of_a_shared_queue_that_is_gone_is_released(still: Still, tmp_path: Path) -> None:
+    """Otherwise the client would take the next message with this identifier for the same one."""
+    server = still({}, data_dir=str(tmp_path / "before"))
+    first = server.connect(**FIVE)
+    first.subscribe("$share/group/a", qos=2)
+    server.connect(client_id="publisher").publish("a", b"one", qos=2)
+    number = first.expect_message("a", b"one", qos=2)
+    first.unsubscribe("$share/group/a")
+    # Another queue of the same name, with other messages at the same positions.
+    first.subscribe("$share/group/a", qos=1)
+    shutil.copytree(tmp_path / "before", tmp_path / "killed")
+    killed = still({}, data_dir=str(tmp_path / "killed"))
+    killed.connect(client_id="publisher").publish("a", b"two", qos=2)
+    again = killed.connect(**FIVE)
+    came = {type(each): each for each in (again.next(), again.next())}
+    assert came[Ack] == Ack(PUBREL, number)
+    two = came[Message]
+    assert isinstance(two, Message)
+    assert (two.payload, two.id != number) == (b"two", True)
+    again.ack(PUBCOMP, number)
+    again.ack(PUBACK, two.id)
+    again.expect_nothing()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_shared_message_that_waits_for_the_disk_has_the_qos_of_its_subscription(
+    still: Still, tmp_path: Path, qos: int
+) -> None:
+    """The subscription changes while identifiers of QoS 2 are written."""
+    server = still({}, data_dir=str(tmp_path / "before"))
+    first = server.connect(**FIVE)
+    first.subscribe("$share/group/a", qos=2)
+    server.hold_disk()
+    server.publish("a", b"one", persistent=True)
+    first.send(Subscribe(7, (subscription("$share/group/a", qos),)))
+    server.free_disk()
+    came = [first.next(), first.next()]
+    (message,) = [each for each in came if isinstance(each, Message)]
+    assert (message.payload, message.qos) == (b"one", qos)
+    if qos:
+        first.ack(PUBACK, message.id)
+    shutil.copytree(tmp_path / "before", tmp_path / "killed")
+    killed = still({}, data_dir=str(tmp_path / "killed"))
+    killed.connect(**FIVE).expect_nothing()
 
 
 def test_a_session_that_has_expired_meanwhile_is_gone(restart: Callable[..., StillServer]) -> None:
