@@ -29,6 +29,7 @@ from kernel.contracts.errors import KernelError, PlanError
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import load_plan
 from kernel.topology.control import ControlServer, default_path
+from kernel.topology.plan import Plan
 from kernel.topology.system import LINGER, Kernel
 
 _ECHO = 0.5
@@ -122,8 +123,7 @@ class Runner:
         for refused in self._registry.refused:
             self._log.write("refused", detail=str(refused))
         plan = load_plan(self._file, self._registry)
-        for line in plan.left_out:
-            self._log.write("left out", detail=line)
+        self._tell_left_out(plan)
         kernel = Kernel(plan, self._registry)
         # Before the start, or the first events would be missing in the log.
         kernel.events.append(self._on_event)
@@ -144,6 +144,10 @@ class Runner:
             self._log.write("stopped")
         if self._failure:
             raise KernelError(self._failure)
+
+    def _tell_left_out(self, plan: Plan) -> None:
+        for line in plan.left_out:
+            self._log.write("left out", detail=line)
 
     @contextlib.contextmanager
     def _controlled(self, kernel: Kernel) -> Iterator[None]:
@@ -212,7 +216,9 @@ class Runner:
     def _reload(self, kernel: Kernel) -> None:
         """Apply the changes of the file, or log why not."""
         try:
-            changes = kernel.apply(load_plan(self._file, self._registry))
+            plan = load_plan(self._file, self._registry)
+            self._tell_left_out(plan)
+            changes = kernel.apply(plan)
         except PlanError as error:
             for complaint in error.complaints:
                 self._log.write("error", detail=complaint)

@@ -24,7 +24,7 @@ from kernel.contracts.errors import PlanError
 from kernel.contracts.kinds import EngineKind, Flow, KindTables
 from kernel.contracts.options import ListeningPlace, Listens
 from kernel.pipes.water_marks import WaterMarks, WhenFull
-from kernel.plugins import PluginRegistry
+from kernel.plugins import Installed, PluginRegistry
 from kernel.topology.file import TopologyFile, read_file, read_text
 from kernel.topology.option_check import check_options, nearest
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan
@@ -156,12 +156,32 @@ class Checker:
                 self._file.complain(
                     (section, name), f"{section}.{name} must be a table; write [{section}.{name}]"
                 )
-        left_out = {name for name in tables if (section, name) in self._file.left_out}
-        for name in left_out:
-            self._leave_out((section, name), f"engine {name!r} is left out, because its 'when' is empty")
-        return {
-            name: table for name, table in tables.items() if isinstance(table, dict) and name not in left_out
-        }
+        present: dict[str, dict[str, Any]] = {}
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                continue
+            path: Path = (section, name)
+            why = "its 'when' is empty" if path in self._file.left_out else ""
+            if section == "engines" and not why:
+                why = self._missing_kind(path, table)
+            if why:
+                self._file.left_out.add(path)
+                self._leave_out(path, f"engine {name!r} is left out, because {why}")
+            else:
+                present[name] = table
+        return present
+
+    def _missing_kind(self, path: Path, table: dict[str, Any]) -> str:
+        """Return why an optional engine cannot be made; empty: it is not optional, or its kind is installed."""
+        kind = table.get("kind")
+        if table.get("optional") is not True or not isinstance(kind, str) or self._installed(kind, table):
+            return ""
+        shown = self._file.shown((*path, "kind"), kind)
+        return f"its kind {shown} is not installed; {self._registry.hint('engines', kind)}"
+
+    def _installed(self, kind: str, table: dict[str, Any]) -> Installed | None:
+        # The transport of the address may choose another kind than the one written, as ``sctp`` does.
+        return self._registry.engine_for(kind, table) or self._registry.apis.get(kind)
 
     # ------------------------------------------------------------------ threads and engines
 
@@ -182,6 +202,8 @@ class Checker:
         # Before the kind, so that a ``thread`` that is not text is also reported if the kind is missing.
         thread = self._text(path, table, "thread", "")
         self._text(path, table, "when", "")
+        if not isinstance(table.get("optional", False), bool):
+            self._file.complain((*path, "optional"), f"[engines.{name}] optional: must be true or false")
         kind_name = self._text(path, table, "kind", None)
         if kind_name is None:
             # A kind that is not text has been reported by ``_text``.
@@ -191,15 +213,14 @@ class Checker:
                     path, f"[engines.{name}] lacks 'kind'; installed: {', '.join(known) or 'none'}"
                 )
             return None
-        # The transport of the address may choose another kind than the one written, as ``sctp`` does.
-        installed = self._registry.engine_for(kind_name, table) or self._registry.apis.get(kind_name)
+        installed = self._installed(kind_name, table)
         if installed is None:
             self._unknown((*path, "kind"), "engines", "engine kind", kind_name)
             return None
         if thread:
             self._check_thread(path, name, thread, is_api=kind_name in self._registry.apis)
         before = len(self._file.complaints)
-        options = self._options(path, table, installed.kind.options, {"kind", "thread", "when"})
+        options = self._options(path, table, installed.kind.options, {"kind", "thread", "when", "optional"})
         # Only an engine with an option ``protocol`` takes the protocol from its address.  Others, as
         # ``amqp``, have one built in, and the part of their address before ``+`` names no plugin.
         if "protocol" in installed.kind.options.__struct_fields__:

@@ -48,7 +48,7 @@ class TopologyFile(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
     """What is probably not meant, and could be."""
     left_out: set[Path] = set()
-    """Engines and routes whose ``when`` is empty."""
+    """Engines and routes whose ``when`` is empty; the check adds optional engines whose kind is not installed."""
     with_variables: set[Path] = set()
     """Strings with a variable in them.  They are never shown, because they may be secrets."""
     from_python: bool = False

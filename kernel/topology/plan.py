@@ -106,8 +106,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     """Where it was read from; empty for a plan made in Python."""
     left_out: tuple[str, ...] = ()
-    """A line, with its place in the file, for each part that is left out because its ``when`` is empty, and for
-    what is left out with it."""
+    """A line, with its place in the file, for each part that is left out because its ``when`` is empty or its kind
+    not installed, and for what is left out with it."""
 
     def thread(self, name: str) -> ThreadPlan | None:
         """Return the thread of that name."""

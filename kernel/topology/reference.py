@@ -47,6 +47,7 @@ A file without threads gets one poll thread, `poll-1`.
 | `kind` | text | required | The kind of engine, or the API that application code opens under this name. |
 | `thread` | text | the least loaded poll thread | Where the engine runs. Not for an API, which runs in its caller's thread. |
 | `when` | text | | If it is empty, as `"${NAME:-}"` is while the variable is not set, the engine is left out, and routes lead neither from nor to it. |
+| `optional` | true or false | `false` | Whether the engine is left out, and is no mistake, where its kind is not installed. |
 
 All other keys are the options of the kind, as below.
 

@@ -180,6 +180,26 @@ def test_a_run_that_is_to_fail_fast_tries_again_once_all_were_up(
     assert [line["detail"] for line in stopping] == ["that is enough"]
 
 
+def test_what_is_left_out_is_told_at_the_start_and_after_a_hang_up(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = Runner(str(file), EventLog(as_json=True), no_control=True)
+    file.write_text(file.read_text() + "when = ''\n")
+    look = runner._look
+
+    def looks(kernel: Kernel) -> None:
+        look(kernel)
+        file.write_text("[engines.other]\nkind = 'no-such-kind'\noptional = true\n")
+        for request in ("SIGHUP", "that is enough"):
+            runner._requests.put(request)
+
+    runner._look = looks  # type: ignore[method-assign]
+    runner.run(0)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = [line["detail"].partition(" is left out")[0] for line in said if line["what"] == "left out"]
+    assert told == [f"{file}:1: engine 'one'", f"{file}:1: engine 'other'"]
+
+
 @pytest.mark.slow
 def test_a_hang_up_applies_what_changed_and_nothing_else(file: Path) -> None:
     with running(file) as it:

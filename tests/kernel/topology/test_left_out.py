@@ -45,6 +45,29 @@ def test_what_is_left_out_may_be_of_a_kind_that_is_not_installed(
     assert complaint.startswith("f:4: unknown engine kind 'no-such-kind'")
 
 
+def test_an_optional_engine_is_left_out_where_its_kind_is_not_installed(registry: PluginRegistry) -> None:
+    routes = '[[routes]]\nfrom = "app"\nto = "more"\n'
+    plan = plan_of(more("natvie", "optional = true\n") + routes, registry, MORE="1")
+    assert [each.name for each in plan.engines] == ["app"]
+    assert plan.routes == ()
+    why, route = plan.left_out
+    assert why.startswith("f:3: engine 'more' is left out, because its kind 'natvie' is not installed;")
+    assert "'native'" in why
+    assert route == "f:7: this route is left out with engine 'more'"
+    with_it = plan_of(more(rest="optional = true\n") + routes, registry, MORE="1")
+    assert [each.name for each in with_it.engines] == ["app", "more"]
+    assert with_it.left_out == ()
+
+
+def test_a_mistake_in_an_optional_engine_that_is_installed_is_one(registry: PluginRegistry) -> None:
+    with pytest.raises(PlanError) as refused:
+        plan_of(more(rest="optional = true\nno_such_option = 1\n"), registry, MORE="1")
+    assert any("no_such_option" in complaint for complaint in refused.value.complaints)
+    with pytest.raises(PlanError) as refused:
+        plan_of(more("no-such-kind", 'optional = "yes"\n'), registry, MORE="1")
+    assert "f:6: [engines.more] optional: must be true or false" in refused.value.complaints
+
+
 ROUTES = {
     "to it": (
         'from = "app"\nto = "more"\n',
