@@ -38,6 +38,8 @@ class Assurance(msgspec.Struct, frozen=True, kw_only=True):
     """As a source: where the message is in the engine itself by then; ``nothing``: it only passes it on."""
     confirms: Level = "nothing"
     """As a destination: where the message is when the engine confirms it to a route."""
+    passes_on: bool = False
+    """As a destination: whether it confirms what its own routes have confirmed, so that these are proved instead."""
     how: str = ""
     """What it does before: "its record is synchronised"."""
     but: str = ""

@@ -45,22 +45,27 @@ def prove(plan: Plan, registry: PluginRegistry) -> list[Proof]:
     stated = {engine.name: _stated(engine, registry) for engine in plan.engines}
     proofs = []
     for engine in plan.engines:
-        routes = [route for route in plan.routes if route.source == engine.name]
+        routes = _routes_from(engine.name, plan)
         own = stated[engine.name]
         # A sink is nobody's publisher, and a source without routes that acknowledges nothing concerns nobody.
         if routes or (own is not None and own.acknowledges):
-            proofs.append(_prove(engine, own, routes, stated))
+            proofs.append(_prove(engine, own, plan, stated))
     return proofs
 
 
+def _routes_from(name: str, plan: Plan) -> list[RoutePlan]:
+    return [route for route in plan.routes if route.source == name]
+
+
 def _prove(
-    engine: EnginePlan, own: Assurance | None, routes: list[RoutePlan], stated: dict[str, Assurance | None]
+    engine: EnginePlan, own: Assurance | None, plan: Plan, stated: dict[str, Assurance | None]
 ) -> Proof:
     said = own or _UNKNOWN
+    routes = _routes_from(engine.name, plan)
     hops = []
     if said.keeps != "nothing" or not routes:
         hops.append(Hop(name=engine.name, level=said.keeps, why=_sentence(said)))
-    hops += [_hop(route, said, own is not None, engine.kind, stated) for route in routes]
+    hops += [_hop(route, said, own is not None, engine.kind, plan, stated) for route in routes]
     if not said.acknowledges:
         why = "its peers get no acknowledgement" if own is not None else _silent(engine.kind)
         hops.insert(0, Hop(name=engine.name, level="nothing", why=why))
@@ -75,9 +80,18 @@ def _prove(
 
 
 def _hop(
-    route: RoutePlan, source: Assurance, known: bool, kind: str, stated: dict[str, Assurance | None]
+    route: RoutePlan,
+    source: Assurance,
+    known: bool,
+    kind: str,
+    plan: Plan,
+    stated: dict[str, Assurance | None],
+    passed: tuple[str, ...] = (),
 ) -> Hop:
-    """Return what is certain at the end of a route when the source acknowledges."""
+    """Return what is certain at the end of a route when the source acknowledges.
+
+    ``passed``: engines that pass on what comes through this route.
+    """
     full = route.marks.when_full
     if full != "block":
         return Hop(
@@ -93,18 +107,29 @@ def _hop(
         why = "the source does not wait for its confirmation" if known else _silent(kind)
         return Hop(name=route.label, level="memory", why=why)
     ends = (*route.targets, *((route.dead_letters,) if route.dead_letters else ()))
-    levels = [(end, _level(stated.get(end))) for end in ends]
-    end, level = min(levels, key=lambda pair: rank(pair[1]))
-    said = stated.get(end)
-    return Hop(name=route.label, level=level, why=f"{end}: {_confirmation(said)}")
+    found = [(end, *_end(end, plan, stated, passed)) for end in ends]
+    end, level, why = min(found, key=lambda each: rank(each[1]))
+    return Hop(name=route.label, level=level, why=f"{end}: {why}")
 
 
-def _level(said: Assurance | None) -> Level:
-    return "nothing" if said is None else said.confirms
-
-
-def _confirmation(said: Assurance | None) -> str:
-    return "its kind does not state what its confirmation means" if said is None else _sentence(said)
+def _end(
+    name: str, plan: Plan, stated: dict[str, Assurance | None], passed: tuple[str, ...]
+) -> tuple[Level, str]:
+    """Return what a destination's confirmation means, and why."""
+    said = stated.get(name)
+    if said is None:
+        return "nothing", "its kind does not state what its confirmation means"
+    if not said.passes_on:
+        return said.confirms, _sentence(said)
+    if name in passed:
+        return "nothing", "it passes it on in a circle"
+    behind = [
+        _hop(route, said, True, "", plan, stated, (*passed, name)) for route in _routes_from(name, plan)
+    ]
+    if not behind:
+        return "nothing", "no route leads from it"
+    weakest = min(behind, key=lambda hop: rank(hop.level))
+    return weakest.level, f"{said.how}; {weakest.name}: {weakest.why}"
 
 
 def _sentence(said: Assurance) -> str:

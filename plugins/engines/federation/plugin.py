@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import EngineKind, EngineSetup
 
@@ -24,8 +25,13 @@ def register_engines() -> list[EngineKind]:
             summary="AMQP federation link: a broker of this kernel receives messages from another broker",
             options=FederationOptions,
             create=_create,
+            assures=_assures,
         )
     ]
+
+
+def _assures(options: Any) -> Assurance:
+    return Assurance(acknowledges="" if options.no_ack else "basic.ack to the upstream broker", waits=True)
 
 
 @hookimpl

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kernel import hookimpl
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import EngineKind, EngineSetup
+
+if TYPE_CHECKING:
+    from plugins.engines.hub.options import HubOptions
 
 
 @hookimpl
@@ -18,8 +24,18 @@ def register_engines() -> list[EngineKind]:
             summary="passes on what it gets, and marks from whom: many connections reach each other through it",
             options=HubOptions,
             create=_create,
+            assures=_assures,
         )
     ]
+
+
+def _assures(options: HubOptions) -> Assurance:
+    return Assurance(
+        acknowledges="the confirmation of the routes that lead to it",
+        waits=True,
+        passes_on=True,
+        how="it confirms when its own routes have",
+    )
 
 
 def _create(setup: EngineSetup) -> Engine:

@@ -39,6 +39,7 @@ def register_engines() -> Iterable[EngineKind]:
             options=ReplayOptions,
             create=_create_replay,
             flow=lambda options: Flow(takes=False, alone=False),
+            assures=_assures_replay,
         ),
     ]
 
@@ -49,6 +50,14 @@ def _assures(options: Any) -> Assurance:
             confirms="system", how='its commit is written and not synchronised (fsync = "never")'
         )
     return Assurance(confirms="disk", how="its commit is written and synchronised")
+
+
+def _assures_replay(options: Any) -> Assurance:
+    # Without a consumer nobody learns how far it has come.
+    acknowledges = (
+        "" if options.consumer is None else f"its consumer {options.consumer!r} moves on in the journal"
+    )
+    return Assurance(acknowledges=acknowledges, waits=True)
 
 
 @hookimpl

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kernel import hookimpl
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 
@@ -23,6 +24,7 @@ def register_engines() -> Iterable[EngineKind]:
             options=PgmOptions,
             create=_create,
             flow=_flow,
+            assures=_assures,
         ),
         EngineKind(
             name="one-to-many",
@@ -30,6 +32,7 @@ def register_engines() -> Iterable[EngineKind]:
             options=OneToManyOptions,
             create=_create_one_to_many,
             flow=_flow,
+            assures=_assures_one_to_many,
         ),
     ]
 
@@ -41,6 +44,20 @@ def _flow(options: Any) -> Flow:
         gives=options.mode == "receive",
         alone=False,
         why=f'mode = "{options.mode}"',
+    )
+
+
+def _assures(options: Any) -> Assurance:
+    return Assurance(confirms="sent", how="PGM has no acknowledgements: the operating system has its packets")
+
+
+def _assures_one_to_many(options: Any) -> Assurance:
+    if options.mode == "receive":
+        return Assurance(acknowledges="ACK to the sender of the feed", waits=True)
+    return Assurance(
+        confirms="peer",
+        how="all its receivers confirm it",
+        but="who is no receiver at the time does not get it",
     )
 
 

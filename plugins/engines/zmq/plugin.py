@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, Flow, Table
 
@@ -32,6 +33,7 @@ def register_engines() -> Iterable[EngineKind]:
             create=_create,
             tables=(CONNECTIONS,),
             flow=_flow,
+            assures=_assures,
         )
     ]
 
@@ -59,6 +61,14 @@ def _flow(options: Any) -> Flow:
 
     kind = SOCKET_TYPES[options.type]
     return Flow(takes=kind.gives, gives=kind.takes, alone=False, why=f'type = "{options.type}"')
+
+
+def _assures(options: Any) -> Assurance:
+    return Assurance(
+        confirms="sent",
+        how="ZMTP has no confirmations: the operating system has its bytes",
+        but="what no peer has subscribed to is dropped" if options.type in ("PUB", "XPUB") else "",
+    )
 
 
 def _keys() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernel.contracts.assurance import LEVELS, rank
@@ -88,13 +89,87 @@ def test_qos_0_is_only_sent(qos: str, level: str) -> None:
     assert proved(APP, mqtt, route("app", "mqtt", "confirm = true"))["app"].level == level
 
 
-def test_a_kind_that_states_nothing_assures_nothing() -> None:
+def test_a_kind_that_states_nothing_assures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = msgspec.structs.replace(REGISTRY.engines["zmq"].kind, assures=None)
+    installed = msgspec.structs.replace(REGISTRY.engines["zmq"], kind=silent)
+    monkeypatch.setitem(REGISTRY.engines, "zmq", installed)
     zmq = '[engines.zmq]\nkind = "zmq"\ntype = "PULL"\nbind = ["tcp://127.0.0.1:0"]\n'
     proof = proved(zmq, DURABLE, route("zmq", "broker", "confirm = true"))["zmq"]
     assert (proof.level, proof.hops[0].why) == (
         "nothing",
         "kind 'zmq' does not state what its acknowledgement means",
     )
+
+
+@pytest.mark.parametrize(
+    "table, level",
+    [
+        ('kind = "zmq"\ntype = "PUSH"\nbind = ["tcp://127.0.0.1:0"]\n', "sent"),
+        ('kind = "zmq"\ntype = "PUB"\nbind = ["tcp://127.0.0.1:0"]\n', "sent"),
+        ('kind = "pgm"\nmode = "send"\naddress = "zmtp1+epgm://lo;239.192.1.1:5557"\n', "sent"),
+        (
+            'kind = "one-to-many"\nmode = "send"\naddress = "switchover+tcp://127.0.0.1:0"\ngroup = "epgm://lo;239.192.1.1:5557"\n',
+            "peer",
+        ),
+        ('kind = "sctp"\naddress = "backend+sctp://127.0.0.1:5558"\n', "peer"),
+        ('kind = "sctp"\naddress = "plain+sctp://127.0.0.1:5558"\n', "sent"),
+        ('kind = "stream"\naddress = "backend+sctp://127.0.0.1:5558"\n', "peer"),
+    ],
+)
+def test_a_peer_that_does_not_confirm_is_only_sent_to(table: str, level: str) -> None:
+    proof = proved(APP, f"[engines.far]\n{table}", route("app", "far", "confirm = true"))["app"]
+    assert (proof.level, proof.weakest) == (level, "app -> far")
+
+
+SOURCES = {
+    "zmq": ('kind = "zmq"\ntype = "PULL"\nbind = ["tcp://127.0.0.1:0"]\n', ""),
+    "pgm": ('kind = "pgm"\nmode = "receive"\naddress = "zmtp1+epgm://lo;239.192.1.1:5557"\n', ""),
+    "feed": ('kind = "one-to-many"\nmode = "receive"\naddress = "switchover+tcp://127.0.0.1:1"\n', "ACK"),
+    "plain": ('kind = "sctp"\nmode = "listen"\naddress = "plain+sctp://127.0.0.1:5558"\n', ""),
+    "backend": ('kind = "sctp"\nmode = "listen"\naddress = "backend+sctp://127.0.0.1:5558"\n', "CONFIRM"),
+    "federation": ('kind = "federation"\nbroker = "broker"\nqueues = ["q"]\n', "basic.ack"),
+    "replay": ('kind = "journal-replay"\npath = "journal"\n', ""),
+    "resumed": ('kind = "journal-replay"\npath = "journal"\nconsumer = "me"\n', "'me' moves on"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_source_that_acknowledges_is_as_safe_as_its_route(name: str) -> None:
+    table, acknowledges = SOURCES[name]
+    broker = f'{DURABLE}cluster_name = "here"\n'
+    proof = proved(f"[engines.near]\n{table}", broker, route("near", "broker", "confirm = true"))["near"]
+    assert bool(proof.acknowledges) == bool(acknowledges)
+    assert acknowledges in proof.acknowledges
+    assert proof.level == ("disk" if acknowledges else "nothing")
+
+
+HUB = '[engines.hub]\nkind = "hub"\n'
+
+
+@pytest.mark.parametrize(
+    "routes, level, why",
+    [
+        ((route("hub", "broker", "confirm = true"),), "disk", "hub -> broker: broker: its records"),
+        ((route("hub", "broker"),), "memory", "hub -> broker: it has no confirm = true"),
+        (
+            (route("hub", "broker", "confirm = true"), route("hub", "far", "confirm = true", 'match = "a"')),
+            "disk",
+            "hub -> broker",
+        ),
+        (
+            (route("hub", "two", "confirm = true"), route("two", "hub", "confirm = true")),
+            "nothing",
+            "in a circle",
+        ),
+        ((route("two", "hub", "confirm = true"),), "nothing", "no route leads from it"),
+    ],
+)
+def test_a_hub_is_as_safe_as_what_is_behind_it(routes: tuple[str, ...], level: str, why: str) -> None:
+    two = HUB.replace("engines.hub", "engines.two")
+    plan = (APP, HUB, two, DURABLE, FAR, route("app", "hub", "confirm = true"), *routes)
+    proof = proved(*plan)["app"]
+    (hop,) = proof.hops
+    assert (hop.level, why in hop.why) == (level, True)
 
 
 def test_levels_are_in_order() -> None:
