@@ -11,7 +11,7 @@ JSON = "application/json"
 
 
 class Request(NamedTuple):
-    """A complete request."""
+    """A request; its body is there when ``Whole`` has read it."""
 
     method: str
     path: str
@@ -44,6 +44,9 @@ class Answer(NamedTuple):
 
 Respond: TypeAlias = Callable[[Answer], None]
 """Called once, in the engine's thread, in the same turn or later."""
+
+Whole: TypeAlias = Callable[[Callable[[Request], None]], None]
+"""Reads the body of a request, and calls the function with the request and the body."""
 
 
 def json_answer(

@@ -22,7 +22,7 @@ from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.loopback import is_on_this_machine
 from kernel.hosting.wire import Wire
 from plugins.engines.web import health
-from plugins.engines.web.answer import Request, Respond, error
+from plugins.engines.web.answer import Request, Respond, Whole, error
 from plugins.engines.web.http_connection import HttpConnection
 from plugins.engines.web.logins import NOBODY, Logins, WebUser, comes_from_elsewhere
 from plugins.engines.web.management.api import Api
@@ -143,11 +143,11 @@ class WebEngine:
         if self._connections.pop(connection, connection) is None:
             _add(self._ended, connection)
 
-    def _on_request(self, request: Request, respond: Respond) -> None:
+    def _on_request(self, request: Request, respond: Respond, whole: Whole) -> None:
         self._requests += 1
         page = self._pages.get(request.path)
         if self._api is not None and request.parts[0] == "api":
-            self._on_api_request(self._api, request, respond)
+            self._on_api_request(self._api, request, respond, whole)
         elif page is None:
             # RabbitMQ's words.
             respond(error(404, "Object Not Found", "Not Found"))
@@ -160,12 +160,17 @@ class WebEngine:
             assert self._logins is not None
             self._logins.check(request, partial(_only_for_monitors, page.make, respond), respond)
 
-    def _on_api_request(self, api: Api, request: Request, respond: Respond) -> None:
+    def _on_api_request(self, api: Api, request: Request, respond: Respond, whole: Whole) -> None:
         if request.method not in _SAFE_METHODS and comes_from_elsewhere(request):
             respond(error(403, "forbidden", "the request was made by a page of another site"))
             return
         assert self._logins is not None
-        self._logins.check(request, lambda user: api.answer(request, user, respond), respond)
+        self._logins.check(request, partial(self._answer_user, api, respond, whole), respond)
+
+    @staticmethod
+    def _answer_user(api: Api, respond: Respond, whole: Whole, user: WebUser) -> None:
+        """Read the body of somebody who has logged in."""
+        whole(lambda request: api.answer(request, user, respond))
 
 
 def _add(sums: dict[str, int], connection: HttpConnection) -> None:

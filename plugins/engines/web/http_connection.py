@@ -5,6 +5,12 @@ One request at a time
     (``Pause.ANSWERING``).  So what a client can have waiting here is one answer and the bytes of one read,
     however many requests it sends at once (pipelining).  The requests are answered in their order.
 
+Bodies
+    Whoever answers is asked when the head of a request has come, and reads the body when it knows the user
+    (``Whole``).  Until then nothing more is read, so that nobody fills memory without a login.  The body of a
+    request that is answered without it is read as well, and dropped: the client would not see an answer to what
+    it still sends.
+
 Slow clients
     One deadline at a time: for a request from its first byte (or from the start of the connection) to its
     last, for the time between two requests, for taking an answer.  A client cannot put one off by sending or
@@ -24,7 +30,7 @@ from kernel.contracts.engine import Host
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.read_size import SMALLEST_READ
 from kernel.hosting.wire import Wire
-from plugins.engines.web.answer import Answer, Request, Respond, error
+from plugins.engines.web.answer import Answer, Request, Respond, Whole, error
 from plugins.engines.web.options import WebEngineOptions
 
 _ALWAYS = (
@@ -50,10 +56,10 @@ class HttpConnection(ConnectionOwner):
         limits: WebEngineOptions,
         *,
         loopback: bool,
-        on_request: Callable[[Request, Respond], None],
+        on_request: Callable[[Request, Respond, Whole], None],
         on_end: Callable[[HttpConnection], None],
     ) -> None:
-        """``on_request`` gets each request, and calls the function that it is given with the answer."""
+        """``on_request`` gets each request, without its body, and calls ``Respond`` with the answer."""
         self.protocol_errors = 0
         """1 if the client has sent what is no HTTP, or more than it may."""
         self._host = host
@@ -65,6 +71,12 @@ class HttpConnection(ConnectionOwner):
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.max_header_bytes)
         self._request: h11.Request | None = None
         """The request whose body is read, or that is answered."""
+        self._asked: Request | None = None
+        """The same, while its body is not read to its end."""
+        self._whole: Callable[[Request], None] | None = None
+        """Who wants the request with its body."""
+        self._early: Answer | None = None
+        """The answer of whoever does not want the body."""
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._received = False
@@ -167,21 +179,23 @@ class HttpConnection(ConnectionOwner):
         """Take one event of h11; return whether a request was answered, or is going to be."""
         if isinstance(event, h11.Request):
             self._request, self._body, self._body_bytes = event, [], 0
-            # The client asks before it sends a body.
-            if self._http.they_are_waiting_for_100_continue:
-                go_on = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
-                self._connection.send((self._http.send(go_on) or b"",))
-            return False
-        if isinstance(event, h11.Data):
+            if not _has_body(event):
+                return False
+            self._ask(event)
+        elif isinstance(event, h11.Data):
             self._body_bytes += len(event.data)
             most = self._limits.max_body_bytes
             if self._body_bytes <= most:
-                self._body.append(bytes(event.data))
+                if self._early is None:
+                    self._body.append(bytes(event.data))
                 return False
             self._refuse(413, f"the body has more than {most} bytes")
         elif isinstance(event, h11.EndOfMessage):
             assert self._request is not None
-            self._ask(self._request)
+            if self._asked is None:
+                self._ask(self._request)
+            else:
+                self._end_body(self._asked)
         return True
 
     def _ask(self, asked: h11.Request) -> None:
@@ -194,18 +208,48 @@ class HttpConnection(ConnectionOwner):
         except ValueError:
             self._answer(error(400, "Bad Request", "the target of the request is no path", close=True))
             return
-        body, self._body = b"".join(self._body), []
         request = Request(
             asked.method.decode("ascii"),
             unquote(target.path),
             dict(asked.headers),
             self._peer,
             self._loopback,
-            body,
+            b"",
             parts,
             query,
         )
-        self._on_request(request, self._answer)
+        if _has_body(asked):
+            self._asked, self._whole, self._early = request, None, None
+            self._on_request(request, self._answer_after_body, self._read_body)
+        else:
+            self._on_request(request, self._answer, lambda then: then(request))
+
+    def _read_body(self, then: Callable[[Request], None]) -> None:
+        """Call ``then`` with the request and its body."""
+        # The client may have gone while its login was checked.
+        if self._connection.ended:
+            return
+        self._whole = then
+        # The client asks before it sends a body.
+        if self._http.they_are_waiting_for_100_continue:
+            go_on = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
+            self._connection.send((self._http.send(go_on) or b"",))
+        self._host.soon(self._process_rest)
+
+    def _answer_after_body(self, answer: Answer) -> None:
+        if self._asked is None or self._http.they_are_waiting_for_100_continue:
+            self._answer(answer)
+        elif not self._connection.ended:
+            self._early = answer
+            self._host.soon(self._process_rest)
+
+    def _end_body(self, asked: Request) -> None:
+        self._begin_answer()
+        body, self._body, self._asked = b"".join(self._body), [], None
+        if self._early is not None:
+            self._answer(self._early)
+        elif self._whole is not None:
+            self._whole(asked._replace(body=body))
 
     def _begin_answer(self) -> None:
         self._answering = True
@@ -256,7 +300,7 @@ class HttpConnection(ConnectionOwner):
         if self._closing:
             self._connection.close("answered the last request")
             return
-        self._request = None
+        self._request = self._asked = self._whole = self._early = None
         self._http.start_next_cycle()
         if self._http.trailing_data[0]:
             # In a later turn: the clients of other connections get theirs first.  Until then nothing more is
@@ -287,3 +331,10 @@ class HttpConnection(ConnectionOwner):
     def _wait_until(self, deadline: float) -> None:
         self._deadline = deadline
         self._connection.arm(deadline)
+
+
+def _has_body(asked: h11.Request) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in asked.headers
+    )

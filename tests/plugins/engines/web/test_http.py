@@ -16,7 +16,7 @@ pytestmark = pytest.mark.peer("prometheus-client")
 if optional("h11") is not None:
     import h11
 
-    from plugins.engines.web.answer import Answer, Request, Respond, json_answer
+    from plugins.engines.web.answer import Answer, Request, Respond, Whole, json_answer
     from plugins.engines.web.http_connection import HttpConnection
     from plugins.engines.web.options import WebEngineOptions
 
@@ -27,11 +27,17 @@ GET = b"GET /%d HTTP/1.1\r\nhost: localhost\r\n\r\n"
 class Client:
     """A client of a connection that answers with the path, at once or when the test says so."""
 
-    def __init__(self, capacity: int = 1 << 20, at_once: bool = True, **options: Any) -> None:
+    def __init__(
+        self, capacity: int = 1 << 20, at_once: bool = True, reads_bodies: bool = False, **options: Any
+    ) -> None:
         self.host = SimulatedHost()
         wire, self.wire = self.host.wire(capacity=capacity)
         self.asked: list[Request] = []
         self.waiting: deque[Respond] = deque()
+        self.wholes: deque[Whole] = deque()
+        self.read: list[Request] = []
+        """Requests with their bodies."""
+        self._reads_bodies = reads_bodies
         self.ended = 0
         self._at_once = at_once
         self._http = h11.Connection(h11.CLIENT)
@@ -46,12 +52,16 @@ class Client:
         )
         self.connection.start()
 
-    def _on_request(self, request: Request, respond: Respond) -> None:
+    def _on_request(self, request: Request, respond: Respond, whole: Whole) -> None:
         self.asked.append(request)
-        if self._at_once:
+        if self._reads_bodies:
+            whole(self.read.append)
+            self.waiting.append(respond)
+        elif self._at_once:
             respond(json_answer(200, request.path))
         else:
             self.waiting.append(respond)
+            self.wholes.append(whole)
 
     def _on_end(self, connection: HttpConnection) -> None:
         self.ended += 1
@@ -205,16 +215,69 @@ def test_a_body_beyond_the_limit_is_refused(head: bytes, body: bytes) -> None:
     [(status, _)] = client.answers("GET")
     assert status == 413
     assert client.ended == 1
-    assert not client.asked
+    assert not client.read
+
+
+def put(length: int, *headers: bytes) -> bytes:
+    return b"".join(
+        [b"PUT /1 HTTP/1.1\r\nhost: localhost\r\n", *headers, b"content-length: %d\r\n\r\n" % length]
+    )
+
+
+ASKS_FIRST = b"expect: 100-continue\r\n"
 
 
 def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on() -> None:
-    client = Client()
-    client.sends(b"GET /1 HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 10\r\n\r\n")
+    client = Client(reads_bodies=True)
+    client.sends(put(10, ASKS_FIRST))
     assert client.reads() == b"HTTP/1.1 100 Continue\r\n\r\n"
     client.sends(b"0123456789")
-    assert client.answers("GET") == [(200, "/1")]
-    assert [asked.body for asked in client.asked] == [b"0123456789"]
+    client.waiting.popleft()(json_answer(200, "done"))
+    assert client.answers("PUT") == [(200, "done")]
+    assert [request.body for request in client.read] == [b"0123456789"]
+
+
+def test_a_client_that_asks_first_and_is_refused_sends_no_body() -> None:
+    client = Client(at_once=False)
+    client.sends(put(10, ASKS_FIRST))
+    client.waiting.popleft()(json_answer(401, "no"))
+    assert client.answers("PUT") == [(401, "no")]
+    assert client.ended == 1
+
+
+def test_a_body_is_not_read_before_somebody_wants_it() -> None:
+    """Its login is checked first: otherwise anybody could fill memory."""
+    client = Client(at_once=False, max_body_bytes=1 << 20)
+    client.sends(put(1 << 20))
+    for _ in range(8):
+        client.sends(b"x" * (1 << 17))
+    assert client.connection.bytes_in < 1 << 17
+    client.wholes.popleft()(client.read.append)
+    client.host.run()
+    assert [len(request.body) for request in client.read] == [1 << 20]
+    client.waiting.popleft()(json_answer(200, "done"))
+    assert client.answers("PUT") == [(200, "done")]
+
+
+def test_a_body_that_nobody_wants_is_dropped_before_the_answer() -> None:
+    """The client may read nothing before it has sent everything."""
+    client = Client(at_once=False)
+    client.sends(put(1000) + BODY[:500])
+    client.waiting.popleft()(json_answer(401, "no"))
+    assert client.reads() == b""
+    client.sends(BODY[500:] + GET % 2)
+    client.waiting.popleft()(json_answer(200, "next"))
+    assert client.answers("PUT", "GET") == [(401, "no"), (200, "next")]
+
+
+def test_a_client_that_goes_while_its_login_is_checked_is_forgotten() -> None:
+    client = Client(at_once=False)
+    client.sends(put(10))
+    client.connection.close("the engine ends")
+    client.wholes.popleft()(client.read.append)
+    client.waiting.popleft()(json_answer(401, "no"))
+    client.host.run()
+    assert (client.read, client.ended) == ([], 1)
 
 
 @pytest.mark.parametrize(
