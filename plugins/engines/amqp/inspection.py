@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from plugins.engines.broker.public import Consumer
-
 if TYPE_CHECKING:
     from plugins.engines.amqp.connection_host import ConnectionHost
 
@@ -62,22 +60,7 @@ def _channels(connection: ConnectionHost) -> Iterator[Row]:
 def _consumers(connection: ConnectionHost) -> Iterator[Row]:
     for channel in connection.session.channels.values():
         for consumer in channel.receiver.consumers.values():
-            yield _consumer(connection.peer, channel.number, consumer)
-
-
-def _consumer(connection: str, channel: int, consumer: Consumer) -> Row:
-    return {
-        "vhost": consumer.queue.vhost.name,
-        "queue_name": consumer.queue.name,
-        "consumer_tag": consumer.tag,
-        "connection": connection,
-        "channel": channel,
-        "ack_required": not consumer.auto_ack,
-        "prefetch_count": consumer.prefetch,
-        "messages_unacknowledged": consumer.outstanding,
-        "exclusive": consumer.exclusive,
-        "arguments": dict(consumer.arguments),
-    }
+            yield consumer.row(connection.peer, channel=channel.number)
 
 
 _SORTS: dict[str, Callable[[ConnectionHost], Iterator[Row]]] = {

@@ -82,6 +82,27 @@ class Consumer:
             room = min(room, receiver.prefetch - receiver.outstanding)
         return room
 
+    def row(
+        self, connection: str, *, channel: int = 1, tag: str | None = None, prefetch: int | None = None
+    ) -> dict[str, Any]:
+        """Return the row of ``kernel consumers``.
+
+        ``tag`` and ``prefetch``: what its client knows, if that is not what the consumer has.
+        """
+        return {
+            "vhost": self.queue.vhost.name,
+            "queue_name": self.queue.name,
+            "consumer_tag": self.tag if tag is None else tag,
+            "connection": connection,
+            "channel": channel,
+            "ack_required": not self.auto_ack,
+            "prefetch_count": self.prefetch if prefetch is None else prefetch,
+            "messages_unacknowledged": self.outstanding,
+            "exclusive": self.exclusive,
+            "activity": self.queue.activity_of(self),
+            "arguments": dict(self.arguments),
+        }
+
     def is_full(self) -> bool:
         """Whether its own prefetch is used up, so that it has no room before it acknowledges something."""
         return not self.auto_ack and 0 < self.prefetch <= self.outstanding

@@ -421,6 +421,12 @@ class Queue:
         """Return the consumers, in the order in which they are served next; those that are full come last."""
         return [*(consumer for peers in self.consumers for consumer in peers), *self._full]
 
+    def activity_of(self, consumer: Consumer) -> str:
+        """Return RabbitMQ's word for what a consumer does: ``up``, ``single_active`` or ``waiting``."""
+        if not self.policy.single_active_consumer:
+            return "up"
+        return "single_active" if consumer is self._choose_active() else "waiting"
+
     def plan_expiry(self, now: float) -> None:
         """With x-expires: have ``handle_timeout`` called when the queue has been unused for so long.
 
@@ -494,17 +500,21 @@ class Queue:
 
         It stays the active one while it is subscribed and attached, whatever the priorities.
         """
+        active = self._active = self._choose_active()
+        if active is None:
+            return
+        while self.backlog.count and (room := active.room()) > 0:
+            self._deliver_to(active, room, overdue)
+
+    def _choose_active(self) -> Consumer | None:
         active = self._active
         # A detached consumer would stop the queue for as long as its session waits for a connection.  With
         # unacknowledged messages it stays the active one: its successor would get later messages first
         # (see ``remove_consumer``).  They come back when the session ends.
         if active is None or (active.receiver.detached and not active.outstanding):
             attached = (each for each in self.all_consumers() if not each.receiver.detached)
-            active = self._active = next(attached, None)
-            if active is None:
-                return
-        while self.backlog.count and (room := active.room()) > 0:
-            self._deliver_to(active, room, overdue)
+            active = next(attached, None)
+        return active
 
     def _share(self, consumers: int) -> int:
         """Return how many messages the next of several consumers gets.

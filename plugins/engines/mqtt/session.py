@@ -482,18 +482,7 @@ class Session:
         """Yield a row of ``kernel consumers`` for each queue that the session reads."""
         consumers = {} if self.outgoing is None else self.outgoing.receiver.consumers
         for consumer in consumers.values():
-            yield {
-                "vhost": self.vhost.name,
-                "queue_name": consumer.queue.name,
-                "consumer_tag": consumer.tag or self.client_id,
-                "connection": peer,
-                "channel": 1,
-                "ack_required": True,
-                "prefetch_count": consumer.receiver.prefetch,
-                "messages_unacknowledged": consumer.outstanding,
-                "exclusive": consumer.exclusive,
-                "arguments": {},
-            }
+            yield consumer.row(peer, tag=consumer.tag or self.client_id, prefetch=consumer.receiver.prefetch)
 
 
 def _queue_name(sort: str, name: str) -> str:

@@ -330,21 +330,7 @@ class StompClient(StreamClient):
                 self.row(user=session.login.name, vhost=session.vhost.name, client=f"STOMP {session.version}")
             ]
         if what == "consumers" and session is not None:
-            return [
-                {
-                    "vhost": session.vhost.name,
-                    "queue_name": each.consumer.queue.name,
-                    "consumer_tag": each.tag,
-                    "connection": self.peer,
-                    "channel": 1,
-                    "ack_required": not each.consumer.auto_ack,
-                    "prefetch_count": each.consumer.prefetch,
-                    "messages_unacknowledged": each.consumer.outstanding,
-                    "exclusive": each.consumer.exclusive,
-                    "arguments": dict(each.consumer.arguments),
-                }
-                for each in self._subscriptions
-            ]
+            return [each.consumer.row(self.peer, tag=each.tag) for each in self._subscriptions]
         return []
 
 

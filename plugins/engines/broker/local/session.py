@@ -363,7 +363,7 @@ class LocalSession(Publisher):
         if what == "connections":
             return [self._row()]
         if what == "consumers":
-            return [self._consumer_row(consumer) for consumer in self.receiver.consumers.values()]
+            return [consumer.row(self.peer) for consumer in self.receiver.consumers.values()]
         return []
 
     def _row(self) -> dict[str, Any]:
@@ -380,20 +380,6 @@ class LocalSession(Publisher):
             "send_pend": 0,
             "messages_in": self.messages_in,
             "messages_out": self.messages_out,
-        }
-
-    def _consumer_row(self, consumer: Consumer) -> dict[str, Any]:
-        return {
-            "vhost": self.vhost.name,
-            "queue_name": consumer.queue.name,
-            "consumer_tag": consumer.tag,
-            "connection": self.peer,
-            "channel": 1,
-            "ack_required": not consumer.auto_ack,
-            "prefetch_count": consumer.prefetch,
-            "messages_unacknowledged": consumer.outstanding,
-            "exclusive": consumer.exclusive,
-            "arguments": dict(consumer.arguments),
         }
 
 

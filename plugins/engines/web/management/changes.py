@@ -19,6 +19,7 @@ from plugins.engines.web.management.call import (
 )
 from plugins.engines.web.management.lists import clients, find_binding, one
 from plugins.engines.web.management.properties_key import properties_key
+from plugins.engines.web.management.quick_patterns import require_quick
 from plugins.engines.web.management.shapes import Row
 
 _TRUE = ("true", "1")
@@ -168,6 +169,9 @@ def put_policy(call: Call) -> Steps:
         "priority": body.get("priority", 0),
         "apply-to": _text(body, "apply-to", "all"),
     }
+    if not call.user.administers:
+        # It is searched in the name of each queue and exchange.
+        require_quick(definition["pattern"])
     if not definition["definition"]:
         raise bad_request("Validation failed\n\nno policy provided\n")
     yield from call.change("check-policy", policy=definition)

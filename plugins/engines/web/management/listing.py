@@ -13,15 +13,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from plugins.engines.web.answer import JSON, Answer, encoded
 from plugins.engines.web.management.call import PAUSE, Refused, Rows, Steps, bad_request, shown
+from plugins.engines.web.management.quick_patterns import require_quick
 
 PIECE = 500
 """Rows that one turn works through: a millisecond or two."""
 LARGEST_PAGE = 500
 """Rows of a page, RabbitMQ's limit."""
-LONGEST_PATTERN = 200
-"""Characters of a regular expression."""
-MOST_REPEATS = 2
-"""Repeats in a regular expression: the time for a name grows with their number as its exponent."""
 
 Row: TypeAlias = dict[str, Any]
 Shape: TypeAlias = Callable[[Row], Row]
@@ -93,7 +90,7 @@ def _filtered(rows: list[Row], query: Mapping[str, str], page: Page | None) -> R
     if page is None or not name:
         return rows
     if query.get("use_regex") == "true":
-        matches: Callable[[str], Any] = _pattern(name).search
+        matches: Callable[[str], Any] = _filter(name).search
     else:
         wanted = name.lower()
 
@@ -107,17 +104,8 @@ def _filtered(rows: list[Row], query: Mapping[str, str], page: Page | None) -> R
     return found
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    """Return a regular expression that cannot hold up the process.
-
-    A search holds the interpreter's lock until it ends.  RabbitMQ's expressions give up after some steps, and
-    Python's do not.
-    """
-    repeats = len(re.findall(r"[*+{]", text))
-    if len(text) > LONGEST_PATTERN or repeats > MOST_REPEATS or re.search(r"\)[*+?{]", text):
-        raise bad_request(
-            f"a pattern has at most {LONGEST_PATTERN} characters and {MOST_REPEATS} repeats, and none of a group"
-        )
+def _filter(text: str) -> re.Pattern[str]:
+    require_quick(text)
     try:
         return re.compile(text, re.IGNORECASE)
     except re.error:

@@ -153,10 +153,12 @@ class Shapes:
         """Return a consumer."""
         connection, number = row["connection"], row["channel"]
         host, port = peer(connection)
+        # A front end may not say.
+        activity = row.get("activity", "up")
         return {
             "ack_required": row["ack_required"],
-            "active": True,
-            "activity_status": "up",
+            "active": activity != "waiting",
+            "activity_status": activity,
             "arguments": row["arguments"],
             "channel_details": {
                 "connection_name": connection,

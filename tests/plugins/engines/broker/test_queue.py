@@ -234,6 +234,20 @@ def test_the_higher_consumer_priority_is_served_while_it_has_credit(vhost: Virtu
     assert (high.bodies(), low.bodies()) == ([b"1", b"2"], [b"3"])
 
 
+def test_operators_see_which_consumer_is_active(vhost: VirtualHost) -> None:
+    queue, shared = declare(vhost, single_active_consumer=True), declare(vhost, "shared")
+    client = Client(vhost)
+    consumers = [client.consume(queue, tag) for tag in ("a", "b")]
+    # Before the first message as well.
+    for _ in range(2):
+        assert [one.row("client")["activity"] for one in consumers] == ["single_active", "waiting"]
+        vhost.publish(run(b"x"), 0.0)
+        client.received()
+    vhost.unsubscribe(consumers[0], 0.0)
+    assert consumers[1].row("client")["activity"] == "single_active"
+    assert client.consume(shared, "c").row("client")["activity"] == "up"
+
+
 def test_a_single_active_consumer_is_followed_by_the_next(vhost: VirtualHost) -> None:
     queue = declare(vhost, single_active_consumer=True)
     first, second = Client(vhost), Client(vhost)

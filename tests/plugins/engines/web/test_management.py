@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from kernel.testing.fixtures import KernelFactory
+from kernel.topology.plan import EnginePlan
 from plugins.engines.broker.host.browsing import PIECE as BROKER_PIECE
+from plugins.engines.broker.local.client import BrokerClient
 from plugins.engines.web.management.call import Refused, Steps
 from plugins.engines.web.management.listing import PIECE, listed
 from plugins.engines.web.management.properties_key import properties_key
@@ -119,6 +121,34 @@ def test_a_pattern_that_could_hold_up_the_process_is_refused(pattern: str) -> No
     rows = [{"name": "a" * 200 + "b"}]
     with pytest.raises(Refused, match="400"):
         _run(listed(rows, lambda row: row, {"page": "1", "name": pattern, "use_regex": "true"}))
+
+
+def test_a_policy_that_could_hold_up_the_broker_is_for_administrators(kernel_factory: KernelFactory) -> None:
+    users = {
+        "guest": {"password": "guest", "tags": ["administrator"]},
+        "maker": {"password": "p", "tags": ["policymaker"]},
+    }
+    kernel = watched(kernel_factory, users=users)
+    body = '{"pattern":"%s","definition":{"max-length":1}}'
+    slow, quick = body % "(a+)+$", body % "^a.*"
+    assert get(kernel, "/api/policies/%2F/p", "maker:p", "PUT", body=slow).status == 400
+    assert get(kernel, "/api/policies/%2F/p", "maker:p").status == 404
+    assert get(kernel, "/api/policies/%2F/p", "maker:p", "PUT", body=quick).status == 201
+    assert get(kernel, "/api/policies/%2F/p", GUEST, "PUT", body=slow).status == 204
+
+
+def test_consumers_that_wait_for_their_turn_are_not_active(kernel_factory: KernelFactory) -> None:
+    mine = EnginePlan(name="mine", kind="broker-client", options={"broker": "broker"})
+    kernel = kernel_factory(*THREADS, broker(), web(broker="broker"), mine)
+    with kernel.open("mine", BrokerClient) as client:
+        client.declare_queue("q", arguments={"x-single-active-consumer": True})
+        for tag in ("a", "b"):
+            client.consume("q", tag=tag)
+        found = get(kernel, "/api/consumers", GUEST).json()
+    assert sorted((row["active"], row["activity_status"]) for row in found) == [
+        (False, "waiting"),
+        (True, "single_active"),
+    ]
 
 
 def test_a_definition_that_is_none_is_a_bad_request(kernel_factory: KernelFactory) -> None:
