@@ -7,7 +7,7 @@ from typing import Any
 
 from plugins.engines.amqp import basic_methods, exchange_methods, queue_methods
 from plugins.engines.amqp.channel import Channel
-from plugins.engines.broker.public import Confirms, NotImplementedHere, PreconditionFailed, Transaction
+from plugins.engines.broker.public import NotImplementedHere, PreconditionFailed, Transaction
 from plugins.protocols.amqp091.methods import access, basic, channel, confirm, exchange, queue, tx
 from plugins.protocols.amqp091.methods.method import Method
 
@@ -34,7 +34,7 @@ def confirm_select(here: Channel, method: confirm.Select, now: float) -> None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     # A second confirm.select is allowed, and must not begin the numbers anew.
     if here.confirms is None:
-        here.confirms = Confirms()
+        here.confirms = here.feed.make_confirms()
     if not method.nowait:
         here.reply(confirm.SelectOk())
 

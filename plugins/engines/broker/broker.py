@@ -34,6 +34,9 @@ _SWEEP_FROM = 1024
 class Broker:
     """All virtual hosts.  Used by one thread."""
 
+    vhost_type: type[VirtualHost] = VirtualHost
+    """What its virtual hosts are.  A broker for tests has others (``faults/``)."""
+
     def __init__(
         self,
         vhosts: Iterable[str] = ("/",),
@@ -55,7 +58,7 @@ class Broker:
         self.store: Store = store or EmptyStore()
         self.random = Random(seed)
         self.policies = Policies()
-        self.vhosts = {name: VirtualHost(name, self) for name in vhosts}
+        self.vhosts = {name: self.vhost_type(name, self) for name in vhosts}
         self.detached: dict[Receiver, int] = {}
         """Receivers without a connection that have unacknowledged messages, and the octets of their bodies.
 
@@ -76,7 +79,7 @@ class Broker:
 
     def add_vhost(self, name: str) -> VirtualHost:
         """Return the virtual host of that name; create it if it does not exist."""
-        return self.vhosts.setdefault(name, VirtualHost(name, self))
+        return self.vhosts.setdefault(name, self.vhost_type(name, self))
 
     def forget_permissions(self) -> None:
         """Permissions have changed: publishers cache what they were allowed to publish (``Publisher.admit``)."""

@@ -59,6 +59,9 @@ _MOST_ROUNDS = 1000
 class VirtualHost:
     """One name space of the broker."""
 
+    queue_type: type[Queue] = Queue
+    """What its queues are.  A broker for tests has others (``faults/``)."""
+
     def __init__(self, name: str, broker: Broker) -> None:
         self.name = name
         self.broker = broker
@@ -391,7 +394,7 @@ class VirtualHost:
         """
         if durable:
             self.store.check_arguments(arguments)
-        queue = Queue(
+        queue = self.queue_type(
             name,
             self,
             durable=durable,

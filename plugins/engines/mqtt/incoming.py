@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernel.contracts.message import Batch, Buffer, Envelope
-from plugins.engines.broker.public import AccessRefused, BrokerError, Confirms, Login, Publisher
+from plugins.engines.broker.public import AccessRefused, BrokerError, Login, Publisher
 from plugins.protocols.mqtt.messages import envelope_of
 from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.packets import AcknowledgementType, Publish
@@ -74,7 +74,7 @@ class Incoming:
         feed = client.engine.feed
         self._unconfirmed = _Publisher(session.vhost, login, feed)
         self._publisher = _Publisher(session.vhost, login, feed)
-        self._confirms = self._publisher.confirms = Confirms()
+        self._confirms = self._publisher.confirms = feed.make_confirms()
         self._answers: deque[_Answer] = deque()
         self._unanswered = 0
         """Messages of QoS 1 that are not answered yet.  Those of QoS 2 are in ``Session.received``."""

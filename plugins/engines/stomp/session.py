@@ -11,7 +11,6 @@ from typing import Protocol as Interface
 from kernel.contracts.message import Buffer, Envelope
 from plugins.engines.broker.public import (
     BrokerEngine,
-    Confirms,
     Login,
     Publisher,
     Queue,
@@ -93,7 +92,7 @@ class Session:
         self.options = options
         self.name = invent_name("session-", vhost.broker.random)
         """The header ``session``; identifiers of messages have it, too."""
-        self.confirms = Confirms()
+        self.confirms = client.engine.feed.make_confirms()
         self.publisher = StompPublisher(vhost, login, client.engine.feed)
         self.publisher.confirms = self.confirms
         self._declared: set[str] = set()

@@ -11,6 +11,7 @@ from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.resources import machine_memory, octets
 
 if TYPE_CHECKING:
+    from kernel.hosting.appending import Disk
     from plugins.engines.broker.storage.envelopes import Codecs
     from plugins.engines.broker.storage.opening import OpenStore
 
@@ -28,10 +29,12 @@ def open_store(
     codecs: Codecs,
     clock_ahead: float,
     on_done: Callable[[], None],
+    disk: Disk | None = None,
 ) -> OpenStore | None:
     """Open the data directory.  Return None if there is none; then everything is in memory only.
 
-    ``on_done`` is called in the engine's thread whenever more is safe.
+    ``on_done`` is called in the engine's thread whenever more is safe.  ``disk``: the system calls to write with;
+    None: those of the operating system.
     """
     if not options.data_dir:
         return None
@@ -54,4 +57,5 @@ def open_store(
         post=host.post,
         on_done=on_done,
         report=report,
+        disk=disk,
     )

@@ -57,6 +57,7 @@ from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.topology_observers import TopologyObservers, topology_observers_key
 
 if TYPE_CHECKING:
+    from kernel.hosting.appending import Disk
     from plugins.engines.broker.host.users_file import UsersFile
     from plugins.engines.broker.policies import Policy
     from plugins.engines.broker.storage.opening import OpenStore
@@ -76,6 +77,12 @@ class BrokerEngine:
     The supervisor calls ``run``; everything else is called in the thread that hosts the engine.
     """
 
+    broker_type: type[Broker] = Broker
+    """What its model is.  An engine for tests has another one (``faults/``)."""
+    disk: Disk | None = None
+    """The system calls with which its store writes; None: those of the operating system."""
+    admits_connections = True
+    """Whether its front ends accept connections."""
     host: Host
     broker: Broker
     kept: OpenStore | None = None
@@ -163,9 +170,11 @@ class BrokerEngine:
         # store gets the difference.
         # Before the store is open: one that was opened and not restored must not be closed as if it were empty.
         imported = self._imported_policies()
-        self.kept = open_store(self.options, self.name, host, self._codecs, clock - now, self._on_stored)
+        self.kept = open_store(
+            self.options, self.name, host, self._codecs, clock - now, self._on_stored, self.disk
+        )
         store = None if self.kept is None else self.kept.store
-        self.broker = Broker(
+        self.broker = self.broker_type(
             self.options.vhosts,
             seed=seed,
             store=store,

@@ -22,6 +22,7 @@ import msgspec
 from kernel.contracts.engine import Port
 from kernel.contracts.message import Batch, Envelope, batch_of
 from plugins.engines.broker.errors import BrokerError
+from plugins.engines.broker.host.confirms import Confirms
 
 if TYPE_CHECKING:
     from plugins.engines.broker.virtual_host import VirtualHost
@@ -38,6 +39,8 @@ class Feed:
     ) -> None:
         self.vhost = vhost
         self._on_refused = on_refused
+        self.make_confirms: Callable[[], Confirms] = Confirms
+        """Makes what counts the confirmations of a publisher."""
         self.confirmed = 0
         self.going = True
         """False while a route that blocks is full: publishers are not read."""

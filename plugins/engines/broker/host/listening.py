@@ -126,7 +126,7 @@ class StreamFrontEnd:
 
     def _admits(self, under_way: int) -> bool:
         # Handshakes under way count.  Otherwise all the connections of one turn, up to 64, would be let in.
-        if self.clients + under_way >= self._options.max_connections:
+        if self.clients + under_way >= self._options.max_connections or not self._engine.admits_connections:
             return False
         return self._rate is None or self._rate.take_one(self._engine.host.now())
 

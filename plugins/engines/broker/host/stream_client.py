@@ -168,6 +168,13 @@ class StreamClient(ConnectionOwner):
         self.closing = self.closing or reason
         self.is_busy()
 
+    def lose(self, reason: str) -> None:
+        """Close the connection without the protocol's closing message, as a network failure would.
+
+        What was written before reaches the client.
+        """
+        self._connection.close(reason)
+
     def refuse_login(self, name: str, how: str, answer: Callable[[], None]) -> None:
         """Report a login that failed; call ``answer`` after ``LOGIN_DELAY`` seconds, unless the client goes.
 

@@ -26,6 +26,7 @@ from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.engines.broker.storage.writer import WriterThread
 
 if TYPE_CHECKING:
+    from kernel.hosting.appending import Disk
     from plugins.engines.broker.broker import Broker
     from plugins.engines.broker.virtual_host import VirtualHost
 
@@ -43,8 +44,9 @@ class OpenStore:
         post: Callable[[Callable[[], None]], None],
         on_done: Callable[[], None],
         report: Report,
+        disk: Disk | None = None,
     ) -> None:
-        """Raises ``CannotOpen`` or ``OSError``."""
+        """Raises ``CannotOpen`` or ``OSError``.  ``disk``: the system calls of its logs; None: the usual ones."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._closed = False
@@ -54,9 +56,9 @@ class OpenStore:
         # lock comes last, since the next broker may open the directory from then on.
         with ExitStack() as resources:
             resources.callback(lock.release)
-            files = DirectoryFiles(directory)
+            files = DirectoryFiles(directory, disk)
             resources.callback(files.close)
-            overflow_files = DirectoryFiles(directory / "paged")
+            overflow_files = DirectoryFiles(directory / "paged", disk)
             resources.callback(overflow_files.close)
             inventory = open_inventory(files, report)
             # What was paged out there was transient, and its queues are gone.
