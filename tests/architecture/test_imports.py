@@ -70,7 +70,11 @@ def test_protocols_bring_nothing_that_does_io() -> None:
     assert _loaded_by(modules, FORBIDDEN_TO_PROTOCOLS) == []
 
 
-_PYTEST_PLUGINS = ["kernel.testing.pytest_plugin", "plugins.engines.amqp.pytest_plugin"]
+_PYTEST_PLUGINS = [
+    "kernel.testing.pytest_plugin",
+    "plugins.engines.amqp.pytest_plugin",
+    "plugins.engines.broker.faults.pytest_plugin",
+]
 
 
 @pytest.mark.slow

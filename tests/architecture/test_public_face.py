@@ -17,6 +17,7 @@ OF_OUR_PLUGINS = {
     "plugins.apis.spark.report.findings": "what a job returns",
     "plugins.engines.amqp.pytest_plugin": "the type of a fixture",
     "plugins.engines.broker.contract": "types of exchange, front ends",
+    "plugins.engines.broker.faults.brokers": "the type of a fixture",
     "plugins.engines.broker.front_end_checks": "tests of front ends",
     "plugins.engines.broker.public": "what a front end works with",
     "plugins.engines.broker.testing": "tests of types of exchange",

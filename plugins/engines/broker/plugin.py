@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,18 @@ def register_engines() -> list[EngineKind]:
             assures=broker_assures,
             live_options=("users", "policies"),
             kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
-        )
+        ),
+        EngineKind(
+            name="test-broker",
+            summary="a broker for tests, which records what passes and fails on demand; it listens for every protocol",
+            options=ManyListenersOptions,
+            create=_create_for_tests,
+            tables=(*BROKER_TABLES, *CLIENT_TABLES),
+            operations=(*BROKER_OPERATIONS, "fault"),
+            assures=broker_assures,
+            live_options=("users", "policies"),
+            kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
+        ),
     ]
 
 
@@ -144,14 +156,26 @@ def _user() -> Any:
 
 
 def _create(setup: EngineSetup) -> Engine:
-    from plugins.engines.broker.host.codecs import codecs_of
     from plugins.engines.broker.host.engine import BrokerEngine
+
+    return _make(BrokerEngine, setup, setup.options.listeners)
+
+
+def _create_for_tests(setup: EngineSetup) -> Engine:
+    from plugins.engines.broker.faults.engine import FaultyEngine
+
+    everywhere = [{"protocol": name, "address": "127.0.0.1:0"} for name in setup.kinds(FRONT_ENDS)]
+    return _make(FaultyEngine, setup, setup.options.listeners or everywhere)
+
+
+def _make(engine: type[BrokerEngine], setup: EngineSetup, listeners: Sequence[Mapping[str, Any]]) -> Engine:
+    from plugins.engines.broker.host.codecs import codecs_of
 
     # The options of a listener depend on its protocol, so they are read here and not with those of the
     # engine.  The engine makes the front ends, since they need it.
     kinds = setup.kinds(FRONT_ENDS)
     front_ends = []
-    for number, listener in enumerate(setup.options.listeners):
+    for number, listener in enumerate(listeners):
         options = dict(listener)
         protocol = options.pop("protocol", None)
         kind = kinds.get(protocol)
@@ -164,7 +188,7 @@ def _create(setup: EngineSetup) -> Engine:
             raise KernelError(f"listeners[{number}]: {error}") from None
         front_ends.append(partial(_create_front_end, number, kind, read))
     types = {name: kind.create for name, kind in setup.kinds(EXCHANGE_TYPES).items()}
-    return BrokerEngine(setup.name, setup.options, front_ends, types, codecs_of(setup))
+    return engine(setup.name, setup.options, front_ends, types, codecs_of(setup))
 
 
 def _create_front_end(number: int, kind: FrontEndKind, options: Any, engine: BrokerEngine) -> FrontEnd:
