@@ -103,6 +103,8 @@ class SystemStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the matrix."""
     matrix: tuple[tuple[int, ...], ...]
     """How many pipes lead from one thread (row) to another (column)."""
+    cells: tuple[tuple[int, int], ...]
+    """Of each of ``pipes`` its cell of the matrix: the thread that writes it, and the one that reads it."""
 
 
 def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> SystemStatistics:
@@ -124,6 +126,7 @@ def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> Syste
         pipes=tuple(pipe.statistics() for _, _, _, pipe in pipes),
         threads=_threads(dispatcher, pipes, threads),
         matrix=tuple(tuple(row) for row in dispatcher.matrix()),
+        cells=tuple((writer, reader) for writer, reader, _, _ in pipes),
     )
 
 

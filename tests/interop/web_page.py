@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-TIMEOUT = 120.0
-"""Seconds until a browser that does nothing is taken for stuck."""
+from tests.interop.browser import TIMEOUT, chromium
+
+__all__ = ["TIMEOUT", "Site", "shown"]
 
 
 class Site:
@@ -61,13 +61,5 @@ class Site:
 @contextmanager
 def shown(site: Site, folder: Path) -> Iterator[None]:
     """Show the page in Chromium, whose files are in a folder of the test."""
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
-    # With the port it stays until somebody ends it.
-    options = [f"--user-data-dir={folder}/profile", "--remote-debugging-port=0"]
-    with (folder / "log").open("w") as log:
-        browser = subprocess.Popen([*command, *options, site.url], stdout=log, stderr=log)
-    try:
+    with chromium(folder, site.url):
         yield
-    finally:
-        browser.terminate()
-        browser.wait(TIMEOUT)

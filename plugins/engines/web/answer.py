@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
+from typing import Protocol as Interface
 
 import msgspec
 
 JSON = "application/json"
+
+NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'"
+"""For browsers: what is answered has no scripts, and is in no frame of others."""
 
 
 class Request(NamedTuple):
@@ -29,6 +33,21 @@ class Request(NamedTuple):
     """Of several with one name the last."""
 
 
+class Stream(Interface):
+    """An answer that goes on until the client leaves: server-sent events."""
+
+    def write(self, piece: bytes) -> bool:
+        """Send a piece; return False, and send nothing, while the client has not taken the one before.
+
+        May end the connection.
+        """
+        ...
+
+    def end(self) -> None:
+        """End the answer, and the connection."""
+        ...
+
+
 class Answer(NamedTuple):
     """Status, headers and body."""
 
@@ -40,6 +59,11 @@ class Answer(NamedTuple):
     """Besides those that every answer has."""
     close: bool = False
     """Whether the connection ends with this answer."""
+    policy: str = NOTHING_ALLOWED
+    """Its content security policy."""
+    begin: Callable[[Stream], Callable[[], None]] | None = None
+    """For an answer that goes on: called once with the stream that takes what follows ``body``.  It returns the
+    function to call when the connection has ended."""
 
 
 Respond: TypeAlias = Callable[[Answer], None]

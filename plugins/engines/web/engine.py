@@ -21,10 +21,11 @@ from kernel.hosting.acceptor import Acceptor
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.loopback import is_on_this_machine
 from kernel.hosting.wire import Wire
-from plugins.engines.web import health
+from plugins.engines.web import health, operators_page
 from plugins.engines.web.answer import Request, Respond, Whole, error
 from plugins.engines.web.http_connection import HttpConnection
-from plugins.engines.web.logins import NOBODY, Logins, WebUser, comes_from_elsewhere
+from plugins.engines.web.live import Live
+from plugins.engines.web.logins import NOBODY, Logins, WebUser, comes_from_elsewhere, tags_for
 from plugins.engines.web.management.api import Api
 from plugins.engines.web.metrics_page import MetricsPage
 from plugins.engines.web.options import WebEngineOptions
@@ -38,16 +39,23 @@ _SAFE_METHODS = (*_METHODS, "OPTIONS")
 
 
 class _Page(NamedTuple):
-    make: Callable[[Respond], None]
+    make: Callable[[Request, WebUser, Respond], None]
     open: bool = False
     """Whether it needs no login: supervisors that ask for it have no password."""
+    tag: str = "monitoring"
+    """What a user has to be (``WebUser.is_a``)."""
 
 
-def _only_for_monitors(make: Callable[[Respond], None], respond: Respond, user: WebUser) -> None:
-    if user is NOBODY or user.monitors:
-        make(respond)
+def _same_for_all(make: Callable[[Respond], None]) -> Callable[[Request, WebUser, Respond], None]:
+    return lambda request, user, respond: make(respond)
+
+
+def _admit(page: _Page, request: Request, respond: Respond, user: WebUser) -> None:
+    if user is NOBODY or user.is_a(page.tag):
+        page.make(request, user, respond)
     else:
-        respond(error(403, "forbidden", "the user needs the tag monitoring or administrator"))
+        needed = " or ".join(tags_for(page.tag))
+        respond(error(403, "forbidden", f"the user needs the tag {needed}"))
 
 
 class WebEngine:
@@ -81,10 +89,14 @@ class WebEngine:
         # Without a broker there are no users, and nothing that they could ask for.
         self._api = Api(system, host, broker, self._listens_at) if broker else None
         ready = SharedAnswer(partial(health.ready, system, host))
+        # Half of the connections at most go to open pages, so that others can still ask for something.
+        live = Live(system, host, broker, max(1, self._options.max_connections // 2))
         self._pages = {
-            "/metrics": _Page(SharedAnswer(MetricsPage(system, host).make).ask),
-            "/health/live": _Page(health.live, open=True),
-            "/health/ready": _Page(ready.ask, open=True),
+            "/": _Page(_same_for_all(operators_page.show), tag="management"),
+            "/events": _Page(live.answer, tag="management"),
+            "/metrics": _Page(_same_for_all(SharedAnswer(MetricsPage(system, host).make).ask)),
+            "/health/live": _Page(_same_for_all(health.live), open=True),
+            "/health/ready": _Page(_same_for_all(ready.ask), open=True),
         }
         acceptor = self._acceptor = Acceptor(
             host,
@@ -155,10 +167,10 @@ class WebEngine:
             allowed = (("allow", ", ".join(_METHODS)),)
             respond(error(405, "Method Not Allowed", "this page can be read only", allowed))
         elif page.open:
-            page.make(respond)
+            page.make(request, NOBODY, respond)
         else:
             assert self._logins is not None
-            self._logins.check(request, partial(_only_for_monitors, page.make, respond), respond)
+            self._logins.check(request, partial(_admit, page, request, respond), respond)
 
     def _on_api_request(self, api: Api, request: Request, respond: Respond, whole: Whole) -> None:
         if request.method not in _SAFE_METHODS and comes_from_elsewhere(request):

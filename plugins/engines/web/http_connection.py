@@ -15,6 +15,10 @@ Slow clients
     One deadline at a time: for a request from its first byte (or from the start of the connection) to its
     last, for the time between two requests, for taking an answer.  A client cannot put one off by sending or
     taking a byte now and then.
+
+Answers that go on
+    (``Answer.begin``)  A piece is written when the client has taken the one before, so at most one waits here.
+    The deadline is for taking it.  Such a connection is not read any more, and ends with its answer.
 """
 
 from __future__ import annotations
@@ -36,9 +40,10 @@ from plugins.engines.web.options import WebEngineOptions
 _ALWAYS = (
     # Figures of this moment, for one user.
     (b"cache-control", b"no-store"),
-    # For browsers: a page of ours is what its type says, has no scripts, and is in no frame of others.
+    # For browsers: a page of ours is what its type says.
     (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    # Names of queues in the address of a page are no affair of others.
+    (b"referrer-policy", b"no-referrer"),
 )
 
 _MOST_FIELDS = 100
@@ -87,6 +92,8 @@ class HttpConnection(ConnectionOwner):
         """Whether the connection ends when the answer is written."""
         self._hung_up = False
         """Whether the client has shut down its sending half while it waits for an answer."""
+        self._on_gone: Callable[[], None] | None = None
+        """While an answer goes on: what to call when the connection has ended."""
         self._deadline: float | None = host.now() + limits.request_seconds
         # ``answers_limit`` is not needed: nothing is read, so nothing is answered, while an answer waits.
         self._connection = Connection(host, wire, self, answers_limit=None)
@@ -139,8 +146,12 @@ class HttpConnection(ConnectionOwner):
 
     def on_written(self) -> None:
         """The socket has taken something."""
-        if not self._connection.writing:
+        if self._connection.writing:
+            return
+        if self._on_gone is None:
             self._answer_written()
+        else:
+            self._deadline = None
 
     def next_deadline(self) -> float | None:
         """Return when the client has to be done with what it does now."""
@@ -159,6 +170,9 @@ class HttpConnection(ConnectionOwner):
     def on_ended(self, reason: str) -> None:
         """The connection is over."""
         self._deadline = None
+        on_gone, self._on_gone = self._on_gone, None
+        if on_gone is not None:
+            on_gone()
         self._on_end(self)
 
     # Requests
@@ -269,31 +283,53 @@ class HttpConnection(ConnectionOwner):
         # The client may have gone while the answer was made.
         if self._connection.ended:
             return
-        size = sum(map(len, answer.body))
+        goes_on = answer.begin is not None and self._request is not None and self._request.method == b"GET"
         # Where the request was not read to its end, h11 closes the connection as well.
         hung_up = self._hung_up and not self._http.trailing_data[0]
-        self._closing = answer.close or hung_up or self._http.their_state is not h11.DONE
+        self._closing = answer.close or hung_up or self._http.their_state is not h11.DONE or goes_on
         headers = [
             (b"date", formatdate(usegmt=True).encode()),
             (b"content-type", answer.content_type.encode()),
-            (b"content-length", str(size).encode()),
             *_ALWAYS,
+            (b"content-security-policy", answer.policy.encode()),
             *((name.encode(), value.encode()) for name, value in answer.headers),
         ]
+        if answer.begin is None:
+            headers.append((b"content-length", str(sum(map(len, answer.body))).encode()))
         if self._closing:
             headers.append((b"connection", b"close"))
         reason = HTTPStatus(answer.status).phrase.encode()
         head = h11.Response(status_code=answer.status, headers=headers, reason=reason)
         data = [self._http.send(head) or b""]
-        # HEAD: the headers of the answer to GET, with its length, and no body.  h11 knows.
+        # HEAD: the headers of the answer to GET, with its length, and no body.
         if self._request is None or self._request.method != b"HEAD":
             for piece in answer.body:
                 data += self._http.send_with_data_passthrough(h11.Data(data=piece)) or ()
-        self._http.send(h11.EndOfMessage())
+        if goes_on:
+            assert answer.begin is not None
+            self._on_gone = answer.begin(self)
+        else:
+            self._http.send(h11.EndOfMessage())
         self._wait_until(self._host.now() + self._limits.send_seconds)
         self._connection.send(data)
-        if not self._connection.ended and not self._connection.writing:
-            self._answer_written()
+        if not self._connection.ended:
+            self.on_written()
+
+    def write(self, piece: bytes) -> bool:
+        """``Stream``: send a piece of an answer that goes on."""
+        connection = self._connection
+        if connection.ended or connection.writing:
+            return False
+        connection.send(self._http.send_with_data_passthrough(h11.Data(data=piece)) or ())
+        if connection.writing:
+            self._wait_until(self._host.now() + self._limits.send_seconds)
+        return True
+
+    def end(self) -> None:
+        """``Stream``: end an answer that goes on."""
+        if not self._connection.ended:
+            last = self._http.send(h11.EndOfMessage()) or b""
+            self._connection.close("the answer has come to its end", (last,))
 
     def _answer_written(self) -> None:
         """The client has its answer: the next request, which may be here already."""

@@ -29,6 +29,11 @@ _MEANS = {
 """RabbitMQ's tags, and what a user with one is."""
 
 
+def tags_for(what: str) -> list[str]:
+    """Return the tags that make a user this, the least one first."""
+    return [tag for tag in reversed(_MEANS) if what in _MEANS[tag]]
+
+
 class WebUser(NamedTuple):
     """A user who has logged in."""
 

@@ -1,13 +1,8 @@
-"""Metrics page: all figures in Prometheus' text format, made in slices.
-
-A slice takes about a millisecond; then other engines of the thread have their turns, and other threads the
-interpreter's lock.
-"""
+"""Metrics page: all figures in Prometheus' text format, made in slices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
@@ -18,12 +13,10 @@ from plugins.engines.web.answer import Answer, Respond
 from plugins.engines.web.families import OneFamily, brokers_in, families
 from plugins.engines.web.queue_lines import queue_lines
 from plugins.engines.web.rabbitmq_names import rabbitmq_families
+from plugins.engines.web.slices import in_slices
 
 if TYPE_CHECKING:
     from kernel.topology.statistics import SystemStatistics
-
-SLICE = 0.001
-"""Seconds that one slice takes."""
 
 
 class MetricsPage:
@@ -37,18 +30,12 @@ class MetricsPage:
 
     def make(self, respond: Respond) -> None:
         """Read the figures now; ``respond`` is called in a later turn, with the page."""
-        self._go_on(self._pieces(self._system.statistics()), [], respond)
+        made: list[bytes] = []
 
-    def _go_on(self, pieces: Iterator[bytes], made: list[bytes], respond: Respond) -> None:
-        host = self._host
-        end = host.now() + SLICE
-        for piece in pieces:
-            if piece:
-                made.append(piece)
-            if host.now() >= end:
-                host.soon(partial(self._go_on, pieces, made, respond))
-                return
-        respond(Answer(200, made, CONTENT_TYPE_PLAIN_0_0_4))
+        def done() -> None:
+            respond(Answer(200, made, CONTENT_TYPE_PLAIN_0_0_4))
+
+        in_slices(self._host, self._pieces(self._system.statistics()), made.append, done)
 
     def _pieces(self, statistics: SystemStatistics) -> Iterator[bytes]:
         for each in families(statistics):

@@ -18,7 +18,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 class WebEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Pages for operators and their tools, over HTTP.
 
-    ``/metrics`` for Prometheus, ``/health/ready``, and RabbitMQ's management API under ``/api/``.
+    ``/`` is a page for browsers, ``/metrics`` for Prometheus, ``/health/ready``, and RabbitMQ's management API under ``/api/``.
     """
 
     address: str = "127.0.0.1:15672"

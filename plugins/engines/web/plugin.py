@@ -20,7 +20,7 @@ def register_engines() -> list[EngineKind]:
     return [
         EngineKind(
             name="web",
-            summary="pages over HTTP for operators and their tools: figures for Prometheus, health",
+            summary="pages over HTTP for operators and their tools: a live view, figures for Prometheus, health",
             options=WebEngineOptions,
             create=_create,
             flow=lambda options: Flow(takes=False, gives=False),

@@ -101,22 +101,22 @@ class Shapes:
         """Return a connection."""
         name = row["name"]
         host, port = peer(name)
-        rates = self._rates.with_rates(
-            ("connection", name),
-            {"recv_oct": row["recv_oct"], "send_oct": row["send_oct"]},
-            self._now,
-        )
+        key = ("connection", name)
+        octets = {"recv_oct": row["recv_oct"], "send_oct": row["send_oct"]}
+        # RabbitMQ has them for channels.  A connection counts all of its channels together.
+        moved = {"publish": row["messages_in"], "deliver_get": row["messages_out"]}
         return {
             "channel_max": row.get("channel_max", 0),
             "channels": row["channels"],
             "client_properties": row.get("client_properties", {}),
             "frame_max": row.get("frame_max", 0),
+            "message_stats": self._rates.with_rates(key, moved, self._now),
             "name": name,
             "node": self._node,
             "peer_host": host,
             "peer_port": port,
             "protocol": row.get("protocol", row["client"]),
-            **rates,
+            **self._rates.with_rates(key, octets, self._now),
             "send_pend": row["send_pend"],
             "ssl": row["ssl"],
             "state": row["state"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.peer("prometheus-client")
 if optional("h11") is not None:
     import h11
 
-    from plugins.engines.web.answer import Answer, Request, Respond, Whole, json_answer
+    from plugins.engines.web.answer import Answer, Request, Respond, Stream, Whole, json_answer
     from plugins.engines.web.http_connection import HttpConnection
     from plugins.engines.web.options import WebEngineOptions
 
@@ -364,3 +365,92 @@ def test_a_client_that_reads_slowly_gets_the_whole_answer(close: bool) -> None:
     assert got.endswith(BODY)
     client.host.run()
     assert client.ended == (1 if close else 0)
+
+
+# Answers that go on
+
+
+class Streaming(Client):
+    """A client whose answer goes on, in pieces that the test writes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(at_once=False, **options)
+        self.stream: Stream | None = None
+        self.gone = 0
+        self.sends(GET % 1)
+        self.waiting.popleft()(Answer(200, (), "text/event-stream", begin=self._begin))
+        self.head = self.reads()
+
+    def _begin(self, stream: Stream) -> Callable[[], None]:
+        self.stream = stream
+        return self._on_gone
+
+    def _on_gone(self) -> None:
+        self.gone += 1
+
+    def write(self, piece: bytes) -> bool:
+        assert self.stream is not None
+        return self.stream.write(piece)
+
+
+def test_an_answer_that_goes_on_has_no_length_and_no_time_limit() -> None:
+    client = Streaming(request_seconds=1.0, idle_seconds=1.0, send_seconds=1.0)
+    assert b"\r\ncontent-length:" not in client.head.lower()
+    assert b"\r\ntransfer-encoding: chunked\r\n" in client.head.lower()
+    for number in range(3):
+        client.later(100.0)
+        assert client.write(b"piece %d" % number)
+        assert client.reads() == b"7\r\npiece %d\r\n" % number
+    assert (client.ended, client.gone) == (0, 0)
+
+
+def test_of_an_answer_that_is_not_taken_one_piece_waits_and_then_the_connection_ends() -> None:
+    client = Streaming(capacity=1024, send_seconds=5.0)
+    assert client.write(b"x" * 5000)
+    before = client.connection.unwritten
+    for _ in range(4):
+        client.later(1.0)
+        assert not client.write(b"y" * 5000)
+        assert client.connection.unwritten <= before
+    assert client.gone < 1
+    client.later(2.0)
+    assert (client.ended, client.gone) == (1, 1)
+    assert not client.write(b"too late")
+
+
+def test_a_client_that_takes_its_piece_late_gets_the_next_one() -> None:
+    client = Streaming(capacity=1024, send_seconds=500.0)
+    assert client.write(b"x" * 5000)
+    got = b""
+    while len(got) < 5000:
+        client.later(1.0)
+        got += client.wire.receive(1 << 20) or b""
+    client.later(1000.0)
+    assert client.write(b"next")
+    assert client.reads().endswith(b"4\r\nnext\r\n")
+
+
+def test_an_answer_that_goes_on_ends_with_the_connection() -> None:
+    client = Streaming()
+    client.connection.close("the engine ends")
+    assert (client.ended, client.gone) == (1, 1)
+
+
+def test_an_answer_that_has_gone_on_can_end() -> None:
+    client = Streaming()
+    assert client.stream is not None
+    client.stream.end()
+    assert client.reads() == b"0\r\n\r\n"
+    assert (client.ended, client.gone) == (1, 1)
+
+
+def test_head_does_not_begin_an_answer_that_goes_on() -> None:
+    client = Client(at_once=False)
+    client.sends(b"HEAD /1 HTTP/1.1\r\nhost: localhost\r\n\r\n" + GET % 2)
+
+    def begin(stream: Stream) -> Callable[[], None]:
+        raise AssertionError("it has begun")
+
+    client.waiting.popleft()(Answer(200, (), "text/event-stream", begin=begin))
+    client.host.run()
+    assert [asked.path for asked in client.asked] == ["/1", "/2"]

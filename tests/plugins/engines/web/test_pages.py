@@ -109,7 +109,7 @@ def test_a_file_names_a_broker_that_it_has() -> None:
 
 def test_an_unknown_path_is_not_found(kernel_factory: KernelFactory) -> None:
     kernel = watched(kernel_factory)
-    for path in ("/", "/metrics/", "/../metrics", "/%00", "//metrics"):
+    for path in ("/page.html", "/metrics/", "/../metrics", "/%00", "//metrics"):
         got = get(kernel, path)
         assert got.status == 404
         assert got.json() == {"error": "Object Not Found", "reason": "Not Found"}
