@@ -270,7 +270,7 @@ def test_by_keyboard_alone(page: Tab, channel: BlockingChannel) -> None:
 
     tab_to("Queues")
     page.press("Enter")
-    page.until("document.querySelector('tbody a') !== null")
+    shows(page, "aaa by keyboard")
     tab_to("aaa by keyboard")
     page.press("Enter")
     page.until(f"{tile('Ready')} === '1'")
