@@ -56,12 +56,16 @@ class FairQueue:
         del self._at[pipe]
 
     def activate(self, pipe: Pipe) -> bool:
-        """Mark a pipe as active; False if it is not (or no longer) here."""
+        """Mark a pipe as active, unless it has ended with nothing in it; False if it is not (or no longer) here."""
         # The post of a writer may come before the pipe is attached here, and after it was detached.
         at = self._at.get(pipe)
         if at is None:
             return False
-        if at >= self._active:
+        # The order of the looks is that of ``take``.  Whoever does not take, because its peer is away, would keep
+        # a pipe that has nothing and will have nothing, and would linger for it.
+        if pipe.ended and not pipe.more():
+            self._forget_ended(pipe)
+        elif at >= self._active:
             # The active pipes are ``_pipes[:_active]``. The pipe changes places with the one at the border.
             self._swap(at, self._active)
             self._active += 1
@@ -90,13 +94,16 @@ class FairQueue:
                 # ``_next`` stays: another active pipe, if there is one, is at this index now.
                 self._deactivate(pipe)
                 if ended:
-                    self.detach(pipe)
-                    if self.on_ended is not None:
-                        self.on_ended(pipe)
+                    self._forget_ended(pipe)
             # A pipe may have been posted for items that an earlier call took already. Then try the next one.
             if batches:
                 return pipe, batches, pipe.taken - before
         return None
+
+    def _forget_ended(self, pipe: Pipe) -> None:
+        self.detach(pipe)
+        if self.on_ended is not None:
+            self.on_ended(pipe)
 
     def _deactivate(self, pipe: Pipe) -> None:
         at = self._at[pipe]

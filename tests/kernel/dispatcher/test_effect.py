@@ -179,12 +179,16 @@ def test_a_source_that_goes_is_not_waited_for_and_the_owner_hears_it(system: Sys
 
 def test_the_end_of_a_source_is_an_answer_to_a_peer_once_it_is_read(system: System) -> None:
     net, _, reader, _ = one_source(system)
+    reader.subscribe("k")
+    system.turn()
+    system.send("net", b"last", key="k")
     got, answer = answers()
     reader.when_subscribed(3, answer("gone"))
     system.turn()
     net.close()
     system.turn()
-    assert (system.take("reader"), got) == ([], [])
+    assert got == []
+    assert (system.take("reader"), got) == ([b"last"], [])
     system.turn()
     assert got == ["gone"]
 

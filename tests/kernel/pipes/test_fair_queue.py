@@ -66,6 +66,15 @@ def test_an_idle_queue_gives_nothing() -> None:
     assert queue.active == 0
 
 
+def test_a_pipe_that_ends_with_nothing_in_it_is_not_active() -> None:
+    queue, (pipe, other) = make_queue(2)
+    ended: list[Pipe] = []
+    queue.on_ended = ended.append
+    pipe.end()
+    assert queue.activate(pipe)
+    assert (queue.active, queue.pipes, ended) == (0, (other,), [pipe])
+
+
 def test_a_pipe_that_was_never_attached_is_not_activated() -> None:
     queue, (pipe,) = make_queue(1)
     queue.detach(pipe)

@@ -12,6 +12,7 @@ import pytest
 from kernel.contracts.errors import KernelError
 from kernel.sockets import Context, Socket
 from kernel.testing.leaks import Leaks
+from plugins.apis.sockets.options import TypeName
 
 TIMEOUT = 30.0
 
@@ -32,6 +33,14 @@ print("at the end")
 def test_a_program_that_closes_nothing_ends() -> None:
     done = subprocess.run([sys.executable, "-c", UNCLOSED], capture_output=True, timeout=TIMEOUT, check=True)
     assert (done.stdout, done.stderr) == (b"at the end\n", b"")
+
+
+@pytest.mark.parametrize("kind", ["PUSH", "PAIR", "DEALER", "REQ"])
+def test_who_has_sent_nothing_does_not_linger(kind: TypeName) -> None:
+    context = Context()
+    with context.socket(kind, linger=None) as socket:
+        socket.connect("tcp://127.0.0.1:1")
+    context.close(linger=None)
 
 
 def _with_traffic(place: str, linger: float) -> None:
