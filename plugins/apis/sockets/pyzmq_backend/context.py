@@ -71,6 +71,10 @@ class ContextCore:
             raise failure(errno.EMFILE, "the context has as many sockets as MAX_SOCKETS allows")
         return self._ours.socket(kind)
 
+    def give_turn(self) -> None:
+        """Wait until the kernel's thread has done what was posted to it."""
+        self._ours.kernel.inspect("")
+
     def listen(self, told: Callable[[EngineEvent], Any]) -> None:
         """Have ``told`` called with each event of the kernel's engines."""
         self._ours.kernel.events.append(told)

@@ -36,6 +36,8 @@ CORES: dict[int, Core] = {}
 """Sockets that are open, by their numbers."""
 
 _DEFAULT_LINGER: Final = 5.0
+_HANDS: Final = 4
+"""Hands through which news goes from one socket to another in its context: engine, pipe, engine, port."""
 
 
 class Core:
@@ -59,6 +61,8 @@ class Core:
         self.closed = False
         self.watched = False
         """Whether somebody waits for the descriptor."""
+        self.near = False
+        """Whether it has connected to a socket of the same context."""
         self.monitor: Any = None
         self._values: dict[int, Any] = {}
         """Options that were set."""
@@ -77,8 +81,10 @@ class Core:
         check_value(option, value)
         if number == SocketOption.SUBSCRIBE:
             self.socket.subscribe(value)
+            self.settle()
         elif number == SocketOption.UNSUBSCRIBE:
             self.socket.unsubscribe(value)
+            self.settle()
         elif number == SocketOption.HWM:
             self.set(SocketOption.SNDHWM, value)
             self.set(SocketOption.RCVHWM, value)
@@ -154,6 +160,18 @@ class Core:
                 "password": get(SocketOption.PLAIN_PASSWORD, b"").decode("ascii", "replace"),
             }
         options["engine"] = engine
+
+    def connect(self, place: str) -> None:
+        """Connect.  To a socket of the same context the connection is there afterwards, as in libzmq."""
+        self.socket.connect(place)
+        if place.startswith("inproc:"):
+            self.near = True
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait until what was done has reached peers of the same context, if there are any."""
+        for _ in range(_HANDS if self.near else 0):
+            self.context.give_turn()
 
     # ------------------------------------------------------------------ messages
 

@@ -19,6 +19,8 @@ from plugins.apis.sockets.pyzmq_backend.monitor import EVERY_EVENT, Monitor
 from plugins.apis.sockets.pyzmq_backend.utilities import IPC_PATH_MAX_LEN
 
 _TRANSPORTS = ("tcp", "ipc", "inproc")
+_ZAP = "inproc://zeromq.zap.01"
+"""Where a handler of ZAP waits for questions."""
 
 
 class Socket:
@@ -96,6 +98,9 @@ class Socket:
     def bind(self, addr: str | bytes) -> None:
         """Listen at a place."""
         place = self._place(addr)
+        if place == _ZAP:
+            # Otherwise whom the handler would refuse would be let in.
+            raise failure(errno.ENOTSUP, f"{place}: nobody asks a handler of ZAP here")
         if place == "ipc://*":
             place = f"ipc://{tempfile.mktemp(prefix='zmq-')}"
         self._core.secure()
@@ -109,7 +114,7 @@ class Socket:
         self._core.secure()
         # Before the attempt, whose end may be told of soon.
         self._changed(Event.CONNECT_DELAYED, place)
-        self._core.socket.connect(place)
+        self._core.connect(place)
 
     @translating
     def unbind(self, addr: str | bytes) -> None:

@@ -146,6 +146,36 @@ print("done")
 """
 
 
+NO_HANDLER = """
+import errno
+import zmq
+
+with zmq.Context() as context, context.socket(zmq.REP) as handler:
+    try:
+        handler.bind("inproc://zeromq.zap.01")
+    except zmq.ZMQError as error:
+        assert error.errno == errno.ENOTSUP
+        print("refused")
+"""
+
+AT_ONCE = """
+import zmq
+
+with zmq.Context() as context:
+    for _ in range(50):
+        with context.socket(zmq.PUB) as pub, context.socket(zmq.SUB) as sub:
+            with pub.bind("inproc://place"):
+                sub.connect("inproc://place")
+                sub.subscribe("a")
+                pub.send(b"a message that is not lost")
+                sub.recv()
+                sub.unsubscribe("a")
+                pub.send(b"a message for nobody")
+                assert not sub.poll(0)
+print("done")
+"""
+
+
 def _environment(*, ours: bool) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYZMQ_BACKEND"}
     return environment | ({"PYZMQ_BACKEND": BACKEND, "PYTHONPATH": str(ROOT)} if ours else {})
@@ -201,6 +231,15 @@ def test_tasks_of_asyncio_ask_and_answer() -> None:
 
 def test_the_end_of_a_context_wakes_who_waits_and_no_program_hangs() -> None:
     assert run(ENDS) == ["terminated", "end"]
+
+
+def test_a_handler_of_zap_is_refused_since_nobody_would_ask_it() -> None:
+    assert run(NO_HANDLER) == ["refused"]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
+def test_within_a_context_connections_and_subscriptions_are_there_at_once(ours: bool) -> None:
+    assert run(AT_ONCE, ours=ours) == ["done"]
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
