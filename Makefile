@@ -77,7 +77,7 @@ peers: ## what interoperability tests want from Debian (root) and npm
 	else npm install --silent --no-audit --no-fund --no-package-lock --prefix $(NODE_PEERS) \
 		|| echo "peers: npm could not install Node's clients"; fi
 
-suites: setup ## the suites of AMQP and MQTT clients, from their source distributions; tests run them against our broker
+suites: setup ## the suites of AMQP and MQTT clients and of pyzmq, from their source distributions; tests run them against our broker
 	@sh $(SUITES)/fetch.sh $(CURDIR)/$(BIN)/python || echo "suites: pip could not fetch the source distributions"
 
 docs: $(DOCS_STAMP) ## site/ from docs/; without .venv it needs only what makes the pages

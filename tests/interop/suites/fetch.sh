@@ -1,5 +1,5 @@
 #!/bin/sh
-# The source distributions of clients whose suites run against our broker: wheels come without them.  No root.
+# The source distributions of clients whose suites run against our broker, and of pyzmq: wheels come without them.  No root.
 # Versions and hashes are those of requirements/dev.lock.  $1: the Python whose pip fetches them, with its whole path.
 set -eu
 python=$1
