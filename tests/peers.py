@@ -87,6 +87,7 @@ PEERS: dict[str, Peer] = {
         Peer("celery", _has_module("celery"), _SETUP),
         Peer("chromium", _has_command("chromium"), _PEERS),
         Peer("client-suites", _has_suites, _SUITES),
+        Peer("faststream", _has_module("faststream"), _SETUP),
         Peer("gcc", _has_command("gcc"), _PEERS),
         Peer("gmqtt", _has_module("gmqtt"), _SETUP),
         Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),

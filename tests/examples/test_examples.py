@@ -311,11 +311,19 @@ def test_the_amqp_client_takes_from_a_broker_what_the_subscriber_has_printed(
     assert _output(client).splitlines()[-1].split()[1] == "stopped"
 
 
-@pytest.mark.slow
-@pytest.mark.peer("pika")
-@pytest.mark.peer("aio-pika")
-@pytest.mark.peer("celery")
-def test_a_test_suite_of_somebody_has_its_broker() -> None:
+@pytest.mark.parametrize(
+    "file, tests",
+    [
+        pytest.param("test_orders.py", 2, marks=pytest.mark.peer("pika")),
+        pytest.param(
+            "test_with_faults.py",
+            10,
+            marks=[pytest.mark.slow, *map(pytest.mark.peer, ("pika", "aio-pika", "celery"))],
+        ),
+        pytest.param("test_faststream.py", 2, marks=[pytest.mark.slow, pytest.mark.peer("faststream")]),
+    ],
+)
+def test_a_test_suite_of_somebody_has_its_broker(file: str, tests: int) -> None:
     command = [
         sys.executable,
         "-m",
@@ -323,10 +331,10 @@ def test_a_test_suite_of_somebody_has_its_broker() -> None:
         "-q",
         "-p",
         "no:cacheprovider",
-        str(EXAMPLES / "broker_in_pytest"),
+        str(EXAMPLES / "broker_in_pytest" / file),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    assert "12 passed" in done.stdout, done.stdout + done.stderr
+    assert f"{tests} passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_list_of_examples_is_complete() -> None:
