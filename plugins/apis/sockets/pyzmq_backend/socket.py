@@ -132,6 +132,7 @@ class Socket:
             remove(place)
         except KernelError as error:
             raise failure(errno.ENOENT, str(error)) from error
+        self._core.settle()
         self._changed(what, place)
 
     def _place(self, addr: str | bytes) -> str:

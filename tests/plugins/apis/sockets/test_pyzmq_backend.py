@@ -172,6 +172,12 @@ with zmq.Context() as context:
                 sub.unsubscribe("a")
                 pub.send(b"a message for nobody")
                 assert not sub.poll(0)
+        with context.socket(zmq.PUSH) as push, context.socket(zmq.PULL) as pull:
+            with push.bind("inproc://place"):
+                with pull.connect("inproc://place"):
+                    push.send(b"a message that is not lost", zmq.NOBLOCK)
+                    pull.recv()
+                assert not push.poll(0, zmq.POLLOUT)
 print("done")
 """
 
