@@ -8,6 +8,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from plugins.engines.web.answer import encoded
 from plugins.engines.web.families import brokers_in
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ class Look:
     ) -> None:
         self.now = now
         self.queues: list[QueueFigures] = []
-        self.system: Row = {}
-        """What only those who monitor may see."""
+        self.system = b"{}"
+        """What only those who monitor may see, in JSON."""
         self._statistics = statistics
         self._plan = plan
         self._broker = broker
@@ -115,7 +116,7 @@ class Look:
         threads = statistics.threads[:MOST_THREADS]
         engines = sorted(statistics.engines, key=attrgetter("name"))
         routes = statistics.routes[:MOST_ROWS]
-        self.system = {
+        system = {
             "threads": [
                 {
                     "name": each.name,
@@ -148,6 +149,7 @@ class Look:
                 "routes": len(statistics.routes) - len(routes),
             },
         }
+        self.system = encoded(system)
         yield
         yield from self._make_queues()
         rates.close()
