@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,6 +56,13 @@ class Core:
         self.number = next(NUMBERS)
         self.process = os.getpid()
         self.socket: OurSocket = context.make(kind)
+        # Not methods: they are called for each message.
+        self.send_whole: Callable[[bytes], None] = (
+            self.socket.send if kind != "ROUTER" else self._send_nothing
+        )
+        """Send a message of one part; wait for room."""
+        self.recv_part: Callable[[], bytes] = self.socket.recv
+        """Return the next part; wait for it."""
         self.parts: list[bytes] = []
         """Parts of a message whose last part has not been sent yet."""
         self.closed = False
@@ -195,11 +202,8 @@ class Core:
         else:
             self.send_whole(body)
 
-    def send_whole(self, body: bytes) -> None:
-        """Send a message of one part; wait for room."""
-        # A ROUTER gets an identity without a message: nobody gets anything.
-        if self.kind != "ROUTER":
-            self.socket.send(body)
+    def _send_nothing(self, body: bytes) -> None:
+        """A ROUTER gets an identity without a message: nobody gets anything."""
 
     def send_message(self, message: Sequence[bytes], flags: int = 0) -> None:
         """Send a message of any number of parts."""
@@ -209,10 +213,6 @@ class Core:
             self.socket.send_multipart(message, timeout=0)
         else:
             self.socket.send_multipart(message)
-
-    def recv(self, flags: int) -> bytes:
-        """Return the next part."""
-        return self.socket.recv(timeout=0) if flags & DONTWAIT else self.socket.recv()
 
     # ------------------------------------------------------------------ waiting
 

@@ -12,7 +12,7 @@ import zmq
 from zmq.constants import Event
 
 from kernel.contracts.errors import KernelError
-from plugins.apis.sockets.pyzmq_backend.core import SNDMORE, Core, core_of
+from plugins.apis.sockets.pyzmq_backend.core import DONTWAIT, SNDMORE, Core, core_of
 from plugins.apis.sockets.pyzmq_backend.errors import failure, translated, translating
 from plugins.apis.sockets.pyzmq_backend.frame import sent_octets, tracked_frame
 from plugins.apis.sockets.pyzmq_backend.monitor import EVERY_EVENT, Monitor
@@ -205,7 +205,7 @@ class Socket:
             raise failure(errno.ENOTSOCK)
         core = self._core
         try:
-            body = core.recv(flags)
+            body = core.socket.recv(timeout=0) if flags & DONTWAIT else core.recv_part()
         except KernelError as error:
             if core.watched:
                 core.rearm()
