@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from socket import create_connection
 from typing import Any
 
 import pytest
@@ -540,7 +540,7 @@ def test_the_wrong_peer_is_told(kernel_factory: KernelFactory) -> None:
     host, port = kernel.address_of("net").removeprefix("tcp://").rsplit(":", 1)
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\x00") + bytes(32)
     ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
-    with socket.create_connection((host, int(port))) as peer:
+    with create_connection((host, int(port))) as peer:
         peer.sendall(greeting + b"\x04" + bytes((len(ready),)) + ready)
         assert "PULL needs PUSH" in events.wait("disconnected", "net").detail
 
