@@ -73,6 +73,30 @@ class Pattern:
         raise NotSupported(f"{self.kind} has no subscribers; PUB and XPUB have")
 
 
+class ReceivingPattern(Pattern):
+    """A type that only receives."""
+
+    gives: ClassVar[bool] = False
+    instead: ClassVar[str] = ""
+    """Which type sends, for the error."""
+
+    def before_sending(self) -> None:
+        """Refuse."""
+        raise NotSupported(f"{self.kind} does not send; {self.instead}")
+
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Refuse."""
+        self.before_sending()
+
+    def send_batch(self, batch: Batch, timeout: float | None) -> None:
+        """Refuse."""
+        self.before_sending()
+
+    def may_send(self) -> bool:
+        """Return False."""
+        return False
+
+
 def batch_of_parts(parts: Sequence[Buffer], envelope: Envelope = PLAIN) -> Batch:
     """Return a batch of one message."""
     if len(parts) == 1:

@@ -9,7 +9,7 @@ from kernel.contracts.message import Batch, Buffer, batch_of_one
 from plugins.apis.sockets.end import End, PublishingEnd
 from plugins.apis.sockets.errors import NotSupported
 from plugins.apis.sockets.options import Values
-from plugins.apis.sockets.patterns.base import Pattern
+from plugins.apis.sockets.patterns.base import Pattern, ReceivingPattern
 
 _SUBSCRIBE, _CANCEL = b"\1", b"\0"
 
@@ -70,11 +70,8 @@ class Xpub(Pub):
         """Receive at any time."""
 
 
-class Sub(Pattern):
-    """SUB."""
-
-    kind: ClassVar[str] = "SUB"
-    gives: ClassVar[bool] = False
+class _Subscriber(Pattern):
+    """What SUB and XSUB have: subscriptions, which are counted."""
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
         super().__init__(end, values, engine)
@@ -95,33 +92,20 @@ class Sub(Pattern):
             if not self._prefixes[prefix]:
                 self.end.port.unsubscribe(_pattern(prefix))
 
-    def before_sending(self) -> None:
-        """Refuse."""
-        raise NotSupported("SUB does not send; PUB and XSUB do")
 
-    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
-        """Refuse."""
-        self.before_sending()
+class Sub(ReceivingPattern, _Subscriber):
+    """SUB."""
 
-    def send_batch(self, batch: Batch, timeout: float | None) -> None:
-        """Refuse."""
-        self.before_sending()
-
-    def may_send(self) -> bool:
-        """Return False."""
-        return False
+    kind: ClassVar[str] = "SUB"
+    instead: ClassVar[str] = "PUB and XSUB do"
 
 
-class Xsub(Sub):
+class Xsub(_Subscriber):
     """XSUB: as SUB, and a message that begins with 1 or 0 subscribes, or takes it back."""
 
     kind: ClassVar[str] = "XSUB"
-    gives: ClassVar[bool] = True
     when_full: ClassVar[str] = "drop-newest"
     alike: ClassVar[bool] = False
-
-    def before_sending(self) -> None:
-        """Send at any time."""
 
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Subscribe, unsubscribe, or send a message to all publishers."""

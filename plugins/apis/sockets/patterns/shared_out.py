@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kernel.contracts.message import Batch, Buffer
 from plugins.apis.sockets.errors import NotSupported
-from plugins.apis.sockets.patterns.base import Pattern
+from plugins.apis.sockets.patterns.base import Pattern, ReceivingPattern
 
 
 class Push(Pattern):
@@ -21,27 +20,11 @@ class Push(Pattern):
         raise NotSupported("PUSH does not receive; PULL does")
 
 
-class Pull(Pattern):
+class Pull(ReceivingPattern):
     """PULL."""
 
     kind: ClassVar[str] = "PULL"
-    gives: ClassVar[bool] = False
-
-    def before_sending(self) -> None:
-        """Refuse."""
-        raise NotSupported("PULL does not send; PUSH does")
-
-    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
-        """Refuse."""
-        self.before_sending()
-
-    def send_batch(self, batch: Batch, timeout: float | None) -> None:
-        """Refuse."""
-        self.before_sending()
-
-    def may_send(self) -> bool:
-        """Return False."""
-        return False
+    instead: ClassVar[str] = "PUSH does"
 
 
 class Dealer(Pattern):
