@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import KernelProcess
-from tests.interop.test_client_suites import Suite, check_results, own_environment, run_suite
+from tests.interop.client_suites import Suite, check_results, own_environment, run_suite
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.peer("client-suites"), pytest.mark.slow, pytest.mark.timeout(400)]

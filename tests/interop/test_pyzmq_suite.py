@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.test_client_suites import Suite, check_results, own_environment, run_suite
+from tests.interop.client_suites import Suite, check_results, own_environment, run_suite
 
 pytestmark = [pytest.mark.peer("client-suites"), pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -1,0 +1,84 @@
+"""Whole suites of clients, from their source distributions (``make suites``): what they are, and how they are run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+
+from tests.peers import CLIENT_SUITES
+
+
+class Suite(msgspec.Struct, frozen=True):
+    """A suite, and what of it is not for any broker of a test."""
+
+    folder: str
+    tests: tuple[str, ...]
+    least: int
+    """How many tests it has at least: fewer, and it did not run."""
+    left_out: dict[str, str] = {}
+    """Parts of tests' names, and why neither broker can pass them here."""
+    options: tuple[str, ...] = ()
+    configuration: str = "setup.cfg"
+    may_skip: bool = False
+    """Whether tests may leave themselves out, because of what the broker has nothing to do with."""
+
+
+def own_environment() -> dict[str, str]:
+    """Return the environment of a process that runs a suite with plugins of ours."""
+    # What this run of pytest has set is not for another one, such as the number of its process.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return own | {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def run_suite(suite: Suite, here: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Run a suite in a process of its own; return what went wrong in each of its tests, empty if nothing.
+
+    ``here``: its working directory, which has files for it.
+    """
+    folder = CLIENT_SUITES / suite.folder
+    results = here / f"{suite.folder}.xml"
+    done = subprocess.run(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "pytest",
+                "-q",
+                "--rootdir",
+                str(folder),
+                "-c",
+                str(folder / suite.configuration),
+            ),
+            *("-p", "no:cacheprovider", "-W", "ignore", "--timeout", "60", f"--junitxml={results}"),
+            # AMQPStorm's wheel has the suite as well, and a plugin of ours imports it from there.
+            *("--import-mode=importlib", "-k", " and ".join(f"not {name}" for name in suite.left_out)),
+            *(*suite.options, *(str(folder / tests) for tests in suite.tests)),
+        ],
+        cwd=here,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert results.exists(), done.stdout + done.stderr
+    return {
+        f"{case.get('classname')}.{case.get('name')}": "".join(
+            f"{problem.tag}: {problem.get('message')}\n{problem.text}"
+            for problem in case
+            if problem.tag in ("failure", "error", "skipped")
+        )
+        for case in ElementTree.parse(results).iter("testcase")
+        if not suite.may_skip or case.find("skipped") is None
+    }
+
+
+def check_results(suite: Suite, results: dict[str, str]) -> None:
+    """Fail if a test of a suite has failed, or if it did not run."""
+    failed = {name: why for name, why in results.items() if why}
+    assert not failed, "\n".join(f"{name}: {why}" for name, why in failed.items())
+    assert len(results) >= suite.least
