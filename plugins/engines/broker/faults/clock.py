@@ -57,6 +57,18 @@ class FastHost:
         for key, (when, callback) in list(self._timers.items()):
             self.set_timer(when, callback, key)
 
+    def fire_due(self) -> None:
+        """Fire now what is due, the earliest first."""
+        now = self.now()
+        due = sorted(
+            (when, number, key) for number, (key, (when, _)) in enumerate(self._timers.items()) if when <= now
+        )
+        for _, _, key in due:
+            # One that fired before may have put it off, or cancelled it.
+            if key in self._timers and self._timers[key][0] <= now:
+                self._host.set_timer(None, self._timers[key][1], key)
+                self._fire(key)
+
     def end(self) -> None:
         """Forget the timers: sockets that wait for one to be closed are closed with the last reference to them."""
         self._timers.clear()
