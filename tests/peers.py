@@ -34,6 +34,7 @@ NODE_MODULES = Path(__file__).parent / "interop" / "node" / "node_modules"
 NODE_AMQPLIB = str(NODE_MODULES / "amqplib")
 NODE_MQTT = str(NODE_MODULES / "mqtt")
 NODE_STOMPJS = str(NODE_MODULES / "@stomp" / "stompjs")
+NODE_ZEROMQ = str(NODE_MODULES / "zeromq")
 PYRIGHT = str(NODE_MODULES / ".bin" / "pyright")
 """A program for Node."""
 
@@ -97,6 +98,7 @@ PEERS: dict[str, Peer] = {
         Peer("node-amqplib", _has_file(NODE_AMQPLIB, "node"), _PEERS),
         Peer("node-mqtt", _has_file(NODE_MQTT, "node"), _PEERS),
         Peer("node-stompjs", _has_file(NODE_STOMPJS, "node"), _PEERS),
+        Peer("node-zeromq", _has_file(NODE_ZEROMQ, "node"), _PEERS),
         Peer("pyright", _has_file(PYRIGHT, "node"), _PEERS),
         Peer("libzmq with PGM", libzmq_peer.is_there, _PEERS),
         Peer("namespaces", lan.possible, "iproute2, and root"),

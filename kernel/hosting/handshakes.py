@@ -22,6 +22,7 @@ class Handshakes:
     The constructor raises ``ValueError`` for wrong options and ``OSError`` for a certificate that cannot be
     read.  ``seconds``: how long one handshake may take.  ``subprotocols``: WebSocket's names of the protocol,
     for which ``web`` may name others.  ``takes_text``: whether it allows text messages of WebSocket.
+    ``keeps_messages``: whether messages of WebSocket have a meaning for it (``MessageWire``).
     ``waits``: how it waits; None: as a task of trio.
     """
 
@@ -35,6 +36,7 @@ class Handshakes:
         web: WebOptions | None = None,
         subprotocols: tuple[str, ...] = (),
         takes_text: bool = True,
+        keeps_messages: bool = False,
         waits: Waits | None = None,
     ) -> None:
         self._address = address
@@ -57,6 +59,7 @@ class Handshakes:
                 server_side=server_side,
                 subprotocols=subprotocols,
                 takes_text=takes_text,
+                keeps_messages=keeps_messages,
             )
 
     @property

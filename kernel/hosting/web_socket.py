@@ -2,8 +2,8 @@
 
 Payload
     The bytes of the conversation are the payload of binary messages.  The borders between messages have no
-    meaning, so a stream protocol does not need to know about WebSocket.  Text messages are read as their
-    UTF-8 bytes.  wsproto (extra ``web``) reads and writes the frames; it does no input or output, as our
+    meaning, so a stream protocol does not need to know about WebSocket (``MessageWire`` is for one to which they
+    have).  Text messages are read as their UTF-8 bytes.  wsproto (extra ``web``) reads and writes the frames; it does no input or output, as our
     protocols.
 
 Two queues of output
@@ -39,6 +39,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 from kernel.contracts.errors import ConnectionLost
 from kernel.contracts.message import Buffer
@@ -73,12 +74,15 @@ UNREAD_CONTROL_BYTES = 64 * 1024
 
 READ_BYTES = 16 * 1024
 
+SIZE_BYTES = 8
+"""Bytes of the size before each message of a ``MessageWire``."""
+
 
 class WebSocketWire:
     """A wire after the WebSocket handshake.
 
     ``early``: events that came together with the handshake.  ``takes_text``: whether text messages are
-    allowed, beside binary ones.
+    allowed, beside binary ones.  ``subprotocol``: what both have agreed on, if anything.
     """
 
     __slots__ = (
@@ -91,12 +95,21 @@ class WebSocketWire:
         "_message_size",
         "_takes_text",
         "_ws",
+        "subprotocol",
     )
     announces_end = True
 
     def __init__(
-        self, inner: Wire, ws: WSConnection, max_message: int, early: list[Event], *, takes_text: bool = True
+        self,
+        inner: Wire,
+        ws: WSConnection,
+        max_message: int,
+        early: list[Event],
+        *,
+        takes_text: bool = True,
+        subprotocol: str | None = None,
     ) -> None:
+        self.subprotocol: str | None = subprotocol
         self._takes_text = takes_text
         self._inner = inner
         self._ws = ws
@@ -169,9 +182,7 @@ class WebSocketWire:
                 # The limit is one of messages, which may consist of many events.
                 if event.message_finished:
                     self._message_size = 0
-                # An empty message is allowed, but ``b""`` would be taken for the end.
-                if fragment:
-                    fragments.append(fragment)
+                self._take(fragment, fragments, finished=event.message_finished)
             elif isinstance(event, Ping):
                 self._send_control(event.response())
             # RFC 6455, section 5.5.1: a close is answered with a close, once.
@@ -181,6 +192,12 @@ class WebSocketWire:
         if fragments:
             return fragments[0] if len(fragments) == 1 else b"".join(fragments)
         return b"" if self._at_end else None
+
+    def _take(self, fragment: bytes, fragments: list[bytes], *, finished: bool) -> None:
+        """Append to ``fragments`` what is to be received; ``finished``: a message ends with this fragment."""
+        # An empty message is allowed, but ``b""`` would be taken for the end.
+        if fragment:
+            fragments.append(fragment)
 
     def _answer_close(self, event: CloseConnection) -> None:
         """Answer the peer's close.
@@ -214,26 +231,31 @@ class WebSocketWire:
         while inner.send(encoded):
             if not buffers:
                 return True
-            fragments, size = [], 0
-            while buffers and size < FRAME_BYTES:
-                first = buffers[0]
-                if len(first) > FRAME_BYTES:
-                    fragments.append(first[:FRAME_BYTES])
-                    if self._begun is None:
-                        self._begun = first
-                    # A view: slicing bytes would copy the rest once for each frame.
-                    buffers[0] = memoryview(first)[FRAME_BYTES:]
-                    size += FRAME_BYTES
-                else:
-                    fragments.append(buffers.popleft())
-                    size += len(first)
-                    self._begun = None
+            message = self._next_message(buffers)
             try:
-                encoded.append(self._ws.send(BytesMessage(b"".join(fragments))))
+                encoded.append(self._ws.send(BytesMessage(message)))
             # The peer has sent a close frame, and reads nothing after that.
             except LocalProtocolError as error:
                 raise ConnectionAbortedError(f"WebSocket: {error}") from None
         return False
+
+    def _next_message(self, buffers: deque[Buffer]) -> bytes:
+        """Remove the payload of one message from ``buffers``."""
+        fragments, size = [], 0
+        while buffers and size < FRAME_BYTES:
+            first = buffers[0]
+            if len(first) > FRAME_BYTES:
+                fragments.append(first[:FRAME_BYTES])
+                if self._begun is None:
+                    self._begun = first
+                # A view: slicing bytes would copy the rest once for each frame.
+                buffers[0] = memoryview(first)[FRAME_BYTES:]
+                size += FRAME_BYTES
+            else:
+                fragments.append(buffers.popleft())
+                size += len(first)
+                self._begun = None
+        return b"".join(fragments)
 
     def shut_down(self) -> None:
         """Send a close frame.  When the peer answers it, ``receive`` returns the end."""
@@ -251,11 +273,36 @@ class WebSocketWire:
         self._begun = None
 
 
+class MessageWire(WebSocketWire):
+    """A wire for a protocol that has one unit in each message of WebSocket.
+
+    Each buffer that is sent is one message.  What is received has the size of each message, in eight bytes, before
+    its payload.
+    """
+
+    __slots__ = ("_begin",)
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._begin: list[bytes] = []
+        """What has come of a message; ``max_message`` limits it."""
+
+    def _take(self, fragment: bytes, fragments: list[bytes], *, finished: bool) -> None:
+        self._begin.append(fragment)
+        if finished:
+            message = b"".join(self._begin)
+            self._begin = []
+            fragments += (len(message).to_bytes(SIZE_BYTES, "big"), message)
+
+    def _next_message(self, buffers: deque[Buffer]) -> bytes:
+        return bytes(buffers.popleft())
+
+
 class WebHandshake:
     """The HTTP request and its answer, for one side of one address.
 
     ``subprotocols``: the protocol's own names, which count if the options have none.  ``takes_text``: whether
-    the protocol allows text messages.
+    the protocol allows text messages.  ``keeps_messages``: whether it is one for ``MessageWire``.
     """
 
     def __init__(
@@ -266,8 +313,10 @@ class WebHandshake:
         server_side: bool,
         subprotocols: tuple[str, ...] = (),
         takes_text: bool = True,
+        keeps_messages: bool = False,
     ) -> None:
         self._takes_text = takes_text
+        self._kind = MessageWire if keeps_messages else WebSocketWire
         self._address = address
         self._options = options
         self._server_side = server_side
@@ -289,9 +338,9 @@ class WebHandshake:
         try:
             with waits.limit(seconds):
                 if self._server_side:
-                    early = await self._serve(inner, ws, waits)
+                    early, agreed = await self._serve(inner, ws, waits)
                 else:
-                    early = await self._ask(inner, ws, waits)
+                    early, agreed = await self._ask(inner, ws, waits)
         except TooSlow:
             inner.close()
             raise ConnectionLost(f"no WebSocket handshake within {seconds} s") from None
@@ -301,9 +350,10 @@ class WebHandshake:
         except BaseException:
             inner.close()
             raise
-        return WebSocketWire(inner, ws, self._options.max_message, early, takes_text=self._takes_text)
+        limit, text = self._options.max_message, self._takes_text
+        return self._kind(inner, ws, limit, early, takes_text=text, subprotocol=agreed)
 
-    async def _ask(self, inner: Wire, ws: WSConnection, waits: Waits) -> list[Event]:
+    async def _ask(self, inner: Wire, ws: WSConnection, waits: Waits) -> tuple[list[Event], str | None]:
         address, offered = self._address, list(self._subprotocols)
         host = address.authority if address.host else f"localhost:{address.port}"
         await _write(inner, ws.send(Request(host=host, target=address.path, subprotocols=offered)), waits)
@@ -319,9 +369,9 @@ class WebHandshake:
         # has not agreed to.
         if self._required and answer.subprotocol is None:
             raise ConnectionResetError(f"the server speaks none of {', '.join(offered)}")
-        return events
+        return events, answer.subprotocol
 
-    async def _serve(self, inner: Wire, ws: WSConnection, waits: Waits) -> list[Event]:
+    async def _serve(self, inner: Wire, ws: WSConnection, waits: Waits) -> tuple[list[Event], str | None]:
         try:
             events = await _events(inner, ws, waits)
         except RemoteProtocolError as error:
@@ -341,7 +391,7 @@ class WebHandshake:
         chosen = next((each for each in self._subprotocols if each in request.subprotocols), None)
         await _write(inner, ws.send(AcceptConnection(subprotocol=chosen)), waits)
         # A client may send frames before it has our answer.
-        return events + list(ws.events())
+        return events + list(ws.events()), chosen
 
     def _judge(self, request: Request) -> tuple[int, str]:
         """Return the HTTP status of a refusal (0: the request is accepted) and the reason."""

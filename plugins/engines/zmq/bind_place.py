@@ -8,11 +8,9 @@ from kernel.contracts.engine import Port
 from kernel.contracts.kinds import BoundSockets
 from kernel.hosting.acceptor import Acceptor
 from kernel.hosting.address import Address
-from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.stream_host import StreamHost
-from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.wire import Wire
-from plugins.engines.zmq.options import name_of
+from plugins.engines.zmq.options import handshakes_of, name_of
 
 if TYPE_CHECKING:
     from plugins.engines.zmq.engine import ZmqEngine
@@ -23,10 +21,7 @@ class BindPlace:
 
     def __init__(self, engine: ZmqEngine, address: Address, bound: BoundSockets | None) -> None:
         self._engine = engine
-        # tcp and ipc have none; the acceptor asks.
-        handshakes = Handshakes(
-            address, server_side=True, tls=TlsOptions(), seconds=engine.options.connect_timeout
-        )
+        handshakes = handshakes_of(engine.options, address, listens=True)
         self._acceptor = Acceptor(
             engine.host,
             engine.name,

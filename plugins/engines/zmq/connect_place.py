@@ -14,8 +14,7 @@ from kernel.hosting.backoff import Backoff
 from kernel.hosting.connecting import connect
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_host import StreamHost
-from kernel.hosting.wire import PlainWire
-from plugins.engines.zmq.options import name_of
+from plugins.engines.zmq.options import handshakes_of, name_of
 
 if TYPE_CHECKING:
     from plugins.engines.zmq.engine import ZmqEngine
@@ -31,6 +30,7 @@ class ConnectPlace:
     def __init__(self, engine: ZmqEngine, address: Address) -> None:
         self._engine = engine
         self._address = address
+        self._handshakes = handshakes_of(engine.options, address, listens=False)
         self.name = name_of(address)
         self.reconnects = 0
         self._backoff = Backoff(engine.options.reconnect)
@@ -69,12 +69,13 @@ class ConnectPlace:
         try:
             # A failed attempt and a conversation that ended are treated alike: report, wait, try again.
             connected = await connect(self._address, engine.options.connect_timeout)
+            wire = await self._handshakes.shake(connected)
         except ConnectionLost as error:
             self._reason = str(error)
         else:
             self._over = trio.Event()
             conversation = engine.converse(
-                PlainWire(connected),
+                wire,
                 self.name,
                 "client",
                 open_port=self._lend_port,

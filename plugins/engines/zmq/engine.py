@@ -23,8 +23,9 @@ from plugins.engines.zmq.inproc_places import InprocBindPlace, InprocConnectPlac
 from plugins.engines.zmq.logins import Logins, UserStamp
 from plugins.engines.zmq.options import ZmqOptions, place_of
 from plugins.protocols.zmtp.addressing import Naming
-from plugins.protocols.zmtp.connection import connection_of
+from plugins.protocols.zmtp.connection import ZmtpConnection, connection_of
 from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
+from plugins.protocols.zmtp.zws import web_connection_of
 
 _MADE_UP = b"\0"
 """The first byte of identities that are made up here.  No peer may choose such a one."""
@@ -170,7 +171,7 @@ class ZmqEngine:
         conversation = StreamHost(
             self.host,
             wire,
-            connection_of(self.options, side, name_peer),
+            self._protocol_of(wire, side, name_peer),
             peer=peer,
             counters=self._counters,
             open_port=stamped_port,
@@ -184,6 +185,13 @@ class ZmqEngine:
         self.joined(conversation)
         conversation.start()
         return conversation
+
+    def _protocol_of(self, wire: Wire, side: Side, name_peer: Callable[[bytes], Naming]) -> ZmtpConnection:
+        # Only wires of WebSocket have agreed on one.
+        subprotocol = getattr(wire, "subprotocol", None)
+        if subprotocol is None:
+            return connection_of(self.options, side, name_peer)
+        return web_connection_of(self.options, side, name_peer, subprotocol)
 
     def joined(self, conversation: StreamHost | InprocPeer) -> None:
         """Take notice of a conversation."""

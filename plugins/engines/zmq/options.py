@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from kernel.contracts.options import ListeningPlace
-from kernel.hosting.address import Address, parse_address
+from kernel.hosting.address import WEB_TRANSPORTS, Address, parse_address
 from kernel.hosting.backoff import BackoffOptions
+from kernel.hosting.tls_options import TlsOptions
+from kernel.hosting.web_options import WebOptions
 from plugins.protocols.zmtp.options import ZmtpOptions
 from plugins.protocols.zmtp.z85 import decode_key
+
+if TYPE_CHECKING:
+    from kernel.hosting.handshakes import Handshakes
 
 EVERYBODY = "*"
 """In place of a key: every client."""
 
-_TRANSPORTS = {"tcp": "tcp", "ipc": "unix", "inproc": "inproc"}
-"""ØMQ's names of transports, and the kernel's."""
+_TRANSPORTS = {"tcp": "tcp", "ipc": "unix", "inproc": "inproc", "tls": "tls", "ws": "ws", "wss": "wss"}
+"""ØMQ's names of transports, and the kernel's.  ØMQ has no ``tls``."""
+_OF_HOSTS = ("tcp", "tls", *WEB_TRANSPORTS)
+"""Those whose places have a host and a port."""
 
 
 class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -25,13 +32,17 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     bind: tuple[str, ...] = ()
     """Places to listen at: ``tcp://127.0.0.1:5556``, ``tcp://*:5556``, ``ipc:///run/feed.sock``,
-    ``inproc://name`` for other sockets of this kernel."""
+    ``inproc://name`` for other sockets of this kernel, ``tls://*:5556``, ``ws://*:8080/feed``, ``wss://*:8443``."""
     connect: tuple[str, ...] = ()
     """Places to connect to.  Messages for a peer that is not there wait in the pipes of its route."""
+    tls: TlsOptions = TlsOptions()
+    """For ``tls`` and ``wss`` places."""
+    web: WebOptions = WebOptions()
+    """For ``ws`` and ``wss`` places.  The subprotocol follows from ``mechanism``."""
     reconnect: BackoffOptions = BackoffOptions()
     """The waits between attempts to connect."""
     connect_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-    """Seconds that one attempt to connect may take."""
+    """Seconds that one attempt to connect, or a handshake of TLS or WebSocket, may take."""
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     """Connections of all bind places together.  Further ones are closed at once, and counted."""
     handover: bool = False
@@ -73,11 +84,11 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
         for name in ("bind", "connect"):
             for text in getattr(self, name):
                 try:
-                    address = place_of(text)
+                    self.check_place(place_of(text), listens=name == "bind")
                 except ValueError as error:
                     raise ValueError(f"{name}: {error}") from None
-                if name == "connect" and address.transport == "tcp" and not address.host:
-                    raise ValueError(f"connect: {text!r}: * is for bind; name a host")
+        if self.web.subprotocols:
+            raise ValueError("web.subprotocols: ZWS has names of its own")
         places = len(self.bind) + len(self.connect)
         if self.handover and self.type != "ROUTER":
             raise ValueError(f"handover is for ROUTER, and this is {self.type}")
@@ -90,6 +101,15 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
         if self.connect and self.mechanism == "PLAIN" and not self.username:
             raise ValueError("username: PLAIN at a connect place needs it")
         self._check_clients()
+
+    def check_place(self, address: Address, *, listens: bool) -> None:
+        """Raise ``ValueError`` if there cannot be such a place with these options."""
+        if not listens and address.transport in _OF_HOSTS and not address.host:
+            raise ValueError(f"{name_of(address)!r}: * is for bind; name a host")
+        if listens:
+            self.tls.check_listener(address.transport)
+        if address.transport in WEB_TRANSPORTS and self.mechanism == "CURVE":
+            raise ValueError(f"{name_of(address)!r}: 45/ZWS has NULL and PLAIN; take wss for encryption")
 
     def _check_keys(self) -> None:
         if not self.curve_certificate:
@@ -120,11 +140,16 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
 def place_of(text: str) -> Address:
     """Read a place as ØMQ writes it; ``ValueError`` says what is wrong."""
     transport, separator, place = text.partition("://")
+    if transport in ("pgm", "epgm"):
+        raise ValueError(
+            f"{text!r}: multicast is an engine of its own, of kind pgm, with zmtp1+{text} as address"
+        )
     if not separator or transport not in _TRANSPORTS:
-        raise ValueError(f"{text!r}: a place here begins with tcp://, ipc:// or inproc://")
+        known = ", ".join(f"{each}://" for each in _TRANSPORTS)
+        raise ValueError(f"{text!r}: a place here begins with one of {known}")
     if transport == "ipc" and place.startswith("@"):
         raise ValueError(f"{text!r}: names in the abstract namespace are not supported; take a path")
-    if transport == "tcp" and place.startswith("*:"):
+    if transport in _OF_HOSTS and place.startswith("*:"):
         place = place[1:]
     return parse_address(f"zmtp+{_TRANSPORTS[transport]}://{place}", tuple(_TRANSPORTS.values()))
 
@@ -132,4 +157,23 @@ def place_of(text: str) -> Address:
 def name_of(address: Address, place: str = "") -> str:
     """Return a place as ØMQ writes it; ``place``: with the port that the system has chosen."""
     names = {ours: name for name, ours in _TRANSPORTS.items()}
-    return f"{names[address.transport]}://{place or address.place}"
+    path = address.path if place and address.transport in WEB_TRANSPORTS else ""
+    return f"{names[address.transport]}://{place or address.place}{path}"
+
+
+def handshakes_of(options: ZmqOptions, address: Address, *, listens: bool) -> Handshakes:
+    """Return what follows a connection at a place.  Raises ``ValueError`` and ``OSError`` as ``Handshakes``."""
+    from kernel.hosting.handshakes import Handshakes
+    from plugins.protocols.zmtp.zws import subprotocols_of
+
+    options.check_place(address, listens=listens)
+    return Handshakes(
+        address,
+        server_side=listens,
+        tls=options.tls,
+        seconds=options.connect_timeout,
+        # As if an operator had asked for them: without one of them there is no ZWS.
+        web=msgspec.structs.replace(options.web, subprotocols=subprotocols_of(options)),
+        takes_text=False,
+        keeps_messages=True,
+    )

@@ -563,7 +563,7 @@ def test_two_kernels(kernel_factory: KernelFactory, tmp_path: Path) -> None:
     "options, complaint",
     [
         ({"type": "PUB"}, "neither bind nor connect"),
-        ({"type": "PUB", "bind": ["udp://x:1"]}, "begins with tcp://, ipc:// or inproc://"),
+        ({"type": "PUB", "bind": ["udp://x:1"]}, "begins with one of tcp://, ipc://, inproc://"),
         ({"type": "PUB", "connect": ["tcp://*:1"]}, "name a host"),
         ({"type": "PUB", "bind": ["tcp://x"]}, "no host:port"),
         ({"type": "PUB", "bind": ["tcp://*:1"], "subscribe": ["a"]}, "PUB does not subscribe"),

@@ -1,0 +1,100 @@
+// Each pattern with zeromq.js: `node zeromq.js bind PLACE` prints the places at which it has bound, one check after the other;
+// `node zeromq.js connect` reads a place a check from its input.  It ends with status 0 if all checks hold.
+
+const assert = require('node:assert/strict');
+const readline = require('node:readline');
+const zmq = require('zeromq');
+
+const [, , role, place] = process.argv;
+const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+const large = 'x'.repeat(300000);
+
+const open = async (socket) => {
+  socket.receiveTimeout = 30000;
+  socket.linger = 30000;
+  if (role === 'bind') {
+    await socket.bind(place);
+    console.log(socket.lastEndpoint);
+  } else {
+    socket.connect((await lines.next()).value);
+  }
+  return socket;
+};
+
+const texts = (parts) => parts.map((part) => part.toString());
+
+const checks = {
+  async request() {
+    const socket = await open(new zmq.Request());
+    for (const text of ['one', 'two', large]) {
+      await socket.send(text);
+      assert.deepEqual(texts(await socket.receive()), [`re: ${text}`]);
+    }
+    return socket;
+  },
+
+  async reply() {
+    const socket = await open(new zmq.Reply());
+    for (let n = 0; n < 3; n++) {
+      const [question] = await socket.receive();
+      await socket.send(`re: ${question}`);
+    }
+    return socket;
+  },
+
+  async publish() {
+    const socket = await open(new zmq.XPublisher());
+    const [subscription] = await socket.receive();
+    assert.equal(subscription.toString('latin1'), '\x01tea');
+    for (const [key, body] of [['coffee', '1'], ['tea', '2'], ['teapot', large]]) await socket.send([key, body]);
+    return socket;
+  },
+
+  async subscribe() {
+    const socket = new zmq.Subscriber();
+    socket.subscribe('tea');
+    await open(socket);
+    assert.deepEqual(texts(await socket.receive()), ['tea', '2']);
+    assert.deepEqual(texts(await socket.receive()), ['teapot', large]);
+    return socket;
+  },
+
+  async push() {
+    const socket = await open(new zmq.Push());
+    for (let n = 0; n < 1000; n++) await socket.send(`${n}`);
+    await socket.send(['a', '', large]);
+    return socket;
+  },
+
+  async pull() {
+    const socket = await open(new zmq.Pull());
+    for (let n = 0; n < 1000; n++) assert.deepEqual(texts(await socket.receive()), [`${n}`]);
+    assert.deepEqual(texts(await socket.receive()), ['a', '', large]);
+    return socket;
+  },
+
+  async dealer() {
+    const socket = await open(new zmq.Dealer({ routingId: 'anna' }));
+    await socket.send(['', 'question']);
+    assert.deepEqual(texts(await socket.receive()), ['', 'answer']);
+    return socket;
+  },
+
+  async router() {
+    const socket = await open(new zmq.Router());
+    const [name, ...question] = await socket.receive();
+    assert.deepEqual(texts([name, ...question]), ['berta', '', 'question']);
+    await socket.send([name, '', 'answer']);
+    return socket;
+  },
+};
+
+(async () => {
+  for (const check of Object.values(checks)) {
+    const socket = await check();
+    // The other side says when it has all.
+    assert.equal((await lines.next()).value, 'done');
+    socket.close();
+  }
+  process.exit(0);
+})().catch((error) => { console.error(error); process.exit(1); });
