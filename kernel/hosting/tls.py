@@ -18,6 +18,8 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
     context = _context(ssl.Purpose.CLIENT_AUTH, options)
     if options.require_client_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
+    elif options.request_client_certificate:
+        context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 

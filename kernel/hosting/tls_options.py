@@ -21,6 +21,8 @@ class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """``peer``: a dialler verifies the server's certificate and name."""
     require_client_certificate: bool = False
     """A listener takes only peers that show a certificate of ``authorities`` (mutual TLS)."""
+    request_client_certificate: bool = False
+    """A listener asks for a certificate of ``authorities``, and takes also peers that show none."""
     server_name: str | None = None
     """The name that the server's certificate has to have; None: the host of the address."""
 

@@ -191,6 +191,36 @@ def test_without_a_certificate_there_is_no_connection(mutual: Tls) -> None:
         mutual.connect(PlainCredentials("alice", "unused"))
 
 
+def _first_octet(port: int, context: ssl.SSLContext) -> bytes:
+    """Return what a server answers first.  With TLS 1.3 a client learns only then that it was refused."""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as wrapped,
+    ):
+        wrapped.sendall(b"AMQP\0\0\x09\x01")
+        return wrapped.recv(1)
+
+
+def test_certificates_may_be_optional(files: dict[str, str]) -> None:
+    stranger = ssl.create_default_context()
+    AUTHORITY.configure_trust(stranger)
+    trustme.CA().issue_cert("client.test", common_name="alice").configure_cert(stranger)
+    users = {"alice": {"password": "secret"}}
+    with _kernel({**files, "request_client_certificate": True}, users=users) as kernel:
+        tls = Tls(kernel)
+        for credentials, name in (
+            (ExternalCredentials(), "alice"),
+            (PlainCredentials("alice", "secret"), None),
+            (PlainCredentials("alice", "secret"), "alice"),
+        ):
+            with tls.connect(credentials, name) as connection:
+                connection.channel().queue_declare("q")
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            tls.connect(ExternalCredentials())
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            _first_octet(tls.port, stranger)
+
+
 def test_external_is_not_offered_where_no_certificate_was_verified(tls: Tls) -> None:
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         tls.connect(ExternalCredentials(), "alice")
