@@ -71,6 +71,7 @@ def _message(key: str, **more: Any) -> dict[str, Any]:
 
 _GET = {"count": 5, "ackmode": "ack_requeue_true", "encoding": "auto"}
 _ANY = {"configure": ".*", "write": ".*", "read": ".*"}
+_TOPIC = {"exchange": "amq.topic", "write": "^a", "read": ".*"}
 _ONLY_A = {"configure": "^a", "write": "^a", "read": "^a"}
 
 REQUESTS = [
@@ -115,6 +116,25 @@ REQUESTS = [
     Asked("PUT", "permissions/v2/man", {"configure": "^a"}),
     Asked("PUT", "permissions/none/man", _ANY),
     Asked("PUT", "permissions/v2/none", _ANY),
+    Asked("GET", "topic-permissions/v2/man"),
+    Asked("PUT", "topic-permissions/v2/man", _TOPIC),
+    Asked("PUT", "topic-permissions/v2/man", _TOPIC),
+    Asked("PUT", "topic-permissions/v2/man", {**_TOPIC, "exchange": "x1"}),
+    Asked("PUT", "topic-permissions/v2/man", {"write": "a", "read": "b"}),
+    Asked("PUT", "topic-permissions/none/man", _TOPIC),
+    Asked("PUT", "topic-permissions/v2/none", _TOPIC),
+    Asked("GET", "topic-permissions/v2/man"),
+    Asked("GET", "topic-permissions/none/man"),
+    Asked("GET", "topic-permissions/v2/none"),
+    Asked("GET", "topic-permissions"),
+    Asked("GET", "users/man/topic-permissions"),
+    Asked("GET", "vhosts/v2/topic-permissions"),
+    Asked("GET", "topic-permissions", None, "man:p"),
+    Asked("DELETE", "topic-permissions/v2/pol"),
+    Asked("DELETE", "topic-permissions/v2/man"),
+    Asked("DELETE", "topic-permissions/v2/man"),
+    Asked("GET", "vhosts/v2/topic-permissions"),
+    Asked("PUT", "topic-permissions/v2/pol", _TOPIC),
     *(asked for user in ("mon", "man", "pol", "adm", "nobody", "wrong") for asked in _users(user)),
     # What there is
     *(

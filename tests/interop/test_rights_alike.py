@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,15 +21,35 @@ from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 
 EVE = """
 users.guest = {password = "guest", from_anywhere = false}
-users.eve = {password = "eve", configure = "c", write = "w", read = "r"}
+users.eve.password = "eve"
+users.eve.configure = "c"
+users.eve.write = "w"
+users.eve.read = "r"
+users.eve.topics."t.wr".write = '^{username}[.]{vhost}[.]'
+users.eve.topics."t.wr".read = '^open[.]{client_id}$'
 """
 QUEUES = ("q.c", "q.w", "q.r", "q.cw", "q.cr", "q.wr")
+TOPICS = ("t.wr", "u.wr")
+"""Topic exchanges.  Of the first, some keys are for eve: those that begin with her name and her virtual host."""
+MINE, OPEN = "eve./.x", "open.{client_id}"
+"""The key with which she may publish, and the one with which she may bind: she is no MQTT client."""
 EXCHANGES = ("x.c", "x.w", "x.r", "x.cw", "x.cr", "x.wr")
 
 
 def _publish(name: str) -> Callable[[RawClient], None]:
     def act(client: RawClient) -> None:
         client.publish(b"", "nowhere", name)
+        client.send(basic.Qos())
+
+    return act
+
+
+def _publish_under(*keys: str, name: str = "t.wr") -> Callable[[RawClient], None]:
+    """Publish with several keys: those after the first are in CC."""
+
+    def act(client: RawClient) -> None:
+        properties: dict[str, Any] = {"headers": {"CC": list(keys[1:])}} if keys[1:] else {}
+        client.publish(b"", keys[0], name, properties)
         client.send(basic.Qos())
 
     return act
@@ -61,6 +82,10 @@ ALLOWED: dict[str, Method] = {
     "consume": basic.Consume(queue="q.r"),
     "get": basic.Get(queue="q.r"),
     "purge": queue.Purge(queue="q.r"),
+    "bind with the right key": queue.Bind(queue="q.w", exchange="t.wr", routing_key=OPEN),
+    "unbind with the right key": queue.Unbind(queue="q.w", exchange="t.wr", routing_key=OPEN),
+    "bind an exchange with the right key": exchange.Bind(destination="x.w", source="t.wr", routing_key=OPEN),
+    "bind with any key": queue.Bind(queue="q.w", exchange="u.wr", routing_key="#"),
     "dead letters": _queue_to("n.cr", "x.w"),
     "an alternate": _exchange_to("y.cr", "x.w"),
 }
@@ -80,6 +105,13 @@ REFUSED: dict[str, Callable[[RawClient], None]] = {
     "unbind an exchange without read": _send(exchange.Unbind(destination="x.w", source="x.cw")),
     "publish": _publish("x.cr"),
     "publish to the default exchange": _publish(""),
+    "publish with a wrong key": _publish_under("adam./.x"),
+    "publish with no key": _publish_under(""),
+    "bind with a wrong key": _send(queue.Bind(queue="q.w", exchange="t.wr", routing_key="#")),
+    "unbind with a wrong key": _send(queue.Unbind(queue="q.w", exchange="t.wr", routing_key="#")),
+    "bind an exchange with a wrong key": _send(
+        exchange.Bind(destination="x.w", source="t.wr", routing_key="#")
+    ),
     "consume": _send(basic.Consume(queue="q.cw")),
     "get": _send(basic.Get(queue="q.cw")),
     "purge": _send(queue.Purge(queue="q.cw")),
@@ -100,6 +132,9 @@ def kernel_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 def rabbitmq_port(rabbitmq: RabbitMq) -> Iterator[int]:
     rabbitmq.control("add_user", "eve", "eve")
     rabbitmq.control("set_permissions", "eve", "c", "w", "r")
+    rabbitmq.control(
+        "set_topic_permissions", "eve", "t.wr", "^{username}[.]{vhost}[.]", "^open[.]{client_id}$"
+    )
     yield rabbitmq.port
     rabbitmq.control("delete_user", "eve")
 
@@ -110,13 +145,19 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
     with RawClient(port) as guest:
         for name in QUEUES:
             guest.ask(queue.Declare(queue=name), queue.DeclareOk)
-        for name in EXCHANGES:
-            guest.ask(exchange.Declare(exchange=name), exchange.DeclareOk)
+        _declare_exchanges(guest)
         yield port
         for name in (*QUEUES, "n.c", "n.cr"):
             guest.ask(queue.Delete(queue=name), queue.DeleteOk)
-        for name in (*EXCHANGES, "y.c", "y.cr"):
+        for name in (*EXCHANGES, *TOPICS, "y.c", "y.cr"):
             guest.ask(exchange.Delete(exchange=name), exchange.DeleteOk)
+
+
+def _declare_exchanges(guest: RawClient) -> None:
+    for name in EXCHANGES:
+        guest.ask(exchange.Declare(exchange=name), exchange.DeclareOk)
+    for name in TOPICS:
+        guest.ask(exchange.Declare(exchange=name, type="topic"), exchange.DeclareOk)
 
 
 @pytest.fixture
@@ -136,6 +177,12 @@ def test_publish_with_the_right(eve: RawClient) -> None:
     eve.answer(basic.QosOk)
 
 
+@pytest.mark.parametrize("keys, name", [([MINE], "t.wr"), ([MINE, MINE + "y"], "t.wr"), (["any"], "u.wr")])
+def test_publish_with_the_right_keys(eve: RawClient, keys: list[str], name: str) -> None:
+    _publish_under(*keys, name=name)(eve)
+    eve.answer(basic.QosOk)
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_without_the_right(eve: RawClient, what: str) -> None:
     REFUSED[what](eve)
@@ -143,6 +190,16 @@ def test_without_the_right(eve: RawClient, what: str) -> None:
     assert isinstance(event, ChannelClosed), event
     assert event.reply_code == 403
     assert event.reply_text.startswith("ACCESS_REFUSED - access to ")
+
+
+def test_a_wrong_key_in_cc_is_refused(kernel_port: int) -> None:
+    """As in RabbitMQ 4; 3.10 looks at the first key alone, so that CC leads past the permissions."""
+    with RawClient(kernel_port) as guest, RawClient(kernel_port, response=b"\0eve\0eve") as client:
+        guest.ask(exchange.Declare(exchange="t.wr", type="topic"), exchange.DeclareOk)
+        _publish_under(MINE, "adam")(client)
+        event = client.next_of(ChannelClosed, MethodReceived)
+        assert isinstance(event, ChannelClosed)
+        assert "access to topic 'adam' in exchange 't.wr'" in event.reply_text
 
 
 @pytest.mark.slow
@@ -154,8 +211,7 @@ def test_in_the_same_words(kernel_port: int, rabbitmq_port: int, what: str) -> N
         with RawClient(port) as guest, RawClient(port, response=b"\0eve\0eve") as client:
             for name in QUEUES:
                 guest.ask(queue.Declare(queue=name), queue.DeclareOk)
-            for name in EXCHANGES:
-                guest.ask(exchange.Declare(exchange=name), exchange.DeclareOk)
+            _declare_exchanges(guest)
             REFUSED[what](client)
             events.append(client.next_of(ChannelClosed, ConnectionClosed))
     assert events[0] == events[1]

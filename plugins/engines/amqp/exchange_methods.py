@@ -53,7 +53,7 @@ def delete(channel: Channel, method: exchange.Delete, now: float) -> None:
 def bind(channel: Channel, method: exchange.Bind, now: float) -> None:
     """Bind an exchange to another one."""
     source, name = without_line_ends(method.source), without_line_ends(method.destination)
-    _require_both(channel, source, name)
+    channel.login.require_binding(source, "exchange", name, method.routing_key, channel.vhost)
     destination = channel.vhost.find_destination(name)
     channel.vhost.bind(source, destination, method.routing_key, method.arguments)
     if not method.nowait:
@@ -63,16 +63,10 @@ def bind(channel: Channel, method: exchange.Bind, now: float) -> None:
 def unbind(channel: Channel, method: exchange.Unbind, now: float) -> None:
     """Remove a binding between exchanges."""
     source, name = without_line_ends(method.source), without_line_ends(method.destination)
-    _require_both(channel, source, name)
+    channel.login.require_binding(source, "exchange", name, method.routing_key, channel.vhost)
     # A binding that is not there is removed without an error, as in RabbitMQ; so is one of what is not there.
     destination = channel.vhost.exchanges.get(name)
     if destination is not None:
         channel.vhost.unbind(source, destination, method.routing_key, method.arguments)
     if not method.nowait:
         channel.reply(exchange.UnbindOk())
-
-
-def _require_both(channel: Channel, source: str, destination: str) -> None:
-    # RabbitMQ's rule: a binding reads from its source and writes to its destination.
-    channel.login.require("write", "exchange", destination, channel.vhost.name)
-    channel.login.require("read", "exchange", source, channel.vhost.name)

@@ -47,7 +47,7 @@ def bind(channel: Channel, method: queue.Bind, now: float) -> None:
     """Bind a queue to an exchange."""
     name, key = _name_and_key(channel, method.queue, method.routing_key)
     source = without_line_ends(method.exchange)
-    channel.login.require_binding(name, source, channel.vhost.name)
+    channel.login.require_binding(source, "queue", name, key, channel.vhost)
     found = channel.vhost.find_queue(name, channel.session)
     channel.vhost.bind(source, found, key, method.arguments)
     if not method.nowait:
@@ -58,7 +58,7 @@ def unbind(channel: Channel, method: queue.Unbind, now: float) -> None:
     """Remove a binding of a queue."""
     name, key = _name_and_key(channel, method.queue, method.routing_key)
     source = without_line_ends(method.exchange)
-    channel.login.require_binding(name, source, channel.vhost.name)
+    channel.login.require_binding(source, "queue", name, key, channel.vhost)
     # No error if it is gone: as for a binding that is not there.
     if name in channel.vhost.queues:
         found = channel.vhost.find_queue(name, channel.session)

@@ -227,7 +227,7 @@ class Routes:
 
     def _from_many(self, envelope: Envelope, headers: Mapping[str, Any]) -> Route:
         """Route a message with several keys: CC and BCC, RabbitMQ's sender-selected distribution."""
-        name, keys = envelope.exchange, [envelope.key, *_copies(headers)]
+        name, keys = envelope.exchange, [envelope.key, *copies_of(headers)]
         if not name:
             queues = dict.fromkeys(self._queues[key] for key in keys if key in self._queues)
             route = Route(tuple(queues), None)
@@ -328,7 +328,7 @@ def check_publishable(exchange: Exchange | None, name: str, vhost: str) -> None:
         raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{vhost}'")
 
 
-def _copies(headers: Mapping[str, Any]) -> list[str]:
+def copies_of(headers: Mapping[str, Any]) -> list[str]:
     """Return the additional keys in the headers CC and BCC (RabbitMQ's sender-selected distribution)."""
     keys: list[str] = []
     for name in ("CC", "BCC"):

@@ -54,7 +54,7 @@ from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
 from plugins.protocols.mqtt.publishing import acknowledge
 from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode, return_code
 from plugins.protocols.mqtt.scram import SCRAM
-from plugins.protocols.mqtt.topics import is_hidden, join_share
+from plugins.protocols.mqtt.topics import is_hidden, join_share, topic_to_key
 
 if TYPE_CHECKING:
     from plugins.engines.mqtt.sessions import Sessions
@@ -352,6 +352,7 @@ class MqttClient(StreamClient):
                     authentication_data=signature,
                 )
             )
+        login.client_id = client_id
         try:
             vhost = self._permitted(packet, attempt, login)
             if granted is None:
@@ -393,6 +394,8 @@ class MqttClient(StreamClient):
         if packet.will is not None:
             _check_topic(packet.will.topic)
             login.require("write", "exchange", exchange, vhost.name)
+            key = topic_to_key(packet.will.topic)
+            login.require_topic("write", vhost.exchanges.get(exchange), key, vhost.name)
         found = self.sessions.find(vhost.name, packet.client_id)
         if found is not None and not packet.clean_start:
             found.require_all(login)

@@ -332,10 +332,13 @@ class Session:
         return subscribed.qos
 
     def _require_read(self, login: Login, wanted: Subscription | Subscribed) -> None:
-        login.require("read", "exchange", self.exchange, self.vhost.name)
+        vhost = self.vhost
+        login.require("read", "exchange", self.exchange, vhost.name)
+        key = topic_to_key(wanted.topic_filter)
+        login.require_topic("read", vhost.exchanges.get(self.exchange), key, vhost.name)
         if wanted.share_name:
             name = self._shared_name(wanted.share_name, wanted.topic_filter)
-            login.require("read", "queue", name, self.vhost.name)
+            login.require("read", "queue", name, vhost.name)
 
     def require_all(self, login: Login) -> None:
         """Refuse a user who could not have subscribed to what the session has.  Raises a ``BrokerError``."""

@@ -220,6 +220,8 @@ class Sessions:
                 "refused",
                 f"the will of MQTT client {session.client_id!r}: there is no user {user!r} any more",
             )
+        else:
+            login.client_id = session.client_id
         return login
 
     def detached_rows(self) -> list[dict[str, Any]]:

@@ -123,7 +123,7 @@ class Session:
         )
         # Everything is checked before anything is declared, so that a refusal leaves no queue behind.
         self.login.require("read", "queue", name, self.vhost.name)
-        self.login.require_binding(name, destination.exchange, self.vhost.name)
+        self.login.require_binding(destination.exchange, "queue", name, destination.routing_key, self.vhost)
         self.vhost.find_exchange(destination.exchange)
         exclusive = destination.kind == "exchange"
         queue = self._declare(name, headers, now, durable=durable, exclusive=exclusive, auto_delete=True)

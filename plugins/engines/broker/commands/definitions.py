@@ -17,6 +17,7 @@ from plugins.engines.broker.commands.user import as_user_definition
 _EXCHANGE = ("name", "vhost", "type", "durable", "auto_delete", "internal", "arguments")
 _QUEUE = ("name", "vhost", "durable", "auto_delete", "arguments")
 _PERMISSION = ("user", "vhost", "configure", "write", "read")
+_TOPIC_PERMISSION = ("user", "vhost", "exchange", "write", "read")
 _BINDING = {
     "source_name": "source",
     "vhost": "vhost",
@@ -56,6 +57,9 @@ def export(control: str | None, engine: str | None, users: bool) -> None:
         definitions["permissions"] = [
             {key: row[key] for key in _PERMISSION} for row in broker.rows("permissions")
         ]
+        definitions["topic_permissions"] = [
+            {key: row[key] for key in _TOPIC_PERMISSION} for row in broker.rows("topic-permissions")
+        ]
     click.echo(json.dumps(definitions, indent=2))
 
 
@@ -78,7 +82,8 @@ def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
     except (ValueError, RecursionError) as error:
         raise KernelError(f"{file.name} is no JSON: {error}") from None
     done = RunningBroker(control, engine).operate("import-definitions", definitions)
-    click.echo(", ".join(f"{count} {what}" for what, count in done["counts"].items() if count) or "nothing")
+    made = [f"{count} {what.replace('_', ' ')}" for what, count in done["counts"].items() if count]
+    click.echo(", ".join(made) or "nothing")
     for line in (*done["ignored"], *done["complaints"]):
         click.echo(f"{file.name}: {line}", err=True)
     return 1 if done["complaints"] else 0

@@ -1,6 +1,6 @@
 """``kernel user``: users of a running broker, and what they may do.
 
-``kernel users`` and ``kernel permissions`` list them.
+``kernel users``, ``kernel permissions`` and ``kernel topic-permissions`` list them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _limit_option = click.option(
 def command() -> None:
     """Add, change or delete a user of a running broker, and what the user may do.
 
-    `kernel users` and `kernel permissions` list them.  With a data_dir changes are kept for the next start.
+    `kernel users`, `kernel permissions` and `kernel topic-permissions` list them.  With a data_dir changes are kept for the next start.
     """
 
 
@@ -155,6 +155,39 @@ def forbid(name: str, vhost: str, control: str | None, engine: str | None) -> No
     Connections that are open may do nothing more in it.
     """
     RunningBroker(control, engine).change("delete-definitions", "permissions", {"user": name, "vhost": vhost})
+
+
+@command.command("permit-topics")
+@click.argument("name")
+@click.option("--exchange", required=True, help="The topic exchange.")
+@click.option("--write", default="", help="Keys with which the user may publish.")
+@click.option("--read", default="", help="Keys with which the user may bind or subscribe.")
+@vhost_option
+@control_option
+@engine_option
+def permit_topics(
+    name: str, exchange: str, write: str, read: str, vhost: str, control: str | None, engine: str | None
+) -> None:
+    """Say which keys of a topic exchange are for the user NAME, instead of what was said before.
+
+    The options are regular expressions that are searched in the key: ".*" allows every key, and an empty one, the
+    default, none but the empty key.  {username}, {vhost} and, for MQTT clients, {client_id} stand for what they
+    name.  Other exchanges are not concerned, and a user still needs the permissions of `kernel user permit`.
+    """
+    permission = {"user": name, "vhost": vhost, "exchange": exchange, "write": write, "read": read}
+    RunningBroker(control, engine).change("import-definitions", "topic_permissions", permission)
+
+
+@command.command("free-topics")
+@click.argument("name")
+@click.option("--exchange", help="The topic exchange; default: all exchanges of the virtual host.")
+@vhost_option
+@control_option
+@engine_option
+def free_topics(name: str, exchange: str | None, vhost: str, control: str | None, engine: str | None) -> None:
+    """Take back what `kernel user permit-topics` has said: the keys are then limited no more."""
+    named = {"user": name, "vhost": vhost, **({} if exchange is None else {"exchange": exchange})}
+    RunningBroker(control, engine).change("delete-definitions", "topic_permissions", named)
 
 
 def as_user_definition(row: Row) -> dict[str, Any]:

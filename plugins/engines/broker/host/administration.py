@@ -158,9 +158,7 @@ def _unbind(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, Any]:
 def _both_ends(engine: BrokerEngine, asked: Asked) -> tuple[VirtualHost, Destination]:
     login, vhost = _place(engine, asked)
     source, name, kind = asked["source"], asked["destination"], asked.get("kind", "queue")
-    # RabbitMQ's rule: a binding reads from its source and writes to its destination.
-    login.require("write", kind, name, vhost.name)
-    login.require("read", "exchange", source, vhost.name)
+    login.require_binding(source, kind, name, asked.get("key", ""), vhost)
     if source not in vhost.exchanges:
         raise missing_exchange(source, vhost.name)
     destination = vhost.find_queue(name, None) if kind == "queue" else vhost.find_destination(name)
@@ -273,6 +271,7 @@ def _delete_vhost(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, A
     del engine.broker.vhosts[name]
     for account in engine.users.accounts.values():
         account.permissions.pop(name, None)
+        account.topics = {place: each for place, each in account.topics.items() if place[0] != name}
     return {}
 
 

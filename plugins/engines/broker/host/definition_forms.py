@@ -50,6 +50,16 @@ class PermissionDefinition(msgspec.Struct, frozen=True):
     read: str
 
 
+class TopicPermissionDefinition(msgspec.Struct, frozen=True):
+    """Which keys of a topic exchange are for a user; an empty pattern is the empty key only."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+
 class ExchangeDefinition(msgspec.Struct, frozen=True):
     """An exchange."""
 
@@ -100,13 +110,13 @@ class Definitions(msgspec.Struct, frozen=True):
     users: list[UserDefinition] = []
     vhosts: list[VhostDefinition] = []
     permissions: list[PermissionDefinition] = []
+    topic_permissions: list[TopicPermissionDefinition] = []
     exchanges: list[ExchangeDefinition] = []
     queues: list[QueueDefinition] = []
     bindings: list[BindingDefinition] = []
     policies: list[PolicyDefinition] = []
     parameters: list[dict[str, Any]] = []
     global_parameters: list[dict[str, Any]] = []
-    topic_permissions: list[dict[str, Any]] = []
 
 
 class PolicyName(msgspec.Struct, frozen=True):
@@ -129,15 +139,25 @@ class PermissionName(msgspec.Struct, frozen=True):
     vhost: str
 
 
+class TopicPermissionName(msgspec.Struct, frozen=True):
+    """Whose permissions for topics, and where."""
+
+    user: str
+    vhost: str
+    exchange: str | None = None
+    """None: of all exchanges."""
+
+
 class Deletions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is to be deleted: lists as in ``Definitions``, with names only."""
 
     users: list[UserName] = []
     permissions: list[PermissionName] = []
+    topic_permissions: list[TopicPermissionName] = []
     policies: list[PolicyName] = []
 
 
-NOT_SUPPORTED = ("parameters", "global_parameters", "topic_permissions")
+NOT_SUPPORTED = ("parameters", "global_parameters")
 """Sorts that are read, and reported as not supported."""
 
 

@@ -11,7 +11,13 @@ from typing import Any
 import msgspec
 
 from plugins.engines.broker.broker import Broker
-from plugins.engines.broker.host.definition_forms import Deletions, PermissionName, PolicyName, UserName
+from plugins.engines.broker.host.definition_forms import (
+    Deletions,
+    PermissionName,
+    PolicyName,
+    TopicPermissionName,
+    UserName,
+)
 from plugins.engines.broker.host.options import User
 from plugins.engines.broker.host.users import Users
 
@@ -46,6 +52,9 @@ class Deleter:
         done = Deletions(
             policies=self._each("policies", deletions.policies, self._policy),
             permissions=self._each("permissions", deletions.permissions, self._permission),
+            topic_permissions=self._each(
+                "topic_permissions", deletions.topic_permissions, self._topic_permission
+            ),
             users=self._each("users", deletions.users, self._user),
         )
         self._broker.forget_permissions()
@@ -68,6 +77,9 @@ class Deleter:
 
     def _permission(self, permission: PermissionName) -> None:
         self._users.forbid(permission.user, permission.vhost, self._options)
+
+    def _topic_permission(self, permission: TopicPermissionName) -> None:
+        self._users.free_topics(permission.user, permission.vhost, permission.exchange, self._options)
 
     def _user(self, user: UserName) -> None:
         if self._users.delete(user.name, self._options):

@@ -302,7 +302,7 @@ class BrokerEngine:
         """Do what an operator wants.
 
         ``import-definitions``: the argument is the document.  ``delete-definitions``: it has lists ``users``,
-        ``permissions`` and ``policies`` with names.  ``close-connection``: it is the name of the
+        ``permissions``, ``topic_permissions`` and ``policies`` with names.  ``close-connection``: it is the name of the
         connection, as ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is
         told.  ``authenticate``: whether a user of this broker may use another engine; it is a ``Login`` as a
         mapping (``kernel.contracts.protocol``).  ``explain``, ``peek`` and others: see ``looking.py``.

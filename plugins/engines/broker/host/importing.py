@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from plugins.engines.broker.host.definition_forms import (
     PermissionDefinition,
     PolicyDefinition,
     QueueDefinition,
+    TopicPermissionDefinition,
     UserDefinition,
     VhostDefinition,
     read_definitions,
@@ -33,7 +34,7 @@ from plugins.engines.broker.host.definition_forms import (
 from plugins.engines.broker.host.definitions import declare_exchange, declare_queue
 from plugins.engines.broker.host.options import GUEST
 from plugins.engines.broker.host.passwords import Password
-from plugins.engines.broker.host.users import Account, Permissions, Users
+from plugins.engines.broker.host.users import Account, Permissions, TopicPermissions, Users
 from plugins.engines.broker.policies import APPLY_TO, Policy, check_policy, unknown_keys
 
 
@@ -47,7 +48,7 @@ class Imported(msgspec.Struct, frozen=True):
     ignored: list[str]
     """What this server does not support, likewise."""
     made: Definitions
-    """The users, virtual hosts, permissions and policies that were imported without a complaint."""
+    """The users, virtual hosts, permissions of both kinds and policies that were imported without a complaint."""
 
 
 class Importer:
@@ -67,6 +68,7 @@ class Importer:
             ("users", definitions.users, self._user),
             ("vhosts", definitions.vhosts, self._vhost),
             ("permissions", definitions.permissions, self._permission),
+            ("topic_permissions", definitions.topic_permissions, self._topic_permission),
             # Before queues, which then have them from the beginning.
             ("policies", definitions.policies, self._policy),
             ("exchanges", definitions.exchanges, self._exchange),
@@ -87,7 +89,10 @@ class Importer:
         self._broker.forget_permissions()
         self._broker.apply_policies(self._now)
         made = Definitions(
-            **{what: self._made[what] for what in ("users", "vhosts", "permissions", "policies")}
+            **{
+                what: self._made[what]
+                for what in ("users", "vhosts", "permissions", "topic_permissions", "policies")
+            }
         )
         return Imported(counts, self._complaints, ignored, made)
 
@@ -135,19 +140,26 @@ class Importer:
         self._broker.add_vhost(vhost.name)
 
     def _permission(self, permission: PermissionDefinition) -> None:
-        account = self._users.accounts.get(permission.user)
-        if account is None:
-            raise ValueError(f"there is no user {permission.user!r}")
+        account = self._account(permission.user)
         self._broker.vhost(permission.vhost)
         allowed = Permissions(permission.configure, permission.write, permission.read)
-        for pattern in allowed:
-            # Now, and not when a client asks for something: an error there would be the client's.
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        _check_patterns(allowed)
         account.imported = True
         account.permissions[permission.vhost] = allowed
+
+    def _topic_permission(self, permission: TopicPermissionDefinition) -> None:
+        account = self._account(permission.user)
+        self._broker.vhost(permission.vhost)
+        allowed = TopicPermissions(permission.write, permission.read)
+        _check_patterns(allowed)
+        account.imported = True
+        account.topics[permission.vhost, permission.exchange] = allowed
+
+    def _account(self, user: str) -> Account:
+        account = self._users.accounts.get(user)
+        if account is None:
+            raise ValueError(f"there is no user {user!r}")
+        return account
 
     def _policy(self, definition: PolicyDefinition) -> None:
         policy = as_policy(definition)
@@ -186,6 +198,15 @@ def _hashed(user: UserDefinition) -> UserDefinition:
         password_hash=password_hash,
         hashing_algorithm="rabbit_password_hashing_sha256",
     )
+
+
+def _check_patterns(patterns: Iterable[str]) -> None:
+    # Now, and not when a client asks for something: an error there would be the client's.
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
 
 
 def as_policy(definition: PolicyDefinition) -> Policy:

@@ -157,6 +157,18 @@ def _permissions(users: Users, broker: Broker) -> Iterator[Row]:
                 yield {"user": name, "vhost": vhost, **allowed._asdict()}
 
 
+def _topic_permissions(users: Users, broker: Broker) -> Iterator[Row]:
+    for name, account in users.accounts.items():
+        for vhost in broker.vhosts:
+            if account.allowed_in(vhost) is None:
+                continue
+            exchanges = {exchange for of, exchange in account.topics if of == vhost}
+            for exchange in sorted(exchanges | account.topics_everywhere.keys()):
+                allowed = account.allowed_topics(vhost, exchange)
+                if allowed is not None:
+                    yield {"user": name, "vhost": vhost, "exchange": exchange, **allowed._asdict()}
+
+
 _OF_BROKER: dict[str, Callable[[Broker], Iterator[Row]]] = {
     "queues": _queues,
     "exchanges": _exchanges,
@@ -167,4 +179,5 @@ _OF_USERS: dict[str, Callable[[Users, Broker], Iterator[Row]]] = {
     "users": _users,
     "accounts": _accounts,
     "permissions": _permissions,
+    "topic-permissions": _topic_permissions,
 }

@@ -79,7 +79,7 @@ def explain_at(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
         )
         made = Explainer(vhost, envelope).exchange(exchange)
         if not wanted.routed:
-            _explain_permissions(made, engine, wanted, exchange)
+            _explain_permissions(made, engine, wanted, vhost, exchange, key)
         rows.append(made)
         for front_end in engine.front_ends:
             explain = getattr(front_end, "explain", None)
@@ -134,7 +134,9 @@ def _addresses(engine: BrokerEngine, wanted: ExplainWanted) -> list[tuple[str, s
     return list(dict.fromkeys(found))
 
 
-def _explain_permissions(made: Row, engine: BrokerEngine, wanted: ExplainWanted, exchange: str) -> None:
+def _explain_permissions(
+    made: Row, engine: BrokerEngine, wanted: ExplainWanted, vhost: VirtualHost, exchange: str, key: str
+) -> None:
     """Note who may not publish it."""
     accounts = engine.users.accounts
     if wanted.user is not None and wanted.user not in accounts:
@@ -143,7 +145,9 @@ def _explain_permissions(made: Row, engine: BrokerEngine, wanted: ExplainWanted,
     refused = []
     for name in asked[:_MOST_USERS]:
         try:
-            Login(name, accounts[name]).require("write", "exchange", exchange, wanted.vhost)
+            login = Login(name, accounts[name])
+            login.require("write", "exchange", exchange, vhost.name)
+            login.require_topic("write", vhost.exchanges.get(exchange), key, vhost.name)
         except BrokerError as error:
             refused.append(name)
             if wanted.user is not None:

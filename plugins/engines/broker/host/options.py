@@ -20,6 +20,23 @@ Hashing: TypeAlias = Literal["sha256", "sha512", "md5"]
 """How a password was hashed."""
 
 
+class TopicPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which keys of a topic exchange are for a user: regular expressions that are searched in the key.
+
+    ``{username}``, ``{vhost}`` and, for MQTT clients, ``{client_id}`` in them stand for what they name.  Empty: no
+    restriction.
+    """
+
+    write: str = ""
+    """Keys with which the user may publish."""
+    read: str = ""
+    """Keys with which the user may bind, and MQTT topics to which the user may subscribe."""
+
+    def __post_init__(self) -> None:
+        for operation in ("write", "read"):
+            _check_pattern(operation, getattr(self, operation))
+
+
 class VhostPermissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a user may do in one virtual host, in patterns like the user's own.  Empty: no restriction."""
 
@@ -29,6 +46,8 @@ class VhostPermissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Exchanges to which the user may publish, and queues that the user may bind."""
     read: str = ""
     """Queues that the user may consume and purge, and exchanges to which the user may bind."""
+    topics: dict[str, TopicPatterns] = {}
+    """By the name of a topic exchange: the keys that are for the user there."""
 
     def __post_init__(self) -> None:
         for operation in ("configure", "write", "read"):
@@ -54,6 +73,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Exchanges to which the user may publish, and queues that the user may bind."""
     read: str = ""
     """Queues that the user may consume and purge, and exchanges to which the user may bind."""
+    topics: dict[str, TopicPatterns] = {}
+    """By the name of a topic exchange: the keys that are for the user there, in every virtual host."""
     permissions: dict[str, VhostPermissions] = {}
     """Other patterns for single virtual hosts, by name.  The user may open these, too."""
     tags: tuple[str, ...] = ()

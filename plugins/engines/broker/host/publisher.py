@@ -6,11 +6,14 @@ process.
 
 from __future__ import annotations
 
+import re
+
 from kernel.contracts.message import Batch, Envelope
+from plugins.engines.broker.dead_letters import headers_of
 from plugins.engines.broker.host.confirms import Confirms
 from plugins.engines.broker.host.feed import Feed
-from plugins.engines.broker.host.users import Login
-from plugins.engines.broker.routes import Route
+from plugins.engines.broker.host.users import Login, topic_refused
+from plugins.engines.broker.routes import Route, copies_of
 from plugins.engines.broker.virtual_host import VirtualHost
 
 _MOST_ADMITTED = 256
@@ -34,6 +37,8 @@ class Publisher:
         # Exchanges that are there and that this user may publish to.  A dict, since each channel has one and
         # an empty set takes three times as much memory.
         self._exchanges: dict[str, None] = {}
+        self._topics: dict[str, re.Pattern[str]] | None = None
+        """By exchange: what its keys have to match for this user; None: they are not limited at any of them."""
         self._admitted_at = 0
 
     def admit(self, envelope: Envelope) -> Envelope:
@@ -45,14 +50,15 @@ class Publisher:
         # import forgets all routes).  Bindings may change as often as they like.
         changes = self.vhost.routes.exchange_changes
         if self._admitted_at != changes:
-            self._admitted.clear()
-            self._exchanges.clear()
+            self.forget_admitted()
             self._admitted_at = changes
         admitted = self._admitted.get(envelope)
         if admitted is None:
             # By itself: with a key for each message every envelope is a new one, and the exchange the same.
             if envelope.exchange not in self._exchanges:
                 self._check_exchange(envelope.exchange)
+            if self._topics is not None:
+                self._check_topics(self._topics, envelope)
             admitted = self.check(envelope)
             if len(self._admitted) >= _MOST_ADMITTED:
                 self._admitted.clear()
@@ -66,12 +72,25 @@ class Publisher:
     def _check_exchange(self, exchange: str) -> None:
         self.vhost.check_publish(exchange)
         self.login.require("write", "exchange", exchange, self.vhost.name)
+        # The exchange that is there: ``check_publish`` has found it.
+        pattern = self.login.topic_pattern("write", self.vhost.exchanges.get(exchange), self.vhost.name)
+        if pattern is not None:
+            self._topics = {**(self._topics or {}), exchange: pattern}
         self._exchanges[exchange] = None
+
+    def _check_topics(self, topics: dict[str, re.Pattern[str]], envelope: Envelope) -> None:
+        """Refuse keys that are not for this user."""
+        pattern = topics.get(envelope.exchange)
+        if pattern is not None:
+            for key in (envelope.key, *copies_of(headers_of(envelope))):
+                if not pattern.search(key):
+                    raise topic_refused(key, envelope.exchange, self.vhost.name, self.login.name)
 
     def forget_admitted(self) -> None:
         """What ``check`` would answer has changed."""
         self._admitted.clear()
         self._exchanges.clear()
+        self._topics = None
 
     def publish(
         self, batch: Batch, now: float, *, mandatory: bool = False, route: Route | None = None

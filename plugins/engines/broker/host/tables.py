@@ -70,6 +70,11 @@ BROKER_TABLES = (
         title="List what each user of a running broker may do in each virtual host.",
         columns=("user", "vhost", "configure", "write", "read"),
     ),
+    Table(
+        name="topic-permissions",
+        title="List which keys of topic exchanges are for which user of a running broker.",
+        columns=("user", "vhost", "exchange", "write", "read"),
+    ),
     # For ``kernel definitions export --users`` and for programs only.
     Table(name="accounts", title="Users, with hashes of their passwords."),
 )

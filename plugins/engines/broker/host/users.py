@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from plugins.engines.broker.errors import AccessRefused, NotAllowed
-from plugins.engines.broker.host.options import User, VhostPermissions
+from plugins.engines.broker.host.options import TopicPatterns, User, VhostPermissions
 from plugins.engines.broker.host.passwords import Password
 from plugins.engines.broker.names import invent_name
 
 if TYPE_CHECKING:
+    from plugins.engines.broker.exchange import Exchange
     from plugins.engines.broker.virtual_host import VirtualHost
 
 Operation: TypeAlias = Literal["configure", "write", "read"]
@@ -25,6 +26,17 @@ class Permissions(NamedTuple):
     """
 
     configure: str = ".*"
+    write: str = ".*"
+    read: str = ".*"
+
+
+class TopicPermissions(NamedTuple):
+    """Regular expressions that are searched in the keys of one topic exchange.
+
+    As in RabbitMQ, the empty one matches the empty key only.  ``{username}``, ``{vhost}`` and, of an MQTT
+    client, ``{client_id}`` stand for what they name.
+    """
+
     write: str = ".*"
     read: str = ".*"
 
@@ -48,6 +60,10 @@ class Account:
         self.from_anywhere = from_anywhere
         self.everywhere = everywhere
         self.permissions: dict[str, Permissions] = {}
+        self.topics: dict[tuple[str, str], TopicPermissions] = {}
+        """By virtual host and exchange."""
+        self.topics_everywhere: dict[str, TopicPermissions] = {}
+        """By exchange, in virtual hosts for which ``topics`` does not name the exchange."""
         self.max_connections: int | None = None
         """How many connections it may have open at a time; None: any number."""
         self.connections = 0
@@ -75,6 +91,12 @@ class Account:
         self.everywhere = None if user.vhosts or user.permissions else allowed
         self.permissions = dict.fromkeys(user.vhosts, allowed)
         self.permissions |= {vhost: _permissions_of(each) for vhost, each in user.permissions.items()}
+        self.topics_everywhere = {exchange: _topics_of(each) for exchange, each in user.topics.items()}
+        self.topics = {
+            (vhost, exchange): _topics_of(each)
+            for vhost, patterns in user.permissions.items()
+            for exchange, each in patterns.topics.items()
+        }
         self.from_anywhere = user.from_anywhere
         self.max_connections = user.max_connections or None
         self.tags = user.tags
@@ -83,10 +105,18 @@ class Account:
         """Return what it may do in a virtual host; None: not even open it."""
         return self.permissions.get(vhost, self.everywhere)
 
+    def allowed_topics(self, vhost: str, exchange: str) -> TopicPermissions | None:
+        """Return which keys of a topic exchange are for it; None: all."""
+        return self.topics.get((vhost, exchange), self.topics_everywhere.get(exchange))
+
 
 def _permissions_of(patterns: User | VhostPermissions) -> Permissions:
     # In the options, no pattern is no restriction.  In definitions, as in RabbitMQ, it is the opposite.
     return Permissions(patterns.configure or ".*", patterns.write or ".*", patterns.read or ".*")
+
+
+def _topics_of(patterns: TopicPatterns) -> TopicPermissions:
+    return TopicPermissions(patterns.write or ".*", patterns.read or ".*")
 
 
 class Login:
@@ -95,6 +125,8 @@ class Login:
     def __init__(self, name: str, account: Account) -> None:
         self.name = name
         self.account = account
+        self.client_id: str | None = None
+        """The MQTT client identifier, for patterns of topics; None: the protocol has none."""
 
     def enter(self, vhost: str) -> None:
         """Count one more connection.
@@ -128,6 +160,35 @@ class Login:
                 f"access to {kind} '{name}' in vhost '{vhost}' refused for user '{self.name}'"
             )
 
+    def topic_pattern(
+        self, operation: Literal["write", "read"], exchange: Exchange | None, vhost: str
+    ) -> re.Pattern[str] | None:
+        """Return what a key has to match for this user at an exchange; None: every key is allowed."""
+        if exchange is None or exchange.kind != "topic":
+            return None
+        allowed = self.account.allowed_topics(vhost, exchange.name)
+        if allowed is None or (pattern := getattr(allowed, operation)) == ".*":
+            return None
+        variables = {"username": self.name, "vhost": vhost}
+        if self.client_id is not None:
+            variables["client_id"] = self.client_id
+        for name, value in variables.items():
+            # Escaped: a client chooses its identifier, and ".*" must not open everything.
+            pattern = pattern.replace(f"{{{name}}}", re.escape(value))
+        try:
+            return re.compile(pattern or "^$")
+        except re.error:
+            # It was an expression with the names of its variables, and is none with their values.
+            return _NOTHING
+
+    def require_topic(
+        self, operation: Literal["write", "read"], exchange: Exchange | None, key: str, vhost: str
+    ) -> None:
+        """Refuse a key of a topic exchange that is not for this user."""
+        pattern = self.topic_pattern(operation, exchange, vhost)
+        if pattern is not None and exchange is not None and not pattern.search(key):
+            raise topic_refused(key, exchange.name, vhost, self.name)
+
     def require_queue(self, name: str, arguments: Mapping[str, Any], vhost: VirtualHost) -> None:
         """Refuse the declaration of a queue, also if its messages may go to an exchange that is not for this user.
 
@@ -142,11 +203,25 @@ class Login:
             self.require("read", "queue", name, vhost.name)
             self.require("write", "exchange", target, vhost.name)
 
-    def require_binding(self, queue: str, exchange: str, vhost: str) -> None:
-        """Refuse a binding between a queue and an exchange, or its end."""
-        # RabbitMQ's rule: a binding reads from the exchange and writes to the queue.
-        self.require("write", "queue", queue, vhost)
-        self.require("read", "exchange", exchange, vhost)
+    def require_binding(
+        self, source: str, kind: Literal["queue", "exchange"], destination: str, key: str, vhost: VirtualHost
+    ) -> None:
+        """Refuse a binding, or its end.  ``kind``: what the destination is."""
+        # RabbitMQ's rule: a binding reads from its source and writes to its destination.
+        self.require("write", kind, destination, vhost.name)
+        self.require("read", "exchange", source, vhost.name)
+        self.require_topic("read", vhost.exchanges.get(source), key, vhost.name)
+
+
+_NOTHING = re.compile("(?!)")
+"""Matches no text."""
+
+
+def topic_refused(key: str, exchange: str, vhost: str, user: str) -> AccessRefused:
+    """Return the error for a key of a topic exchange that is not for a user, in RabbitMQ's words."""
+    return AccessRefused(
+        f"access to topic '{key}' in exchange '{exchange}' in vhost '{vhost}' refused for user '{user}'"
+    )
 
 
 class Users:
@@ -197,6 +272,23 @@ class Users:
             )
         if account.permissions.pop(vhost, None) is None:
             raise ValueError(f"user {name!r} has no permissions in vhost {vhost!r}")
+
+    def free_topics(self, name: str, vhost: str, exchange: str | None, options: Mapping[str, User]) -> None:
+        """Delete the permissions for topics of an exchange, or of all exchanges, of a user whom definitions have made.
+
+        The keys are then limited no more.  ``ValueError`` if there are no such permissions.
+        """
+        account = self._require(name)
+        if name in options:
+            raise ValueError(
+                f"user {name!r} is in the topology file: change the topics there, and send SIGHUP"
+            )
+        found = [each for each in account.topics if each[0] == vhost and exchange in (None, each[1])]
+        if not found:
+            of = "" if exchange is None else f" of exchange {exchange!r}"
+            raise ValueError(f"user {name!r} has no permissions for topics{of} in vhost {vhost!r}")
+        for each in found:
+            del account.topics[each]
 
     def _require(self, name: str) -> Account:
         account = self.accounts.get(name)

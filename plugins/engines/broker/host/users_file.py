@@ -20,6 +20,7 @@ from plugins.engines.broker.host.definition_forms import (
     Deletions,
     PermissionDefinition,
     PolicyDefinition,
+    TopicPermissionDefinition,
     UserDefinition,
     VhostDefinition,
     read_definitions,
@@ -28,7 +29,14 @@ from plugins.engines.broker.host.durability import USERS_FILE, USERS_KNOWN
 
 _TOKEN = "registered"
 """The key of the token (``kernel/hosting/registered.py``).  Definitions of RabbitMQ have none."""
-_Named = TypeVar("_Named", VhostDefinition, UserDefinition, PermissionDefinition, PolicyDefinition)
+_Named = TypeVar(
+    "_Named",
+    VhostDefinition,
+    UserDefinition,
+    PermissionDefinition,
+    TopicPermissionDefinition,
+    PolicyDefinition,
+)
 
 
 class UsersFile:
@@ -69,12 +77,17 @@ class UsersFile:
         unchanged then.
         """
         before = self.read()
-        # Only these four.  Exchanges, queues and bindings are in the store's log, which has them with what
+        # Only these five.  Exchanges, queues and bindings are in the store's log, which has them with what
         # has happened to them since.
         merged = Definitions(
             users=_merged(before.users, imported.users, lambda user: user.name),
             vhosts=_merged(before.vhosts, imported.vhosts, lambda vhost: vhost.name),
             permissions=_merged(before.permissions, imported.permissions, lambda one: (one.user, one.vhost)),
+            topic_permissions=_merged(
+                before.topic_permissions,
+                imported.topic_permissions,
+                lambda one: (one.user, one.vhost, one.exchange),
+            ),
             policies=_merged(before.policies, imported.policies, lambda one: (one.vhost, one.name)),
         )
         if merged != before:
@@ -85,6 +98,7 @@ class UsersFile:
         before = self.read()
         users = {user.name for user in gone.users}
         permissions = {(one.user, one.vhost) for one in gone.permissions}
+        topics = {(one.user, one.vhost, one.exchange) for one in gone.topic_permissions}
         policies = {(one.vhost, one.name) for one in gone.policies}
         left = Definitions(
             users=[user for user in before.users if user.name not in users],
@@ -93,6 +107,13 @@ class UsersFile:
                 one
                 for one in before.permissions
                 if one.user not in users and (one.user, one.vhost) not in permissions
+            ],
+            topic_permissions=[
+                one
+                for one in before.topic_permissions
+                if one.user not in users
+                and (one.user, one.vhost, None) not in topics
+                and (one.user, one.vhost, one.exchange) not in topics
             ],
             policies=[one for one in before.policies if (one.vhost, one.name) not in policies],
         )
@@ -106,6 +127,7 @@ class UsersFile:
             users=before.users,
             vhosts=[vhost for vhost in before.vhosts if vhost.name != name],
             permissions=[one for one in before.permissions if one.vhost != name],
+            topic_permissions=[one for one in before.topic_permissions if one.vhost != name],
             policies=[one for one in before.policies if one.vhost != name],
         )
         if left != before:

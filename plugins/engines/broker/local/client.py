@@ -183,7 +183,7 @@ class BrokerClient:
         """Bind a queue to an exchange.  If the binding exists, nothing changes."""
 
         def bind(session: LocalSession, now: float) -> None:
-            session.login.require_binding(queue, exchange, session.vhost.name)
+            session.login.require_binding(exchange, "queue", queue, key, session.vhost)
             found = session.vhost.find_queue(queue, session)
             session.vhost.bind(exchange, found, key, arguments or {})
 
@@ -195,7 +195,7 @@ class BrokerClient:
         """Remove a binding.  It is no error if it does not exist."""
 
         def unbind(session: LocalSession, now: float) -> None:
-            session.login.require_binding(queue, exchange, session.vhost.name)
+            session.login.require_binding(exchange, "queue", queue, key, session.vhost)
             found = session.vhost.find_queue(queue, session)
             session.vhost.unbind(exchange, found, key, arguments or {})
 

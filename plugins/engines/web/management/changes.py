@@ -23,7 +23,7 @@ from plugins.engines.web.management.quick_patterns import require_quick
 from plugins.engines.web.management.shapes import Row
 
 _TRUE = ("true", "1")
-_TABLES = {"users": "accounts"}
+_TABLES = {"users": "accounts", "topic_permissions": "topic-permissions"}
 """The broker's tables that are not called as definitions are."""
 
 
@@ -141,14 +141,22 @@ def put_user(call: Call) -> Steps:
 
 def put_permission(call: Call) -> Steps:
     """Say what a user may do in a virtual host."""
-    patterns = ("configure", "write", "read")
-    body = call.body(*patterns)
+    return (yield from _put_permission(call, "permissions", ("configure", "write", "read")))
+
+
+def put_topic_permission(call: Call) -> Steps:
+    """Say which keys of a topic exchange are for a user."""
+    return (yield from _put_permission(call, "topic_permissions", ("exchange", "write", "read")))
+
+
+def _put_permission(call: Call, sort: str, keys: tuple[str, ...]) -> Steps:
+    body = call.body(*keys)
     names = {"user": call.names["user"], "vhost": call.names["vhost"]}
     known = yield from call.browse("accounts")
     if not any(row["name"] == names["user"] for row in known) or not call.vhost_exists:
         raise bad_request("vhost_or_user_not_found")
-    definition = {**names, **{key: _text(body, key, "") for key in patterns}}
-    return (yield from _put(call, "permissions", definition, names))
+    definition = {**names, **{key: _text(body, key, "") for key in keys}}
+    return (yield from _put(call, sort, definition, names))
 
 
 def put_vhost(call: Call) -> Steps:

@@ -49,6 +49,7 @@ def exported(call: Call) -> Steps:
     if vhost is None:
         users = yield from call.browse("accounts")
         permissions = yield from call.browse("permissions")
+        topics = yield from call.browse("topic-permissions")
         vhosts = yield from call.browse("vhosts")
         found |= {
             "rabbitmq_version": SPOKEN,
@@ -56,7 +57,7 @@ def exported(call: Call) -> Steps:
             "users": [shapes.user(row) for row in users],
             "vhosts": [{"name": row["name"]} for row in vhosts],
             "permissions": [shapes.permission(row) for row in permissions],
-            "topic_permissions": [],
+            "topic_permissions": [shapes.topic_permission(row) for row in topics],
             "global_parameters": [],
         }
     return shown(found)

@@ -172,6 +172,22 @@ def permission(call: Call) -> Steps:
     return shown(shapes.permission(found[0]))
 
 
+def topic_permissions(call: Call) -> Steps:
+    """Answer with permissions for topics: of all users, or of those whom the path names."""
+    rows = yield from call.browse("topic-permissions")
+    rows = [row for row in rows if all(row[key] == value for key, value in call.names.items())]
+    return (yield from listed(rows, shapes.topic_permission, call.request.query))
+
+
+def topic_permissions_of_one(call: Call) -> Steps:
+    """Answer with the permissions for topics of one user in one virtual host."""
+    rows = yield from call.browse("topic-permissions")
+    found = [row for row in rows if all(row[key] == value for key, value in call.names.items())]
+    if not found:
+        raise not_found()
+    return shown([shapes.topic_permission(row) for row in found])
+
+
 # Bindings
 
 

@@ -193,6 +193,11 @@ def permission(row: Row) -> Row:
     return {key: row[key] for key in ("user", "vhost", "configure", "write", "read")}
 
 
+def topic_permission(row: Row) -> Row:
+    """Return which keys of a topic exchange are for a user."""
+    return {key: row[key] for key in ("user", "vhost", "exchange", "write", "read")}
+
+
 def policy(row: Row) -> Row:
     """Return a policy."""
     return {key: row[key] for key in ("vhost", "name", "pattern", "apply-to", "definition", "priority")}

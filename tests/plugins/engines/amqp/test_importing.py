@@ -35,7 +35,9 @@ EXPORTED: dict[str, Any] = {
     ],
     "vhosts": [{"name": "/", "limits": [], "metadata": {"tags": []}}, {"name": "other"}],
     "permissions": [{"user": "eve", "vhost": "other", "configure": "^eve-", "write": "", "read": ".*"}],
-    "topic_permissions": [],
+    "topic_permissions": [
+        {"user": "eve", "vhost": "other", "exchange": "from", "write": "^a[.]", "read": ""}
+    ],
     "parameters": [],
     "global_parameters": [],
     "policies": [],
@@ -97,7 +99,8 @@ def test_everything_is_made(run: Callable[..., Imported], broker: Broker, users:
     imported = run(**EXPORTED)
     assert (imported.complaints, imported.ignored) == ([], [])
     assert imported.counts == {
-        "users": 1, "vhosts": 2, "permissions": 1, "policies": 0, "exchanges": 2, "queues": 1, "bindings": 2,
+        "users": 1, "vhosts": 2, "permissions": 1, "topic_permissions": 1, "policies": 0,
+        "exchanges": 2, "queues": 1, "bindings": 2,
     }  # fmt: skip
     vhost = broker.vhost("other")
     assert vhost.queues["q"].policy.max_length == 7
@@ -111,6 +114,15 @@ def test_everything_is_made(run: Callable[..., Imported], broker: Broker, users:
     for operation, name in (("configure", "adam-1"), ("write", "")):
         with pytest.raises(AccessRefused):
             login.require(operation, "queue", name, "other")
+    source = vhost.exchanges["from"]
+    login.require_topic("write", source, "a.b", "other")
+    login.require_topic("write", vhost.exchanges["to"], "b", "other")
+    with pytest.raises(
+        AccessRefused, match="access to topic 'b' in exchange 'from' in vhost 'other' refused"
+    ):
+        login.require_topic("write", source, "b", "other")
+    with pytest.raises(AccessRefused):
+        login.require_topic("read", source, "#", "other")
     assert users.accounts["eve"].max_connections == 5
     assert users.accounts["eve"].tags == ("administrator",)
 
@@ -148,6 +160,14 @@ def test_guest_becomes_what_the_definitions_say_and_stays_on_this_machine(
         (
             {"permissions": [{"user": "no", "vhost": "/", "configure": "", "write": "", "read": ""}]},
             "$.permissions[0]: there is no user 'no'",
+        ),
+        (
+            {"topic_permissions": [{"user": "guest", "vhost": "/", "exchange": "x", "write": "", "read": "("}]},
+            "$.topic_permissions[0]: '(' is no regular expression: ",
+        ),
+        (
+            {"topic_permissions": [{"user": "no", "vhost": "/", "exchange": "x", "write": "", "read": ""}]},
+            "$.topic_permissions[0]: there is no user 'no'",
         ),
         (
             {"permissions": [{"user": "guest", "vhost": "no", "configure": "", "write": "", "read": ""}]},
@@ -196,7 +216,7 @@ def test_a_user_of_whom_something_is_complained_is_left_as_it_was(
     assert login.account.everywhere == Permissions()
 
 
-@pytest.mark.parametrize("what", ["parameters", "global_parameters", "topic_permissions"])
+@pytest.mark.parametrize("what", ["parameters", "global_parameters"])
 def test_what_there_is_not_is_said(run: Callable[..., Imported], what: str) -> None:
     imported = run(**{what: [{"name": "a"}, {"name": "b"}]})
     words = what.replace("_", " ")

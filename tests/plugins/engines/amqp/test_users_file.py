@@ -24,6 +24,9 @@ EVE: dict[str, Any] = {
     "users": [{"name": "eve", "password_hash": TEST12_HASH, "tags": ["monitoring"]}],
     "vhosts": [{"name": "/"}, {"name": "empty"}],
     "permissions": [{"user": "eve", "vhost": "empty", "configure": "^eve-", "write": "", "read": ""}],
+    "topic_permissions": [
+        {"user": "eve", "vhost": "empty", "exchange": "amq.topic", "write": "^w", "read": "^r"}
+    ],
 }
 
 
@@ -68,6 +71,7 @@ def test_the_last_import_counts_and_earlier_ones_stay(serve: Serve, tmp_path: Pa
     accounts = third.engine.users.accounts
     assert accounts["eve"].tags == ("administrator",)
     assert set(accounts["eve"].permissions) == {"empty"}
+    assert accounts["eve"].topics == {("empty", "amq.topic"): ("^w", "^r")}
     assert "adam" in accounts
     assert "empty" in third.engine.broker.vhosts
 

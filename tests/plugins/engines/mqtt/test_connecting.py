@@ -610,6 +610,33 @@ def test_a_session_whose_queue_has_messages_is_only_for_those_who_may_read(
     assert server.client(version).connect(**kept, user_name="v").reason_code == ReasonCode.NOT_AUTHORIZED
 
 
+TOPICS = {"amq.topic": {"write": "^of[.]{username}[.]{client_id}$", "read": "^(of[.]{username}[.]|open$)"}}
+
+
+def test_topics_may_be_for_single_users_and_clients(still: Still, version: int) -> None:
+    users = {"u": {"password": "p", "topics": TOPICS}, "guest": {"password": "guest"}}
+    server = still(users=users)
+    login: dict[str, Any] = {"user_name": "u", "password": b"p"}
+    client = server.connect(version, client_id="c1", **login)
+    refused = 0x80 if version == 4 else ReasonCode.NOT_AUTHORIZED
+    names = "of/u/#", "open", "of/v/#", "#", "$share/g/of/u/+", "$share/g/of/v/+"
+    codes = client.subscribe(*names)
+    assert codes == (0, 0, refused, refused, 0, refused)
+    server.connect(version, client_id="other").publish("open")
+    client.expect_message("open")
+    client.send(publish("of/u/c2", qos=1))
+    if version == 5:
+        client.expect_acks(PUBACK, 1, code=ReasonCode.NOT_AUTHORIZED)
+    else:
+        client.expect_close()
+    wills: dict[str, Any] = {"will": will("of/u/c2")}
+    # A client chooses its identifier: it is a text, and no pattern.
+    for client_id in ("c1", ".*"):
+        answer = server.client(version).connect(client_id=client_id, **login, **wills)
+        assert answer.reason_code in (5, ReasonCode.NOT_AUTHORIZED)
+    server.connect(version, client_id="c2", **login, **wills).publish("of/u/c2")
+
+
 def test_a_user_can_have_too_many_connections(guarded: StillServer, version: int) -> None:
     login = {"user_name": "one", "password": b"p"}
     first = guarded.connect(version, **login)

@@ -288,6 +288,19 @@ def test_rights_of_the_user(serve: ServeStomp) -> None:
     assert broker.queue_names() == queues
 
 
+def test_rights_to_topics(serve: ServeStomp) -> None:
+    topics = {"amq.topic": {"write": "^{username}[.]", "read": "^open[.]"}}
+    broker = serve(users={"guest": {"password": "guest", "topics": topics}})
+    reader = broker.connect()
+    reader.send("SUBSCRIBE", id="1", destination="/topic/open.#")
+    writer = broker.connect()
+    writer.ask("SEND", b"", destination="/topic/guest.a")
+    writer.send("SEND", b"", destination="/topic/open.a")
+    fails(writer, "access_refused")
+    reader.send("SUBSCRIBE", id="2", destination="/topic/#")
+    fails(reader, "access_refused")
+
+
 # Topics and exchanges
 
 

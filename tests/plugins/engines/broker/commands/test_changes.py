@@ -12,8 +12,8 @@ import pytest
 from kernel.topology.control import ControlServer, ask
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
-from plugins.protocols.amqp091.events import ConnectionClosed
-from plugins.protocols.amqp091.methods import exchange, queue
+from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed
+from plugins.protocols.amqp091.methods import basic, exchange, queue
 from tests.kernel.cli.test_commands import Command, kernel
 from tests.plugins.engines.amqp.raw_client import RawClient
 
@@ -272,3 +272,33 @@ def test_lists_show_no_hash(kernel: Command, system: System, table: str) -> None
     assert status == 0
     assert json.loads(shown)
     assert account["password_hash"] not in shown
+
+
+def test_topics_are_limited_and_free_again(system: System, start: Callable[[], System]) -> None:
+    assert system.do("user", "add", "eve", "--password-file", system.password("x"))[0] == 0
+    assert system.do("user", "permit", "eve", "--write", ".*", "--read", ".*", "--configure", ".*")[0] == 0
+    for name, pattern in (("amq.topic", "^a[.]{username}$"), ("other", "")):
+        done = system.do(
+            "user", "permit-topics", "eve", "--exchange", name, "--write", pattern, "--read", ".*"
+        )
+        assert done == (0, "")
+    row = {"engine": "broker", "user": "eve", "vhost": "/", "exchange": "amq.topic"}
+    limited = row | {"write": "^a[.]{username}$", "read": ".*"}
+    assert limited in system.rows("topic-permissions")
+    with system.client("eve", "x") as client:
+        client.publish(b"", "a.eve", "amq.topic")
+        client.ask(basic.Qos(), basic.QosOk)
+        client.publish(b"", "a.adam", "amq.topic")
+        assert client.next_of(ChannelClosed).reply_code == 403
+    system = start()
+    assert len(system.rows("topic-permissions")) == 2
+    assert system.do("user", "free-topics", "eve", "--exchange", "amq.topic") == (0, "")
+    assert system.do("user", "free-topics", "eve", "--exchange", "amq.topic") == (
+        1,
+        "kernel: user 'eve' has no permissions for topics of exchange 'amq.topic' in vhost '/'\n",
+    )
+    with system.client("eve", "x") as client:
+        client.publish(b"", "a.adam", "amq.topic")
+        client.ask(basic.Qos(), basic.QosOk)
+    assert system.do("user", "free-topics", "eve") == (0, "")
+    assert start().rows("topic-permissions") == []
