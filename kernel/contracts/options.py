@@ -22,6 +22,14 @@ class ListeningPlace(msgspec.Struct, frozen=True):
     """The host, empty for every interface; of a network without ports, the whole place."""
     port: int = 0
     """The port; 0: the system chooses one, or the network has none."""
+    path: str = ""
+    """What tells apart the clients of several listeners of one engine that share the port, as the path of a
+    WebSocket does; empty: the port cannot be shared."""
+
+    def shares_with(self, other: ListeningPlace) -> bool:
+        """Return whether two listeners of one engine can share a port, because their paths differ."""
+        at, other_at = (self.network, self.name, self.port), (other.network, other.name, other.port)
+        return at == other_at and self.path != other.path and bool(self.path and other.path)
 
     def overlaps(self, other: ListeningPlace) -> bool:
         """Return whether two engines cannot both listen there, as far as the texts tell."""

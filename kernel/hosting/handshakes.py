@@ -62,6 +62,15 @@ class Handshakes:
                 keeps_messages=keeps_messages,
             )
 
+    def share(self, other: Handshakes) -> None:
+        """Let clients of WebSocket choose by the path: one port has the paths of several addresses.
+
+        TLS, which comes first, is that of this object.
+        """
+        assert self._web is not None
+        assert other._web is not None
+        self._web.share(other._web)
+
     @property
     def needed(self) -> bool:
         """Whether there is a handshake.  If not, ``shake`` returns at once."""

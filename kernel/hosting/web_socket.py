@@ -82,7 +82,8 @@ class WebSocketWire:
     """A wire after the WebSocket handshake.
 
     ``early``: events that came together with the handshake.  ``takes_text``: whether text messages are
-    allowed, beside binary ones.  ``subprotocol``: what both have agreed on, if anything.
+    allowed, beside binary ones.  ``subprotocol``: what both have agreed on, if anything.  ``path``: for what a
+    client has asked; empty for a client's own wire.
     """
 
     __slots__ = (
@@ -95,6 +96,7 @@ class WebSocketWire:
         "_message_size",
         "_takes_text",
         "_ws",
+        "path",
         "subprotocol",
     )
     announces_end = True
@@ -108,8 +110,10 @@ class WebSocketWire:
         *,
         takes_text: bool = True,
         subprotocol: str | None = None,
+        path: str = "",
     ) -> None:
         self.subprotocol: str | None = subprotocol
+        self.path: str = path
         self._takes_text = takes_text
         self._inner = inner
         self._ws = ws
@@ -327,6 +331,12 @@ class WebHandshake:
         Names of the options are the operator's wish.  A protocol's own name is not enforced, because many
         peers do without: RFC 6455, section 1.9, makes subprotocols optional.
         """
+        self._at_path = {address.path: self}
+        """For a server: itself, and those with which it shares a port, by path."""
+
+    def share(self, other: WebHandshake) -> None:
+        """Let clients that ask for the path of ``other`` shake hands with it."""
+        self._at_path[other._address.path] = other
 
     async def shake(self, inner: Wire, seconds: float, waits: Waits) -> WebSocketWire:
         """Do the handshake on a wire, within ``seconds``.
@@ -335,10 +345,12 @@ class WebHandshake:
         """
         side = ConnectionType.SERVER if self._server_side else ConnectionType.CLIENT
         ws = WSConnection(side)
+        asked, path = self, ""
         try:
             with waits.limit(seconds):
                 if self._server_side:
-                    early, agreed = await self._serve(inner, ws, waits)
+                    asked, early, agreed = await self._serve(inner, ws, waits)
+                    path = asked._address.path
                 else:
                     early, agreed = await self._ask(inner, ws, waits)
         except TooSlow:
@@ -350,8 +362,8 @@ class WebHandshake:
         except BaseException:
             inner.close()
             raise
-        limit, text = self._options.max_message, self._takes_text
-        return self._kind(inner, ws, limit, early, takes_text=text, subprotocol=agreed)
+        limit, text = asked._options.max_message, asked._takes_text
+        return asked._kind(inner, ws, limit, early, takes_text=text, subprotocol=agreed, path=path)
 
     async def _ask(self, inner: Wire, ws: WSConnection, waits: Waits) -> tuple[list[Event], str | None]:
         address, offered = self._address, list(self._subprotocols)
@@ -371,7 +383,10 @@ class WebHandshake:
             raise ConnectionResetError(f"the server speaks none of {', '.join(offered)}")
         return events, answer.subprotocol
 
-    async def _serve(self, inner: Wire, ws: WSConnection, waits: Waits) -> tuple[list[Event], str | None]:
+    async def _serve(
+        self, inner: Wire, ws: WSConnection, waits: Waits
+    ) -> tuple[WebHandshake, list[Event], str | None]:
+        """Answer a request; return whose path it asks for, what came with it, and the subprotocol."""
         try:
             events = await _events(inner, ws, waits)
         except RemoteProtocolError as error:
@@ -383,22 +398,24 @@ class WebHandshake:
         request = events.pop(0)
         if not isinstance(request, Request):
             raise ConnectionResetError(f"{type(request).__name__} instead of a request")
-        refusal, why = self._judge(request)
+        path = request.target.partition("?")[0]
+        asked = self._at_path.get(path, self)
+        refusal, why = asked._judge(request, path)
         if refusal:
             await _write(inner, ws.send(RejectConnection(status_code=refusal)), waits)
             raise ConnectionResetError(why)
         # Our order decides, not that of the client.
-        chosen = next((each for each in self._subprotocols if each in request.subprotocols), None)
+        chosen = next((each for each in asked._subprotocols if each in request.subprotocols), None)
         await _write(inner, ws.send(AcceptConnection(subprotocol=chosen)), waits)
         # A client may send frames before it has our answer.
-        return events + list(ws.events()), chosen
+        return asked, events + list(ws.events()), chosen
 
-    def _judge(self, request: Request) -> tuple[int, str]:
+    def _judge(self, request: Request, path: str) -> tuple[int, str]:
         """Return the HTTP status of a refusal (0: the request is accepted) and the reason."""
         options = self._options
-        path = request.target.partition("?")[0]
         if path != self._address.path:
-            return 404, f"it asks for {path!r}, and {self._address.path!r} is here"
+            here = " or ".join(map(repr, self._at_path))
+            return 404, f"it asks for {path!r}, and {here} is here"
         # One that offers other names only would be answered without a name, and go on in its own protocol.
         judged = self._subprotocols if request.subprotocols or self._required else ()
         if judged and not set(judged) & set(request.subprotocols):

@@ -40,6 +40,11 @@ class Wire(Protocol):
         """Whether ``shut_down`` tells the peer something that ``close`` does not."""
         ...
 
+    @property
+    def path(self) -> str:
+        """The path for which a client of WebSocket has asked this listener; empty for all other wires."""
+        ...
+
     def fileno(self) -> int:
         """The descriptor to watch."""
         ...
@@ -75,6 +80,7 @@ class PlainWire:
     at_end = False
     has_early_data = False
     announces_end = False
+    path = ""
 
     def __init__(self, connected: socket.socket) -> None:
         # Most sockets have been made so; to ask is no system call.
@@ -138,6 +144,7 @@ class TlsWire:
     __slots__ = ("_begun", "at_end", "connected")
     has_early_data = False
     announces_end = True
+    path = ""
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
         self.at_end: bool = False

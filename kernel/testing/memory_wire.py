@@ -50,6 +50,7 @@ class MemoryWire:
         self.at_end = False
         self.has_early_data = False
         self.announces_end = False
+        self.path = ""
         self.connected: None = None
         self.cut = False
         """Reading and writing raise ``ConnectionResetError`` from now on."""

@@ -312,11 +312,13 @@ class Checker:
         return made
 
     def _check_places(self) -> None:
-        """Check that no two engines listen at the same place."""
+        """Check that no two listeners have the same place, unless they are of one engine that shares it."""
         places = [(path, key, place) for path, made in self.made for key, place in listening_places(made)]
         for number, (path, key, place) in enumerate(places):
             for other_path, other_key, other in places[:number]:
-                if place.overlaps(other):
+                # The first two parts of a path name the engine.
+                shared = path[:2] == other_path[:2] and place.shares_with(other)
+                if place.overlaps(other) and not shared:
                     other_at = (*other_path, other_key)
                     whose = f"[{'.'.join(map(str, other_path))}]"
                     line = "" if self._file.from_python else f", line {self._file.line(other_at)}"

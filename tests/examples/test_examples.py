@@ -183,9 +183,12 @@ def test_everyone_exchanges_messages_that_are_also_in_the_journal(
     spawned: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pika
+    from websockets.sync.client import connect
+    from websockets.typing import Subprotocol
 
     from tests.interop.mqtt_brokers import MqttBroker
     from tests.interop.paho_client import Paho
+    from tests.plugins.engines.stomp.raw_client import frame
 
     stomp = optional("stomp")
     monkeypatch.setenv("JOURNAL_DIR", str(tmp_path / "journal"))
@@ -195,7 +198,12 @@ def test_everyone_exchanges_messages_that_are_also_in_the_journal(
         pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection,
         Paho(broker, "sensor") as sensor,
         Paho(broker, "browser", version=5, transport="websockets") as browser,
+        connect(f"ws://127.0.0.1:{broker.web_port}/stomp", subprotocols=[Subprotocol("v12.stomp")]) as page,
     ):
+        page.send(frame("CONNECT", accept_version="1.2", host="/", login="guest", passcode="guest"))
+        assert page.recv(TIMEOUT).startswith(b"CONNECTED\n")
+        page.send(frame("SUBSCRIBE", id="1", destination="/topic/weather.#", receipt="there"))
+        assert page.recv(TIMEOUT).startswith(b"RECEIPT\n")
         channel = connection.channel()
         channel.confirm_delivery()
         channel.queue_declare("weather")
@@ -209,6 +217,10 @@ def test_everyone_exchanges_messages_that_are_also_in_the_journal(
         station.send("/topic/weather.brno", "fog")
         found = [(each.topic, bytes(each.payload)) for each in [browser.next() for _ in range(3)]]
         station.disconnect()
+        shown = b""
+        while shown.count(b"MESSAGE\n") < 3:
+            shown += page.recv(TIMEOUT)
+    assert [text in shown for text in (b"\n\nsunny\0", b"\n\nrain\0", b"\n\nfog\0")] == [True] * 3
     assert found == [("weather/wien", b"sunny"), ("weather/praha", b"rain"), ("weather/brno", b"fog")]
     process.terminate()
     _output(process)

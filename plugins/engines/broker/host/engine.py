@@ -48,6 +48,7 @@ from plugins.engines.broker.host.definitions import declare_all
 from plugins.engines.broker.host.durability import USERS_FILE, USERS_KNOWN, open_store
 from plugins.engines.broker.host.feed import Feed
 from plugins.engines.broker.host.inspection import inspect
+from plugins.engines.broker.host.listening import share_ports
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.running_broker import RunningBroker, running_broker_key
 from plugins.engines.broker.host.tables import ADMINISTRATIVE_OPERATIONS, BROKER_OPERATIONS
@@ -119,6 +120,7 @@ class BrokerEngine:
         self._exchange_types = exchange_types or {}
         self._codecs = codecs or Codecs()
         self.front_ends = [make(self) for make in front_ends]
+        share_ports(self.front_ends)
         # A dictionary as a set that keeps its order: clients are written to in the order in which they became
         # busy.
         self._busy: dict[Client, None] = {}

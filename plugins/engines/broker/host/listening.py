@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kernel.contracts.errors import KernelError
 from kernel.hosting.acceptor import Acceptor
+from kernel.hosting.address import WEB_TRANSPORTS
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.loopback import is_on_this_machine
 from kernel.hosting.wire import Wire
@@ -78,12 +80,36 @@ class StreamFrontEnd:
         )
         self._acceptor: Acceptor | None = None
         self._rate: Bucket | None = None
+        self._port_of: StreamFrontEnd | None = None
+        """The front end whose port this one shares, if it has none of its own."""
+        self._at_path: dict[str, StreamFrontEnd] = {}
+        """If others share the port: all of them and itself, by the path of WebSocket."""
+        self._turned_away = 0
+        """Clients of a shared port that had to go when it was known whom they mean."""
+
+    def share_port(self, other: StreamFrontEnd) -> None:
+        """Serve the clients of another front end at the port of this one: they ask for another path.
+
+        Called before either listens.  ``KernelError`` if that is not possible.
+        """
+        if self._address.transport != other._address.transport or self._options.tls != other._options.tls:
+            raise KernelError(
+                f"listeners: {self._options.address} and {other._options.address} share a port, and so TLS: give them the same "
+                "transport and the same tls"
+            )
+        self._handshakes.share(other._handshakes)
+        self._at_path.setdefault(self._address.path, self)
+        self._at_path[other._address.path] = other
+        other._port_of = self
 
     def start(self) -> str:
         """Listen; return the address with the port that the system chose."""
         # The engine has its host, and with it a clock, only from its start on.
         host, rate = self._engine.host, self._options.connections_per_second
         self._rate = Bucket(rate, host.now()) if rate else None
+        if self._port_of is not None:
+            # It listens already: front ends start in their order.
+            return self._port_of.address
         self._acceptor = Acceptor(
             host,
             self._engine.name,
@@ -95,8 +121,16 @@ class StreamFrontEnd:
         return self._acceptor.address
 
     @property
+    def web_port(self) -> str:
+        """Host and port of its address if it is for WebSocket and the system does not choose; else empty."""
+        address = self._address
+        return address.authority if address.transport in WEB_TRANSPORTS and address.port else ""
+
+    @property
     def address(self) -> str:
         """Where it listens; empty while it does not."""
+        if self._port_of is not None:
+            return self._port_of.address
         return "" if self._acceptor is None else self._acceptor.address
 
     def stop(self) -> None:
@@ -109,11 +143,14 @@ class StreamFrontEnd:
         return []
 
     def statistics(self) -> dict[str, int]:
-        """Return how many connections were accepted, and how many were closed at once.  Any thread."""
-        acceptor = self._acceptor
+        """Return how many connections were accepted, and how many were closed at once.  Any thread.
+
+        Those of a shared port are counted by the front end whose port it is.
+        """
+        acceptor, turned_away = self._acceptor, self._turned_away
         if acceptor is None:
-            return {"accepted": 0, "refused": 0}
-        return {"accepted": acceptor.accepted, "refused": acceptor.refused}
+            return {"accepted": 0, "refused": turned_away}
+        return {"accepted": acceptor.accepted, "refused": acceptor.refused + turned_away}
 
     def begin(self, accepted: Accepted) -> None:
         """Make a client of a connection."""
@@ -125,12 +162,32 @@ class StreamFrontEnd:
         self.clients -= 1
 
     def _admits(self, under_way: int) -> bool:
+        if not self._at_path:
+            return self._takes_one_more(under_way)
+        # Whom the client means is known after the handshake.  Until then it counts for all.
+        return any(each._has_room(under_way) for each in self._at_path.values())
+
+    def _has_room(self, under_way: int) -> bool:
         # Handshakes under way count.  Otherwise all the connections of one turn, up to 64, would be let in.
-        if self.clients + under_way >= self._options.max_connections or not self._engine.admits_connections:
-            return False
-        return self._rate is None or self._rate.take_one(self._engine.host.now())
+        return self.clients + under_way < self._options.max_connections and self._engine.admits_connections
+
+    def _takes_one_more(self, under_way: int) -> bool:
+        return self._has_room(under_way) and (
+            self._rate is None or self._rate.take_one(self._engine.host.now())
+        )
 
     def _on_wire(self, wire: Wire, peer: str) -> None:
+        if self._at_path:
+            meant = self._at_path[wire.path]
+            if not meant._takes_one_more(0):
+                meant._turned_away += 1
+                wire.close()
+                return
+            meant._begin_on(wire, peer)
+        else:
+            self._begin_on(wire, peer)
+
+    def _begin_on(self, wire: Wire, peer: str) -> None:
         connected = wire.connected
         assert connected is not None
         loopback, certified = is_on_this_machine(peer), None
@@ -138,3 +195,16 @@ class StreamFrontEnd:
         if isinstance(connected, ssl.SSLSocket):
             certified = certified_name(connected)
         self.begin(Accepted(wire, peer, loopback=loopback, certified=certified))
+
+
+def share_ports(front_ends: Iterable[object]) -> None:
+    """Let front ends for WebSocket that have one host and port share it; ``KernelError`` if they cannot.
+
+    Port 0 is another port for each.
+    """
+    first_at: dict[str, StreamFrontEnd] = {}
+    for each in front_ends:
+        if isinstance(each, StreamFrontEnd) and each.web_port:
+            first = first_at.setdefault(each.web_port, each)
+            if first is not each:
+                first.share_port(each)

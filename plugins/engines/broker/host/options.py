@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from kernel.contracts.options import ListeningPlace
-from kernel.hosting.address import WIRE_TRANSPORTS, Address, parse_address
+from kernel.hosting.address import WEB_TRANSPORTS, WIRE_TRANSPORTS, Address, parse_address
 from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.web_options import WebOptions
 
@@ -303,7 +303,8 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     address: str
     """Where to listen: ``host:port`` (port 0 takes a free one), ``tcp://host:port``, ``tls://host:port``,
-    ``unix:///path``, or WebSocket: ``ws://host:port/path``, ``wss://host:port/path``."""
+    ``unix:///path``, or WebSocket: ``ws://host:port/path``, ``wss://host:port/path``.  Listeners for
+    WebSocket may share a port: the path says which one a client means."""
     tls: TlsOptions = TlsOptions()
     """For ``tls`` and ``wss``.  If client certificates are required, the name in a certificate may log in."""
     web: WebOptions = WebOptions()
@@ -335,7 +336,12 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def listens_at(self) -> Iterator[tuple[str, ListeningPlace]]:
         """``Listens``: its address."""
-        yield "address", self._parsed().listening_place()
+        address = self._parsed()
+        place = address.listening_place()
+        if address.transport in WEB_TRANSPORTS:
+            # Listeners of one broker share a port if their paths differ (``share_ports``).
+            place = msgspec.structs.replace(place, path=address.path)
+        yield "address", place
 
 
 class ManyListenersOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
