@@ -10,7 +10,8 @@ The numbers in the table have to agree.
                                          |                                          |
     consume_results_with_pika.py  <------+<------------ backend protocol -----------+
 
-Meanwhile clients of AMQP, MQTT and STOMP meet on one topic of the same broker (``exchange_between_protocols.py``).
+Meanwhile clients of AMQP, MQTT and STOMP meet on one topic of the same broker (``exchange_between_protocols.py``),
+and so does a page in a browser, if Chromium is there (``page.html``).
 
 The publishers that real applications use set the pace of the feed.  So a kernel then publishes in batches to
 the same broker (``publish_in_batches.py``), and the second table says who waits for what.  In the end Spark
@@ -97,6 +98,7 @@ class Demonstration:
             "AMQP_PORT": str(free_port()),
             "MQTT_PORT": str(free_port()),
             "STOMP_PORT": str(free_port()),
+            "WS_PORT": str(free_port()),
             "BRIDGE_PORT": str(free_port()),
             "EXPECTED": str(self.expected),
         }
@@ -200,7 +202,13 @@ class Demonstration:
         told = self.figures["everyone"]
         table = Table(title="Three protocols, one topic")
         table.add_column("published by")
-        names = {"pika": "pika (AMQP)", "paho": "paho (MQTT)", "stomp.py": "stomp.py (STOMP)"}
+        titles = {
+            "pika": "pika (AMQP)",
+            "paho": "paho (MQTT)",
+            "stomp.py": "stomp.py (STOMP)",
+            "browser": "browser (STOMP, WebSocket)",
+        }
+        names = {name: titles[name] for name in told["received"]}
         for name in names:
             table.add_column(f"got by {name}", justify="right")
         for publisher, title in names.items():

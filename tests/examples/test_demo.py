@@ -35,6 +35,8 @@ def test_the_demonstration_ends_with_numbers_that_agree() -> None:
     assert "counted by Spark" in done.stdout
     assert "Who sets the pace" in done.stdout
     assert "Three protocols, one topic" in done.stdout
+    if shutil.which("chromium"):
+        assert "browser (STOMP, WebSocket)" in done.stdout
     report = Path(re.search(r"The report: (\S+)", done.stdout)[1])  # type: ignore[index]
     assert report.read_text(encoding="utf-8").count("<svg") == 4
     shutil.rmtree(report.parents[1])
