@@ -340,10 +340,11 @@ class Host(Interface):
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
         """Open one more port of this engine.  Its routes are in place when this returns.
 
-        Routers of the routes that lead here get ``options``.  The kernel knows four of them:
+        Routers of the routes that lead here get ``options``.  The kernel knows five of them:
         ``subscriptions`` is a list of patterns; ``port_group`` (a ``PortGroup``) says that this port and
         others are one destination; ``echo``, if it is False, keeps what was sent here from coming back by a
-        route with ``echo = true``; ``reply_name`` is a second name of the port for the router ``reply``.
+        route with ``echo = true``; ``reply_name`` is a second name of the port for the router ``reply``; ``apart``,
+        if it is true, gives the port the routes of an engine with its own name, and not those of this engine.
         """
         ...
 

@@ -63,7 +63,8 @@ class EngineHost:
 
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> Port:
         """Join the dispatcher as one more port of this engine."""
-        port = self._dispatcher.open_port(self._slot, name, self._engine, owner, options)
+        group = name if options and options.get("apart") else self._engine
+        port = self._dispatcher.open_port(self._slot, name, group, owner, options)
         # From here on what the owner raises in a call of the port ends this engine only.
         port.on_failure = self.fail
         self._host_stall_watch(port)

@@ -37,9 +37,12 @@ from typing import Any
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port, Taken
+from kernel.contracts.errors import KernelError
 from kernel.contracts.message import Batch, batch_of
+from kernel.contracts.system import System
 from plugins.engines.journal.committer import Committer, Progress, Stamped
 from plugins.engines.journal.options import JournalOptions
+from plugins.engines.journal.rewinds import Rewinds
 from plugins.engines.journal.threads import in_thread
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import Source
@@ -59,9 +62,10 @@ _TAKES_PER_TURN = 8
 class JournalEngine:
     """Writes a journal.  All methods are called in the engine's thread."""
 
-    def __init__(self, name: str, options: JournalOptions) -> None:
+    def __init__(self, name: str, options: JournalOptions, system: System | None = None) -> None:
         self._name = name
         self._options = options
+        self._rewinds = Rewinds(options.path, system)
         self._host: Host | None = None
         self._port: Port | None = None
         self._committer: Committer | None = None
@@ -167,6 +171,12 @@ class JournalEngine:
             "recovered_entries": writer.recovered.replaced,
             "cut_bytes": writer.recovered.cut,
         }
+
+    def operate(self, what: str, argument: Any) -> Any:
+        """Begin a rewind, tell how far it is, or end it."""
+        if self._host is None:
+            raise KernelError(f"{self._options.path} is not open yet; try again later")
+        return self._rewinds.operate(what, argument, self._host)
 
     # ------------------------------------------------------------------ the port's owner
 

@@ -86,6 +86,8 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Only messages of this exchange."""
     engine: str | None = None
     """Only messages that this engine sent."""
+    into: str | None = None
+    """The exchange that all messages get; without it, each has the one to which it was published."""
     consumer: str | None = None
     """Store the position under this name: the next replay continues after the last confirmed message, and
     retention keeps everything after it."""

@@ -1,4 +1,4 @@
-"""Registers the journal: the kinds ``journal`` and ``journal-replay``, and the command ``kernel journal``."""
+"""Registers the journal: the kinds ``journal`` and ``journal-replay``, and the commands for journals."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from kernel import Plan
 
 _KINDS = ("journal", "journal-replay")
+OPERATIONS = ("rewind", "rewind-end", "rewind-state")
+"""See ``rewinds.py``.  Here, since that module imports pyarrow."""
 _WITHOUT_PYARROW = "a journal needs pyarrow: pip install messaging-kernel[journal]"
 
 
@@ -30,6 +32,7 @@ def register_engines() -> Iterable[EngineKind]:
             summary="stores messages on disk, for replay and for Spark",
             options=JournalOptions,
             create=_create_journal,
+            operations=OPERATIONS,
             flow=lambda options: Flow(gives=False, alone=False),
             assures=_assures,
         ),
@@ -62,11 +65,16 @@ def _assures_replay(options: Any) -> Assurance:
 
 @hookimpl
 def register_commands() -> Iterable[CommandKind]:
-    """Register ``kernel journal``."""
+    """Register ``kernel journal`` and ``kernel rewind``."""
     return [
         CommandKind(
             name="journal", summary="Show, replay, check, repair, compact and export journals.", load=_load
-        )
+        ),
+        CommandKind(
+            name="rewind",
+            summary="Send a stretch of a journal to an engine of a running system.",
+            load=_load_rewind,
+        ),
     ]
 
 
@@ -95,7 +103,7 @@ def _create_journal(setup: EngineSetup) -> Engine:
     # Imported here: pyarrow takes long to import, and a kernel without a journal does not need it.
     from plugins.engines.journal.engine import JournalEngine
 
-    return JournalEngine(setup.name, setup.options)
+    return JournalEngine(setup.name, setup.options, setup.system)
 
 
 def _create_replay(setup: EngineSetup) -> Engine:
@@ -107,5 +115,11 @@ def _create_replay(setup: EngineSetup) -> Engine:
 
 def _load() -> Any:
     from plugins.engines.journal.commands.group import command
+
+    return command
+
+
+def _load_rewind() -> Any:
+    from plugins.engines.journal.commands.rewind import command
 
     return command

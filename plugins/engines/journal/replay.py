@@ -46,8 +46,10 @@ _WRITE_POSITION = 1.0
 class ReplayEngine:
     """Replays a journal.  All methods are called in the engine's thread, except where it says otherwise."""
 
-    def __init__(self, name: str, options: ReplayOptions) -> None:
+    def __init__(self, name: str, options: ReplayOptions, *, apart: bool = False) -> None:
+        """``apart``: it is a part of another engine, and has routes of its own."""
         self._name = name
+        self._apart = apart
         self._options = options
         self._path = Path(options.path)
         self._schedule = ReplaySchedule(options.speed)
@@ -76,7 +78,7 @@ class ReplayEngine:
         self._host = host
         reader = await in_thread(self._open)
         self._read_to = reader.offset
-        self._port = host.port(self._name, self)
+        self._port = host.port(self._name, self, {"apart": self._apart})
         task_status.started(f"{self._path} from offset {reader.offset}")
         # Before the first read: see ``_read``.
         watch = DirectoryWatch(self._path) if self._options.follow else None
@@ -97,6 +99,8 @@ class ReplayEngine:
                     watch.close()
                 # The timer would call into an engine that has ended.
                 host.set_timer(None, self._pump, self)
+                # A rewind has ended, and the engine that hosts it goes on.
+                self._port.close()
 
     def pending(self) -> bool:
         """Return False: everything that waits here is also in the journal."""
@@ -145,6 +149,7 @@ class ReplayEngine:
             selection=Selection(match=options.match, exchange=options.exchange, engine=options.engine),
             consumer=options.consumer,
             follow=options.follow,
+            into=options.into,
             on_damage=self._on_damage if options.skip_damage else None,
         )
         # A position after the journal's end is not written: a writer would begin behind it and skip these

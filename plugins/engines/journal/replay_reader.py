@@ -44,12 +44,13 @@ class ReplayReader:
         selection: Selection,
         consumer: str | None = None,
         follow: bool = False,
+        into: str | None = None,
         on_damage: Callable[[Damaged], None] | None = None,
     ) -> None:
         self._reader = JournalReader(path)
         self._selection = selection
         self._on_damage = on_damage
-        self._batches = StoredBatches()
+        self._batches = StoredBatches(into)
         known = positions(path).get(consumer) if consumer else None
         self._may_miss = known is not None
         """Whether rows that retention has deleted are reported as damage and skipped.

@@ -22,10 +22,11 @@ class StoredBatches:
     """Converts stored batches; for one thread.
 
     Equal envelopes become one object: the kernel compares envelopes by identity to recognise messages of one
-    flow.
+    flow.  ``exchange``: what all envelopes get as their exchange; None: their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, exchange: str | None = None) -> None:
+        self._changed = {} if exchange is None else {"exchange": exchange}
         self._envelopes: dict[tuple[Any, ...], Envelope] = {}
         self._dictionary: pa.StructArray | None = None
         self._of_dictionary: list[Envelope] = []
@@ -73,7 +74,7 @@ class StoredBatches:
         if envelope is None:
             if len(self._envelopes) >= _CACHED_ENVELOPES:
                 self._envelopes.clear()
-            envelope = self._envelopes[values] = Envelope(**fields_of(row))
+            envelope = self._envelopes[values] = Envelope(**{**fields_of(row), **self._changed})
         return envelope
 
 

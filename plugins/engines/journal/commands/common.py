@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,6 +17,8 @@ from plugins.protocols.journal_format.errors import Damaged
 from plugins.protocols.journal_format.names import segment_names
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_TIME_OF_DAY = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?")
 
 
 class JournalPath(click.Path):
@@ -33,13 +36,15 @@ class JournalPath(click.Path):
 
 
 class MomentType(click.ParamType):  # type: ignore[type-arg]
-    """An offset, a time, ``earliest`` or ``latest``."""
+    """An offset, a time, ``earliest`` or ``latest``; a time of day (``10:42``) is one of today, in UTC."""
 
     name = "offset|time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
         """Return the moment; fail if it cannot be parsed."""
         try:
+            if isinstance(value, str) and _TIME_OF_DAY.fullmatch(value):
+                value = f"{datetime.now(UTC).date()}T{value}"
             return value if isinstance(value, datetime) else moment_of(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
@@ -58,7 +63,7 @@ def range_options(command: F) -> F:
         "start",
         type=MomentType(),
         default="earliest",
-        help="The first offset, or a time: 2026-11-21T12:00:00Z.",
+        help="The first offset, or a time: 2026-11-21T12:00:00Z, or 12:00 of today (UTC).",
     )(command)
 
 
