@@ -29,6 +29,12 @@ def _by_key(_: Any) -> Router:
     return ByKey()
 
 
+def _by_prefix(_: Any) -> Router:
+    from kernel.routing.by_prefix import ByPrefix
+
+    return ByPrefix()
+
+
 def _reply(_: Any) -> Router:
     from kernel.routing.reply import Reply
 
@@ -61,7 +67,7 @@ def _guest_thread(setup: ThreadSetup) -> EngineThread:
 
 @hookimpl
 def register_routers() -> Iterable[RouterKind]:
-    """Fan-out, round robin, by key, reply, others, tap."""
+    """Fan-out, round robin, by key, by prefix, reply, others, tap."""
     return [
         RouterKind(name="fan-out", summary="every destination gets every message", create=_fan_out),
         RouterKind(
@@ -74,6 +80,12 @@ def register_routers() -> Iterable[RouterKind]:
             name="by-key",
             summary="each message goes to the destinations that have subscribed to its key",
             create=_by_key,
+            by_content=True,
+        ),
+        RouterKind(
+            name="by-prefix",
+            summary="as by-key; a message without a key goes to those that have subscribed to its first bytes",
+            create=_by_prefix,
             by_content=True,
         ),
         RouterKind(

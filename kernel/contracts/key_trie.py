@@ -82,6 +82,10 @@ class KeyTrie(Generic[V]):
             answer = self._answers[key] = tuple(dict.fromkeys(found))
         return answer
 
+    def longest_prefix(self) -> int:
+        """Return the length of the longest prefix: prefix patterns do not look at more of a key."""
+        return self._prefixes.longest()
+
     def _prefix(self, pattern: str) -> str | None:
         """Return the prefix of a prefix pattern; None for a topic pattern."""
         mark = self._spelling.prefix
@@ -103,6 +107,9 @@ class _Prefixes(Generic[V]):
 
     def __bool__(self) -> bool:
         return bool(self._counts)
+
+    def longest(self) -> int:
+        return self._lengths[-1] if self._lengths else 0
 
     def add(self, prefix: str, value: V) -> None:
         counts = self._counts.get(prefix)

@@ -40,6 +40,7 @@ class _Group:
 
 
 _Value: TypeAlias = "Outlet | _Group"
+"""What a pattern leads to."""
 
 
 class ByKey:
@@ -69,7 +70,9 @@ class ByKey:
 
         Of the members of a group, each message goes to one.
         """
-        found = self._trie.match(batch.envelope.key)
+        return self._chosen(batch, self._trie.match(batch.envelope.key))
+
+    def _chosen(self, batch: Batch, found: Iterable[_Value]) -> Sequence[tuple[Outlet, Batch]]:
         # The router of an earlier route has chosen a member of a group there. For the readers here that means
         # nothing.
         if batch.group:
@@ -88,7 +91,9 @@ class ByKey:
 
     def peek(self, batch: Batch) -> Iterable[Outlet]:
         """Return the pipes that ``choose`` would return; of a group all members that are ready."""
-        found = self._trie.match(batch.envelope.key)
+        return self._ready(self._trie.match(batch.envelope.key))
+
+    def _ready(self, found: Iterable[_Value]) -> Iterable[Outlet]:
         if not self._groups:
             return found  # type: ignore[return-value]  # there are no groups
         return [
@@ -104,13 +109,13 @@ class ByKey:
         self._patterns[outlet].append(pattern)
         name, wanted = split_group(pattern)
         if not name:
-            self._trie.add(pattern, outlet)
+            self._add(pattern, outlet)
             return
         group = self._groups.get(pattern)
         if group is None:
             group = self._groups[pattern] = _Group(pattern)
             # One value in the trie for the whole group, so a look-up does not grow with its members.
-            self._trie.add(wanted, group)
+            self._add(wanted, group)
         group.members.append(outlet)
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
@@ -122,10 +127,18 @@ class ByKey:
     def _remove(self, outlet: Outlet, pattern: str) -> None:
         name, wanted = split_group(pattern)
         if not name:
-            self._trie.remove(pattern, outlet)
+            self._take_back(pattern, outlet)
             return
         group = self._groups[pattern]
         group.members.remove(outlet)
         if not group.members:
             del self._groups[pattern]
-            self._trie.remove(wanted, group)
+            self._take_back(wanted, group)
+
+    def _add(self, pattern: str, value: _Value) -> None:
+        """Add what is chosen for a pattern."""
+        self._trie.add(pattern, value)
+
+    def _take_back(self, pattern: str, value: _Value) -> None:
+        """Take back an ``_add``."""
+        self._trie.remove(pattern, value)

@@ -16,6 +16,9 @@ class Reply:
 
     An answer is sent under the envelope of its request, so it goes back to where the request came from.  If
     several ports have the name, the one that joined last gets the answer.
+
+    Answers of AMQP, STOMP and MQTT have that name as key, since a reply address is a routing key there.  So a
+    message whose ``reply_to`` is no port's goes to the port with the name ``envelope.key``.
     """
 
     def __init__(self) -> None:
@@ -40,14 +43,15 @@ class Reply:
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Give the batch to the requesting port; to nobody if it has left."""
-        namesakes = self._outlets.get(batch.envelope.reply_to)
+        envelope = batch.envelope
+        namesakes = self._outlets.get(envelope.reply_to) or self._outlets.get(envelope.key)
         # Peers choose their names (``Named.peer_name``). One that reconnects may join before its old port has
         # left.
         return [(namesakes[-1], batch)] if namesakes else ()
 
     def wants(self, batch: Batch) -> bool:
         """Whether the requesting port is still there."""
-        return batch.envelope.reply_to in self._outlets
+        return batch.envelope.reply_to in self._outlets or batch.envelope.key in self._outlets
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """Do nothing: subscriptions have no effect on this router."""

@@ -133,3 +133,71 @@ def test_everyone_listens_for_zmq_only_at_a_port_that_is_given(monkeypatch: pyte
     plan = load_plan(EXAMPLES / "everyone.toml", registry)
     assert plan.engine("zmq") is None
     assert [route.targets for route in plan.routes] == [("journal",)]
+
+
+@pytest.fixture
+def requests_ports(spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    ports = {name: free_port() for name in ("AMQP_PORT", "ZMQ_REP_PORT", "ZMQ_REQ_PORT")}
+    for name, port in ports.items():
+        monkeypatch.setenv(name, str(port))
+    _kernel_run(spawned, "zmq_requests.toml")
+    return ports
+
+
+def test_a_worker_of_amqp_answers_a_req(requests_ports: dict[str, int]) -> None:
+    import pika
+    import zmq
+
+    parameters = pika.ConnectionParameters("127.0.0.1", requests_ports["AMQP_PORT"])
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.REQ) as first,
+        context.socket(zmq.REQ) as second,
+        pika.BlockingConnection(parameters) as connection,
+    ):
+        channel = connection.channel()
+        for req in (first, second):
+            req.linger, req.rcvtimeo = 0, int(TIMEOUT * 1000)
+            req.connect(f"tcp://127.0.0.1:{requests_ports['ZMQ_REP_PORT']}")
+        for turn in range(3):
+            for req, text in ((first, b"one %d" % turn), (second, b"two %d" % turn)):
+                req.send(text)
+            for _ in range(2):
+                _, asked, body = until(
+                    lambda: (got := channel.basic_get("questions", auto_ack=True))[0] and got
+                )
+                # As in RabbitMQ's tutorial of RPC.
+                answer = pika.BasicProperties(correlation_id=asked.correlation_id)
+                channel.basic_publish("", asked.reply_to, b"re: " + body, answer)
+            assert [req.recv() for req in (first, second)] == [b"re: one %d" % turn, b"re: two %d" % turn]
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct reply-to", "a queue of its own"])
+def test_a_rep_answers_clients_of_amqp(requests_ports: dict[str, int], direct: bool) -> None:
+    import pika
+    import zmq
+
+    parameters = pika.ConnectionParameters("127.0.0.1", requests_ports["AMQP_PORT"])
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.REP) as rep,
+        pika.BlockingConnection(parameters) as connection,
+    ):
+        channel = connection.channel()
+        rep.linger, rep.rcvtimeo = 0, int(TIMEOUT * 1000)
+        rep.connect(f"tcp://127.0.0.1:{requests_ports['ZMQ_REQ_PORT']}")
+        address = "amq.rabbitmq.reply-to"
+        if not direct:
+            address = channel.queue_declare("", exclusive=True).method.queue
+        answers: list[tuple[str, bytes]] = []
+        channel.basic_consume(
+            address, lambda *got: answers.append((got[2].correlation_id, got[3])), auto_ack=True
+        )
+        for number in range(5):
+            asking = pika.BasicProperties(reply_to=address, correlation_id=f"n{number}")
+            channel.basic_publish("service", "", b"question %d" % number, asking)
+        for _ in range(5):
+            rep.send(b"re: " + rep.recv())
+        while len(answers) < 5:
+            connection.process_data_events(time_limit=TIMEOUT)
+        assert answers == [(f"n{number}", b"re: question %d" % number) for number in range(5)]

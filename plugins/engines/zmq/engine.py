@@ -20,7 +20,7 @@ from plugins.engines.zmq.bind_place import BindPlace
 from plugins.engines.zmq.certificates import with_certificate
 from plugins.engines.zmq.connect_place import ConnectPlace
 from plugins.engines.zmq.inproc_places import InprocBindPlace, InprocConnectPlace, InprocPeer
-from plugins.engines.zmq.logins import Logins, UserStamp
+from plugins.engines.zmq.logins import Logins, stamped
 from plugins.engines.zmq.options import ZmqOptions, place_of
 from plugins.protocols.zmtp.addressing import Naming
 from plugins.protocols.zmtp.connection import ZmtpConnection, connection_of
@@ -161,8 +161,7 @@ class ZmqEngine:
             self._logins.ask(login, self.host, decided)
 
         def stamped_port(conversation: StreamHost) -> Port:
-            port, user = open_port(conversation), self._users.get(conversation)
-            return UserStamp(port, user) if user else port
+            return stamped(open_port(conversation), self.options, self._users.get(conversation, ""))
 
         def opened() -> None:
             self.report("connected", peer)

@@ -22,6 +22,7 @@ from kernel.contracts.router import Outlet
 from kernel.hosting.address import Address
 from kernel.hosting.backoff import Backoff
 from kernel.hosting.inproc_host import InprocEnd, pipe_pair
+from plugins.engines.zmq.logins import stamped
 from plugins.engines.zmq.options import name_of
 from plugins.protocols.zmtp.addressing import Head, addressing_of
 from plugins.protocols.zmtp.keys import KeySplitter, key_of
@@ -51,7 +52,7 @@ class InprocPeer(InprocEnd):
         publishes_or_subscribes = self._type.publishes or self._type.subscribes
         self._keyed = options.key_part if options.key_part is not None else publishes_or_subscribes
         self._splitter = KeySplitter()
-        self._addressing = addressing_of(options.type, correlate=options.correlate, relay=options.relay)
+        self._addressing = addressing_of(options)
         self._theirs = Prefixes()
         self._questions: deque[Batch] = deque()
         """Questions of a REQ that wait for the answer to the one before."""
@@ -71,7 +72,7 @@ class InprocPeer(InprocEnd):
         if self._addressing is not None:
             self._addressing.reply_to = port.name
         self._theirs = Prefixes()
-        self.plug(incoming, outgoing, port)
+        self.plug(incoming, outgoing, stamped(port, self._engine.options, ""))
         outgoing.on_asked = self._on_peer_asked
 
     def subscribe_at_peer(self) -> None:

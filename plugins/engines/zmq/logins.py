@@ -77,17 +77,26 @@ class Logins:
         decided("", REFUSED)
 
 
-class UserStamp:
-    """Wraps a port: the property ``user_id`` of what the peer sends is its user."""
+def stamped(port: Port, options: ZmqOptions, user: str) -> Port:
+    """Return a port that writes into envelopes of the peer what the options say, and who it is."""
+    if not (user or options.exchange or options.key):
+        return port
+    return Stamp(port, user, options.exchange, options.key)
 
-    def __init__(self, port: Port, user: str) -> None:
+
+class Stamp:
+    """Wraps a port: the property ``user_id`` of what the peer sends is its user; exchange and key are set."""
+
+    def __init__(self, port: Port, user: str, exchange: str, key: str) -> None:
         self._port = port
         self._user = user
+        self._exchange = exchange
+        self._key = key
         self._last: Envelope | None = None
         self._stamped: Envelope | None = None
 
     def send(self, batches: Sequence[Batch]) -> bool:
-        """Route batches, each with the user in its envelope."""
+        """Route batches, each under an envelope with the stamp."""
         return self._port.send([self._stamp(batch) for batch in batches])
 
     def _stamp(self, batch: Batch) -> Batch:
@@ -95,8 +104,10 @@ class UserStamp:
         envelope = batch.envelope
         if envelope is not self._last:
             self._last = envelope
-            properties = {**envelope.properties, "user_id": self._user}
-            self._stamped = msgspec.structs.replace(envelope, properties=properties)
+            changes: dict[str, Any] = {"exchange": self._exchange, "key": envelope.key or self._key}
+            if self._user:
+                changes["properties"] = {**envelope.properties, "user_id": self._user}
+            self._stamped = msgspec.structs.replace(envelope, **changes)
         assert self._stamped is not None
         return batch.under(self._stamped)
 

@@ -43,6 +43,10 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     """The waits between attempts to connect."""
     connect_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds that one attempt to connect, or a handshake of TLS or WebSocket, may take."""
+    exchange: str = ""
+    """The exchange of messages from peers, for a broker to which a route leads; empty: the broker's default one."""
+    key: str = ""
+    """The key of messages from peers that bring none.  With an empty ``exchange`` it names a queue of a broker."""
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     """Connections of all bind places together.  Further ones are closed at once, and counted."""
     handover: bool = False

@@ -3,7 +3,8 @@
 A question that goes through ROUTERs gathers one part for each of them: the identity of the peer that it came
 from.  An empty part ends the addresses (28/REQREP).  Here a question has ``envelope.reply_to``, the name of
 the port of the peer, by which ``router = "reply"`` finds the way back; further addresses of REP are in the
-property ``correlation_id``.  An answer is sent under the envelope of its question.
+property ``correlation_id``.  An answer is sent under the envelope of its question, or as AMQP workers answer: the
+address is its key.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
+from plugins.protocols.zmtp.options import ZmtpOptions
 
 Head: TypeAlias = tuple[bytes, ...]
 """Parts that stand before those of a message."""
@@ -91,7 +93,24 @@ class RepAddressing(Addressing):
         return envelope
 
 
-class ReqAddressing(Addressing):
+class Asking(Addressing):
+    """What both forms of REQ have."""
+
+    def __init__(self, *, by_key: bool) -> None:
+        self._by_key = by_key
+
+    def _answer(self, messages: list[Any], asked: Envelope) -> Iterator[Batch]:
+        """Yield the answer to a question, under the envelope of that or as AMQP workers answer."""
+        if not self._by_key:
+            yield _unwrapped(messages, asked)
+        # Without an address nobody waits for the answer.
+        elif asked.reply_to:
+            number = asked.properties.get("correlation_id")
+            properties = {} if number is None else {"correlation_id": number}
+            yield _unwrapped(messages, Envelope(key=asked.reply_to, properties=properties))
+
+
+class ReqAddressing(Asking):
     """REQ: an empty part before each question.  One question at a time, since answers do not say to which."""
 
     _asked: Envelope | None = None
@@ -108,20 +127,21 @@ class ReqAddressing(Addressing):
                 raise RemoteProtocolError("an answer without the empty part of its question before it")
             asked, self._asked = self._asked, None
             if asked is not None:
-                yield _unwrapped([parts[1:]], asked)
+                yield from self._answer([parts[1:]], asked)
 
     def may_send(self) -> int | None:
         """Return 1 if no question is open."""
         return 1 if self._asked is None else 0
 
 
-class NumberedAddressing(Addressing):
+class NumberedAddressing(Asking):
     """REQ with ``correlate``: a number before each question (``ZMQ_REQ_CORRELATE``), so any number may be open."""
 
     MOST = 65_536
     """Questions that may be open.  Behind that the oldest is forgotten: its answer will hardly come."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_key: bool) -> None:
+        super().__init__(by_key=by_key)
         self._number = 0
         self._open: dict[bytes, Envelope] = {}
 
@@ -142,7 +162,7 @@ class NumberedAddressing(Addressing):
                 raise RemoteProtocolError("an answer without the number of its question and an empty part")
             asked = self._open.pop(bytes(parts[0]), None)
             if asked is not None:
-                yield _unwrapped([parts[2:]], asked)
+                yield from self._answer([parts[2:]], asked)
 
 
 class RelayAddressing(Addressing):
@@ -161,12 +181,13 @@ class RelayAddressing(Addressing):
             yield _unwrapped([parts[1:]], Envelope(reply_to=name))
 
 
-def addressing_of(kind: str, *, correlate: bool, relay: bool) -> Addressing | None:
+def addressing_of(options: ZmtpOptions) -> Addressing | None:
     """Return what a conversation of this socket type does with addresses; None: nothing."""
+    kind = options.type
     if kind == "REQ":
-        return NumberedAddressing() if correlate else ReqAddressing()
+        return (NumberedAddressing if options.correlate else ReqAddressing)(by_key=options.answer_by_key)
     if kind == "DEALER":
-        return RelayAddressing() if relay else None
+        return RelayAddressing() if options.relay else None
     if kind == "REP":
         return RepAddressing()
     return RouterAddressing() if kind == "ROUTER" else None

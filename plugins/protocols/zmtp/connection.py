@@ -97,9 +97,7 @@ class ZmtpConnection:
         self.peer_options: MappingProxyType[str, Any] = MappingProxyType({})
         self._awaits_identity = False
         """Whether a peer of 1.0 or 2.0 has to say its identity before its port can be opened."""
-        self._addressing: Addressing | None = addressing_of(
-            options.type, correlate=options.correlate, relay=options.relay
-        )
+        self._addressing: Addressing | None = addressing_of(options)
         self._keyed = options.key_part if options.key_part is not None else self._type_has_keys()
         self._pattern_of = pattern_of if self._keyed else exact_pattern_of
         # 24/ZMTP-PLAIN: as-server says who decides.  Here the one that listens does.

@@ -35,6 +35,9 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     correlate: bool = False
     """For REQ: put a number before each question, which the answer brings back.  Then many questions may be
     open at a time; without it one at each peer."""
+    answer_by_key: bool = False
+    """For REQ: an answer has the reply address of its question as key, and its ``correlation_id``, as the answer of
+    an AMQP worker has; without it the whole envelope of the question.  It is for askers behind a broker."""
     relay: bool = False
     """For DEALER: put the name of the port that asks before each question as one more address, and take it off
     the answer, as a device between ROUTER and DEALER does."""
@@ -75,7 +78,7 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError(
                 f"identity: it has at most {IDENTITY_LIMIT} bytes, and does not begin with a zero byte"
             )
-        for name, kind in (("correlate", "REQ"), ("relay", "DEALER")):
+        for name, kind in (("correlate", "REQ"), ("answer_by_key", "REQ"), ("relay", "DEALER")):
             if getattr(self, name) and self.type != kind:
                 raise ValueError(f"{name} is for {kind}, and this is {self.type}")
         if (self.username or self.password) and self.mechanism != "PLAIN":

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kernel.contracts.message import Batch, Envelope, batch_of
 from kernel.contracts.router import Outlet
 from kernel.routing.by_key import ByKey
+from kernel.routing.by_prefix import ByPrefix
 from kernel.routing.fan_out import FanOut
 from kernel.routing.others import Others
 from kernel.routing.reply import Reply
@@ -54,6 +55,16 @@ def test_fan_out_gives_the_batch_itself_to_everybody() -> None:
     assert all(part is batch for _, part in choice)
     router.detach(outlets[1])
     assert [outlet for outlet, _ in router.choose(batch)] == [outlets[0], outlets[2]]
+
+
+def test_reply_takes_the_key_for_an_address_if_there_is_no_other() -> None:
+    router = Reply()
+    a, b = attach(router, 2)
+    assert [outlet for outlet, _ in router.choose(batch_of([b""], Envelope(key="port/1")))] == [b]
+    asked = batch_of([b""], Envelope(key="port/1", reply_to="port/0"))
+    assert [outlet for outlet, _ in router.choose(asked)] == [a]
+    assert router.wants(batch_of([b""], Envelope(key="port/0")))
+    assert not router.wants(batch_of([b""], Envelope(key="port/2")))
 
 
 def test_round_robin_deals_single_messages_in_turn() -> None:
@@ -141,6 +152,52 @@ def test_by_key_gives_to_subscribers_once_each() -> None:
     router.unsubscribe(a, "#")
     router.unsubscribe(a, "never subscribed")
     assert router.choose(batch_of([b""], Envelope(key="z"))) == []
+
+
+def test_by_prefix_looks_at_keys_and_at_first_octets() -> None:
+    router = ByPrefix()
+    a, b, c, d = attach(router, 4)
+    router.subscribe(a, "prefix:te")
+    # As a peer's octets 0xff, and one half of the letter ü (0xc3 0xbc).
+    router.subscribe(b, "prefix:\udcff")
+    router.subscribe(b, "prefix:\udcc3")
+    router.subscribe(c, "tea.*")
+    router.subscribe(d, "prefix:")
+
+    def readers(body: object, key: str = "") -> set[Outlet]:
+        batch = batch_of([body], Envelope(key=key), multipart=isinstance(body, tuple))
+        assert router.wants(batch)
+        found = {outlet for outlet, _ in router.choose(batch)}
+        assert found == set(router.peek(batch))
+        return found
+
+    assert readers(b"", "tea.green") == {a, c, d}
+    assert readers(b"tea", "milk") == {d}, "the key counts if there is one"
+    assert readers(b"", "ü") == {b, d}
+    assert readers(b"tea.green") == {a, d}, "words are in keys only"
+    assert readers((bytearray(b"\xff\0"), b"tea")) == {b, d}
+    assert readers((memoryview(b"\xc3\xbc"),)) == {b, d}
+    assert readers(()) == readers(b"t") == {d}
+    router.unsubscribe(a, "prefix:te")
+    router.detach(d)
+    assert router.choose(batch_of([b"tea"])) == []
+    assert not router.wants(batch_of([b"tea"]))
+
+
+def test_by_prefix_divides_a_batch_and_keeps_its_order() -> None:
+    router = ByPrefix()
+    a, b, c, d = attach(router, 4)
+    router.subscribe(a, "prefix:1")
+    router.subscribe(b, "prefix:")
+    router.subscribe(c, "group:g:prefix:1")
+    router.subscribe(d, "group:g:prefix:1")
+    batch = batch_of([b"1a", b"2a", b"1b", b"3"])
+    got = dict(chosen(router.choose(batch)))
+    assert got[a] == [b"1a", b"1b"]
+    assert got[b] == [b"1a", b"2a", b"1b", b"3"]
+    assert sorted(got[c] + got[d]) == [b"1a", b"1b"], "of a group one gets each"
+    # A batch that all want is not copied.
+    assert {id(part) for outlet, part in router.choose(batch) if outlet is b} == {id(batch)}
 
 
 def test_by_key_forgets_the_subscriptions_of_who_leaves() -> None:
