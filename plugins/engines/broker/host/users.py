@@ -89,8 +89,7 @@ class Account:
             self.password = Password.from_plain(user.password, os.urandom(4))
         allowed = _permissions_of(user)
         self.everywhere = None if user.vhosts or user.permissions else allowed
-        self.permissions = dict.fromkeys(user.vhosts, allowed)
-        self.permissions |= {vhost: _permissions_of(each) for vhost, each in user.permissions.items()}
+        self.permissions = _permissions_by_vhost(user)
         self.topics_everywhere = {exchange: _topics_of(each) for exchange, each in user.topics.items()}
         self.topics = {
             (vhost, exchange): _topics_of(each)
@@ -117,6 +116,11 @@ def _permissions_of(patterns: User | VhostPermissions) -> Permissions:
 
 def _topics_of(patterns: TopicPatterns) -> TopicPermissions:
     return TopicPermissions(patterns.write or ".*", patterns.read or ".*")
+
+
+def _permissions_by_vhost(user: User) -> dict[str, Permissions]:
+    named = {vhost: _permissions_of(each) for vhost, each in user.permissions.items()}
+    return dict.fromkeys(user.vhosts, _permissions_of(user)) | named
 
 
 class Login:
@@ -264,14 +268,20 @@ class Users:
         return False
 
     def forbid(self, name: str, vhost: str, options: Mapping[str, User]) -> None:
-        """Close a virtual host to a user whom definitions have made; ``ValueError`` if it is closed already."""
+        """Forget the permissions that definitions have given to a user; ``ValueError`` if there are none.
+
+        A user of the options then has what these say.  The virtual host is closed to any other.
+        """
         account = self._require(name)
-        if name in options:
+        of_options = _permissions_by_vhost(options[name]) if name in options else {}
+        if name in options and account.permissions.get(vhost) == of_options.get(vhost):
             raise ValueError(
                 f"user {name!r} is in the topology file: change the permissions there, and send SIGHUP"
             )
         if account.permissions.pop(vhost, None) is None:
             raise ValueError(f"user {name!r} has no permissions in vhost {vhost!r}")
+        if vhost in of_options:
+            account.permissions[vhost] = of_options[vhost]
 
     def free_topics(self, name: str, vhost: str, exchange: str | None, options: Mapping[str, User]) -> None:
         """Delete the permissions for topics of an exchange, or of all exchanges, of a user whom definitions have made.

@@ -124,3 +124,19 @@ def test_patterns_of_the_user_hold_in_the_other_virtual_hosts(still: Callable[..
         found.require("write", "exchange", mine, vhost)
         with pytest.raises(AccessRefused):
             found.require("write", "exchange", not_mine, vhost)
+
+
+def test_permissions_that_were_set_meanwhile_can_be_taken_back(still: Callable[..., StillServer]) -> None:
+    server = still(vhosts=("/", "other"), users={"eve": User(password="p", vhosts=("/",))})
+    import_eve(server)
+    of_other = {"user": "eve", "vhost": "other", "configure": "", "write": "", "read": ""}
+    server.engine.operate("import-definitions", {"permissions": [of_other]})
+    names = [{"user": "eve", "vhost": vhost} for vhost in ("/", "other")]
+    assert server.engine.operate("delete-definitions", {"permissions": names})["complaints"] == []
+    [row] = server.engine.inspect("permissions")
+    # What the topology file says counts again.
+    assert (row["vhost"], row["configure"]) == ("/", ".*")
+    done = server.engine.operate("delete-definitions", {"permissions": names})
+    assert [complaint.partition(": ")[2] for complaint in done["complaints"]] == [
+        "user 'eve' is in the topology file: change the permissions there, and send SIGHUP"
+    ] * 2
