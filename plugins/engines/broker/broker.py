@@ -58,6 +58,8 @@ class Broker:
         self.store: Store = store or EmptyStore()
         self.random = Random(seed)
         self.policies = Policies()
+        self.global_parameters: dict[str, Any] = {}
+        """What operators and tools keep in the broker.  It means nothing to the model."""
         self.vhosts = {name: self.vhost_type(name, self) for name in vhosts}
         self.detached: dict[Receiver, int] = {}
         """Receivers without a connection that have unacknowledged messages, and the octets of their bodies.

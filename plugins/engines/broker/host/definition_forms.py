@@ -104,6 +104,13 @@ class PolicyDefinition(msgspec.Struct, frozen=True, rename={"apply_to": "apply-t
     apply_to: str = "all"
 
 
+class GlobalParameterDefinition(msgspec.Struct, frozen=True):
+    """A value that operators or tools keep in the broker."""
+
+    name: str
+    value: Any
+
+
 class Definitions(msgspec.Struct, frozen=True):
     """A whole file."""
 
@@ -116,7 +123,7 @@ class Definitions(msgspec.Struct, frozen=True):
     bindings: list[BindingDefinition] = []
     policies: list[PolicyDefinition] = []
     parameters: list[dict[str, Any]] = []
-    global_parameters: list[dict[str, Any]] = []
+    global_parameters: list[GlobalParameterDefinition] = []
 
 
 class PolicyName(msgspec.Struct, frozen=True):
@@ -148,6 +155,12 @@ class TopicPermissionName(msgspec.Struct, frozen=True):
     """None: of all exchanges."""
 
 
+class GlobalParameterName(msgspec.Struct, frozen=True):
+    """Which global parameter."""
+
+    name: str
+
+
 class Deletions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is to be deleted: lists as in ``Definitions``, with names only."""
 
@@ -155,9 +168,20 @@ class Deletions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     permissions: list[PermissionName] = []
     topic_permissions: list[TopicPermissionName] = []
     policies: list[PolicyName] = []
+    global_parameters: list[GlobalParameterName] = []
 
 
-NOT_SUPPORTED = ("parameters", "global_parameters")
+KEPT_IN_USERS_FILE = (
+    "users",
+    "vhosts",
+    "permissions",
+    "topic_permissions",
+    "policies",
+    "global_parameters",
+)
+"""Sorts that the store's log does not have, and the users file has."""
+
+NOT_SUPPORTED = ("parameters",)
 """Sorts that are read, and reported as not supported."""
 
 

@@ -13,6 +13,7 @@ import msgspec
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.host.definition_forms import (
     Deletions,
+    GlobalParameterName,
     PermissionName,
     PolicyName,
     TopicPermissionName,
@@ -56,6 +57,9 @@ class Deleter:
                 "topic_permissions", deletions.topic_permissions, self._topic_permission
             ),
             users=self._each("users", deletions.users, self._user),
+            global_parameters=self._each(
+                "global_parameters", deletions.global_parameters, self._global_parameter
+            ),
         )
         self._broker.forget_permissions()
         self._broker.apply_policies(self._now)
@@ -80,6 +84,11 @@ class Deleter:
 
     def _topic_permission(self, permission: TopicPermissionName) -> None:
         self._users.free_topics(permission.user, permission.vhost, permission.exchange, self._options)
+
+    def _global_parameter(self, parameter: GlobalParameterName) -> None:
+        if parameter.name not in self._broker.global_parameters:
+            raise ValueError(f"there is no global parameter {parameter.name!r}")
+        del self._broker.global_parameters[parameter.name]
 
     def _user(self, user: UserName) -> None:
         if self._users.delete(user.name, self._options):

@@ -19,10 +19,12 @@ from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.errors import BrokerError
 from plugins.engines.broker.host.definition_forms import (
     HASHINGS,
+    KEPT_IN_USERS_FILE,
     NOT_SUPPORTED,
     BindingDefinition,
     Definitions,
     ExchangeDefinition,
+    GlobalParameterDefinition,
     PermissionDefinition,
     PolicyDefinition,
     QueueDefinition,
@@ -48,7 +50,7 @@ class Imported(msgspec.Struct, frozen=True):
     ignored: list[str]
     """What this server does not support, likewise."""
     made: Definitions
-    """The users, virtual hosts, permissions of both kinds and policies that were imported without a complaint."""
+    """Of ``KEPT_IN_USERS_FILE`` what was imported without a complaint."""
 
 
 class Importer:
@@ -71,6 +73,7 @@ class Importer:
             ("topic_permissions", definitions.topic_permissions, self._topic_permission),
             # Before queues, which then have them from the beginning.
             ("policies", definitions.policies, self._policy),
+            ("global_parameters", definitions.global_parameters, self._global_parameter),
             ("exchanges", definitions.exchanges, self._exchange),
             ("queues", definitions.queues, self._queue),
             ("bindings", definitions.bindings, self._binding),
@@ -88,12 +91,7 @@ class Importer:
         ]
         self._broker.forget_permissions()
         self._broker.apply_policies(self._now)
-        made = Definitions(
-            **{
-                what: self._made[what]
-                for what in ("users", "vhosts", "permissions", "topic_permissions", "policies")
-            }
-        )
+        made = Definitions(**{what: self._made[what] for what in KEPT_IN_USERS_FILE})
         return Imported(counts, self._complaints, ignored, made)
 
     def _each(self, what: str, items: Sequence[Any], make: Callable[[Any], Any]) -> int:
@@ -166,6 +164,9 @@ class Importer:
         self._broker.vhost(policy.vhost)
         check_policy(policy)
         self._broker.policies.add_imported(policy)
+
+    def _global_parameter(self, parameter: GlobalParameterDefinition) -> None:
+        self._broker.global_parameters[parameter.name] = parameter.value
 
     def _exchange(self, exchange: ExchangeDefinition) -> None:
         declare_exchange(self._broker, exchange)

@@ -132,6 +132,11 @@ def _policies(broker: Broker) -> Iterator[Row]:
         }
 
 
+def _global_parameters(broker: Broker) -> Iterator[Row]:
+    for name, value in broker.global_parameters.items():
+        yield {"name": name, "value": value}
+
+
 def _users(users: Users, broker: Broker) -> Iterator[Row]:
     for name, account in users.accounts.items():
         yield {
@@ -174,6 +179,7 @@ _OF_BROKER: dict[str, Callable[[Broker], Iterator[Row]]] = {
     "exchanges": _exchanges,
     "bindings": _bindings,
     "policies": _policies,
+    "global_parameters": _global_parameters,
 }
 _OF_USERS: dict[str, Callable[[Users, Broker], Iterator[Row]]] = {
     "users": _users,

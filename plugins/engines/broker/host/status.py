@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 _TYPES = ("direct", "fanout", "headers", "topic")
 """Those that every broker has."""
+CLUSTER_NAME = "cluster_name"
+"""The global parameter with which an operator names the broker to tools."""
 
 
 def status(engine: BrokerEngine) -> dict[str, Any]:
@@ -18,7 +20,7 @@ def status(engine: BrokerEngine) -> dict[str, Any]:
     alarms = engine.alarm_watch.alarms
     listeners = [each for each in engine.front_ends if isinstance(each, StreamFrontEnd)]
     return {
-        "cluster_name": engine.options.cluster_name,
+        "cluster_name": engine.broker.global_parameters.get(CLUSTER_NAME, engine.options.cluster_name),
         "durable": engine.kept is not None,
         "exchange_types": [*_TYPES, *engine.broker.exchange_types],
         "listeners": [{"protocol": each.protocol, "address": each.address} for each in listeners],

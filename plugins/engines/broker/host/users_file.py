@@ -1,4 +1,6 @@
-"""Users file: users, permissions, virtual hosts and policies that were imported into a broker with a data directory.
+"""Users file: what the store's log does not have of the definitions that a broker with a data directory has imported.
+
+These are users, permissions of both kinds, virtual hosts, policies and global parameters.
 
 The store's log has exchanges, queues and bindings only.  This file stands beside it, in the form of
 RabbitMQ's definitions, and is imported at the next start.  Of two definitions of the same thing, the one
@@ -18,6 +20,7 @@ from kernel.hosting.registered import is_foreign, is_missing, replace_registered
 from plugins.engines.broker.host.definition_forms import (
     Definitions,
     Deletions,
+    GlobalParameterDefinition,
     PermissionDefinition,
     PolicyDefinition,
     TopicPermissionDefinition,
@@ -36,6 +39,7 @@ _Named = TypeVar(
     PermissionDefinition,
     TopicPermissionDefinition,
     PolicyDefinition,
+    GlobalParameterDefinition,
 )
 
 
@@ -77,7 +81,7 @@ class UsersFile:
         unchanged then.
         """
         before = self.read()
-        # Only these five.  Exchanges, queues and bindings are in the store's log, which has them with what
+        # Only these.  Exchanges, queues and bindings are in the store's log, which has them with what
         # has happened to them since.
         merged = Definitions(
             users=_merged(before.users, imported.users, lambda user: user.name),
@@ -89,6 +93,9 @@ class UsersFile:
                 lambda one: (one.user, one.vhost, one.exchange),
             ),
             policies=_merged(before.policies, imported.policies, lambda one: (one.vhost, one.name)),
+            global_parameters=_merged(
+                before.global_parameters, imported.global_parameters, lambda one: one.name
+            ),
         )
         if merged != before:
             self._write(merged)
@@ -100,6 +107,7 @@ class UsersFile:
         permissions = {(one.user, one.vhost) for one in gone.permissions}
         topics = {(one.user, one.vhost, one.exchange) for one in gone.topic_permissions}
         policies = {(one.vhost, one.name) for one in gone.policies}
+        parameters = {one.name for one in gone.global_parameters}
         left = Definitions(
             users=[user for user in before.users if user.name not in users],
             vhosts=before.vhosts,
@@ -116,6 +124,7 @@ class UsersFile:
                 and (one.user, one.vhost, one.exchange) not in topics
             ],
             policies=[one for one in before.policies if (one.vhost, one.name) not in policies],
+            global_parameters=[one for one in before.global_parameters if one.name not in parameters],
         )
         if left != before:
             self._write(left)
@@ -129,6 +138,7 @@ class UsersFile:
             permissions=[one for one in before.permissions if one.vhost != name],
             topic_permissions=[one for one in before.topic_permissions if one.vhost != name],
             policies=[one for one in before.policies if one.vhost != name],
+            global_parameters=before.global_parameters,
         )
         if left != before:
             self._write(left)

@@ -100,7 +100,7 @@ def test_everything_is_made(run: Callable[..., Imported], broker: Broker, users:
     assert (imported.complaints, imported.ignored) == ([], [])
     assert imported.counts == {
         "users": 1, "vhosts": 2, "permissions": 1, "topic_permissions": 1, "policies": 0,
-        "exchanges": 2, "queues": 1, "bindings": 2,
+        "global_parameters": 0, "exchanges": 2, "queues": 1, "bindings": 2,
     }  # fmt: skip
     vhost = broker.vhost("other")
     assert vhost.queues["q"].policy.max_length == 7
@@ -216,7 +216,7 @@ def test_a_user_of_whom_something_is_complained_is_left_as_it_was(
     assert login.account.everywhere == Permissions()
 
 
-@pytest.mark.parametrize("what", ["parameters", "global_parameters"])
+@pytest.mark.parametrize("what", ["parameters"])
 def test_what_there_is_not_is_said(run: Callable[..., Imported], what: str) -> None:
     imported = run(**{what: [{"name": "a"}, {"name": "b"}]})
     words = what.replace("_", " ")

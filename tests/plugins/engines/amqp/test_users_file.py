@@ -133,3 +133,14 @@ def test_what_cannot_be_restored_is_told(serve: Serve, tmp_path: Path) -> None:
     server = serve(data_dir=str(tmp_path))
     told = [event.detail for event in server.host.events if event.what == "not restored"]
     assert told == ["users.json: $.permissions[0]: there is no user 'gone'"]
+
+
+def test_global_parameters_outlive_the_broker(serve: Serve, tmp_path: Path) -> None:
+    first = serve(data_dir=str(tmp_path))
+    both = [{"name": "kept", "value": {"a": [1]}}, {"name": "gone", "value": "x"}]
+    assert operate(first, {"global_parameters": both})["complaints"] == []
+    gone = {"global_parameters": [{"name": "gone"}]}
+    assert first.host.call(lambda: first.engine.operate("delete-definitions", gone))["complaints"] == []
+    stop(first)
+    second = serve(data_dir=str(tmp_path))
+    assert second.engine.broker.global_parameters == {"kept": {"a": [1]}}
