@@ -136,7 +136,7 @@ def put_user(call: Call) -> Steps:
     for key in ("password", "password_hash", "hashing_algorithm"):
         if body.get(key):
             definition[key] = _text(body, key, "")
-    return (yield from _put(call, "users", definition, {"name": call.names["user"]}))
+    return (yield from put_definition(call, "users", definition, {"name": call.names["user"]}))
 
 
 def put_permission(call: Call) -> Steps:
@@ -156,14 +156,14 @@ def _put_permission(call: Call, sort: str, keys: tuple[str, ...]) -> Steps:
     if not any(row["name"] == names["user"] for row in known) or not call.vhost_exists:
         raise bad_request("vhost_or_user_not_found")
     definition = {**names, **{key: _text(body, key, "") for key in keys}}
-    return (yield from _put(call, sort, definition, names))
+    return (yield from put_definition(call, sort, definition, names))
 
 
 def put_vhost(call: Call) -> Steps:
     """Create a virtual host."""
     call.body()
     name = call.names["vhost"]
-    return (yield from _put(call, "vhosts", {"name": name}, {"name": name}))
+    return (yield from put_definition(call, "vhosts", {"name": name}, {"name": name}))
 
 
 def put_policy(call: Call) -> Steps:
@@ -183,11 +183,11 @@ def put_policy(call: Call) -> Steps:
     if not definition["definition"]:
         raise bad_request("Validation failed\n\nno policy provided\n")
     yield from call.change("check-policy", policy=definition)
-    return (yield from _put(call, "policies", definition, names))
+    return (yield from put_definition(call, "policies", definition, names))
 
 
-def _put(call: Call, sort: str, definition: Row, names: dict[str, str]) -> Steps:
-    """Import one definition."""
+def put_definition(call: Call, sort: str, definition: Row, names: dict[str, str]) -> Steps:
+    """Import one definition.  ``names``: by what it is known."""
     rows = yield from call.browse(_TABLES.get(sort, sort))
     exists = any(all(row[key] == value for key, value in names.items()) for row in rows)
     yield from define(call, {sort: [definition]})

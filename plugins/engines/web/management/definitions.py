@@ -51,6 +51,7 @@ def exported(call: Call) -> Steps:
         permissions = yield from call.browse("permissions")
         topics = yield from call.browse("topic-permissions")
         vhosts = yield from call.browse("vhosts")
+        parameters = yield from call.browse("global_parameters")
         found |= {
             "rabbitmq_version": SPOKEN,
             "product_name": "messaging kernel",
@@ -58,7 +59,7 @@ def exported(call: Call) -> Steps:
             "vhosts": [{"name": row["name"]} for row in vhosts],
             "permissions": [shapes.permission(row) for row in permissions],
             "topic_permissions": [shapes.topic_permission(row) for row in topics],
-            "global_parameters": [],
+            "global_parameters": parameters,
         }
     return shown(found)
 

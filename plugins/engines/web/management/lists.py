@@ -5,6 +5,7 @@ from __future__ import annotations
 from plugins.engines.web.management import shapes
 from plugins.engines.web.management.call import Call, Handler, OneRow, Rows, Steps, not_found, shown
 from plugins.engines.web.management.listing import listed, only_columns
+from plugins.engines.web.management.properties_key import same_key
 from plugins.engines.web.management.shapes import Shapes
 
 
@@ -42,8 +43,9 @@ def clients(call: Call, what: str) -> Rows:
     rows = yield from call.browse(what)
     if not call.user.monitors:
         rows = [row for row in rows if row["user"] == call.user.name]
-    vhost = call.names.get("vhost")
-    return rows if vhost is None else [row for row in rows if row["vhost"] == vhost]
+    # What the path has of these.
+    wanted = {key: call.names[key] for key in ("vhost", "user") if key in call.names}
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def consumers(call: Call) -> Steps:
@@ -218,14 +220,14 @@ def bindings_between(call: Call) -> Steps:
 def binding(call: Call) -> Steps:
     """Answer with one of them."""
     row = yield from find_binding(call)
-    return shown(Shapes.binding(row))
+    return shown(only_columns(Shapes.binding(row), call.request.query))
 
 
 def find_binding(call: Call) -> OneRow:
     """Return the row of the binding that the path names."""
     rows = yield from between(call)
     for row in rows:
-        if Shapes.binding(row)["properties_key"] == call.names["key"]:
+        if same_key(Shapes.binding(row)["properties_key"], call.names["key"]):
             return row
     raise not_found()
 

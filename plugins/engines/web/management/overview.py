@@ -9,7 +9,7 @@ from typing import Any
 
 from plugins.engines.web.answer import json_answer
 from plugins.engines.web.management.call import Call, Step, Steps, not_found, shown
-from plugins.engines.web.management.listing import listed
+from plugins.engines.web.management.listing import listed, only_columns
 from plugins.engines.web.management.shapes import Row, Shapes
 
 SPOKEN = "3.10.8"
@@ -65,8 +65,8 @@ def overview(call: Call) -> Steps:
     }
     if call.user.monitors:
         shown_to_all["listeners"] = _listeners(call, status)
-        shown_to_all["contexts"] = []
-    return shown(shown_to_all)
+        shown_to_all["contexts"] = _contexts(call)
+    return shown(only_columns(shown_to_all, call.request.query))
 
 
 def nodes(call: Call) -> Steps:
@@ -211,6 +211,21 @@ def _node(call: Call, status: Row) -> Row:
         "type": "disc" if status["durable"] else "ram",
         "uptime": status["uptime"],
     }
+
+
+def _contexts(call: Call) -> list[Row]:
+    """Return where the pages of the node are, which tells some tools its name."""
+    host, _, port = call.address.rpartition(":")
+    return [
+        {
+            "node": call.node,
+            "description": "messaging kernel",
+            "path": "/",
+            "ip": host.rpartition("/")[2].strip("[]"),
+            "port": port,
+            "ssl_opts": [],
+        }
+    ]
 
 
 def _exchange_types(status: Row) -> list[Row]:

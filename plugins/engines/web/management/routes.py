@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from plugins.engines.web.management import changes, definitions, lists, messages, overview
+from plugins.engines.web.management import changes, definitions, lists, messages, overview, parameters
 from plugins.engines.web.management.call import Handler
 
 Tag: TypeAlias = Literal["management", "policymaker", "monitoring", "administrator"]
@@ -31,6 +31,7 @@ ROUTES = (
     Route("GET", "overview", "management", overview.overview),
     Route("GET", "whoami", "management", overview.whoami),
     Route("GET", "cluster-name", "management", overview.cluster_name),
+    Route("PUT", "cluster-name", "administrator", parameters.put_cluster_name),
     Route("GET", "nodes", "monitoring", overview.nodes),
     Route("GET", "nodes/{name}", "monitoring", overview.node),
     Route("GET", "extensions", "management", overview.nothing),
@@ -52,6 +53,7 @@ ROUTES = (
     # Clients
     Route("GET", "connections", "management", lists.of_clients("connections", "connection")),
     Route("GET", "vhosts/{vhost}/connections", "management", lists.of_clients("connections", "connection")),
+    Route("GET", "connections/username/{user}", "management", lists.of_clients("connections", "connection")),
     Route("GET", "connections/{name}", "management", lists.connection),
     Route("DELETE", "connections/{name}", "management", changes.close_connection),
     Route("GET", "connections/{name}/channels", "management", lists.channels_of),
@@ -101,6 +103,7 @@ ROUTES = (
     Route("GET", "vhosts/{vhost}/topic-permissions", "administrator", lists.topic_permissions),
     Route("GET", "vhost-limits", "management", overview.nothing),
     Route("GET", "vhost-limits/{vhost}", "management", overview.nothing),
+    Route("PUT", "vhost-limits/{vhost}/{name}", "administrator", parameters.put_vhost_limit),
     # Users
     Route("GET", "users", "administrator", lists.users),
     Route("GET", "users/without-permissions", "administrator", lists.users_without_permissions),
@@ -110,7 +113,10 @@ ROUTES = (
     Route("DELETE", "users/{user}", "administrator", changes.forget("users", name="user")),
     Route("GET", "users/{user}/permissions", "administrator", lists.permissions),
     Route("GET", "users/{user}/topic-permissions", "administrator", lists.topic_permissions),
-    Route("GET", "user-limits", "administrator", overview.nothing),
+    Route("GET", "user-limits", "administrator", parameters.user_limits),
+    Route("GET", "user-limits/{user}", "administrator", parameters.user_limits),
+    Route("PUT", "user-limits/{user}/{name}", "administrator", parameters.put_user_limit),
+    Route("DELETE", "user-limits/{user}/{name}", "administrator", parameters.delete_user_limit),
     Route("GET", "permissions", "administrator", lists.permissions),
     Route("GET", "permissions/{vhost}/{user}", "administrator", lists.permission),
     Route("PUT", "permissions/{vhost}/{user}", "administrator", changes.put_permission, needs_vhost=False),
@@ -151,7 +157,15 @@ ROUTES = (
     Route("GET", "parameters", "policymaker", overview.nothing),
     Route("GET", "parameters/{component}", "policymaker", overview.nothing),
     Route("GET", "parameters/{component}/{vhost}", "policymaker", overview.nothing),
-    Route("GET", "global-parameters", "policymaker", overview.nothing),
+    Route("GET", "parameters/{component}/{vhost}/{name}", "policymaker", parameters.no_parameter),
+    Route("PUT", "parameters/{component}/{vhost}/{name}", "policymaker", parameters.put_parameter),
+    Route("DELETE", "parameters/{component}/{vhost}/{name}", "policymaker", parameters.no_parameter),
+    Route("GET", "global-parameters", "policymaker", parameters.global_parameters),
+    Route("GET", "global-parameters/{name}", "policymaker", parameters.global_parameter),
+    Route("PUT", "global-parameters/{name}", "policymaker", parameters.put_global_parameter),
+    Route(
+        "DELETE", "global-parameters/{name}", "policymaker", changes.forget("global_parameters", name="name")
+    ),
     Route("GET", "feature-flags", "administrator", overview.nothing),
 )
 
