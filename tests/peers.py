@@ -32,6 +32,7 @@ CLIENT_SUITES = Path(__file__).parent / "interop" / "suites" / ".sources"
 NODE_MODULES = Path(__file__).parent / "interop" / "node" / "node_modules"
 """Where `make peers` has npm put what tests want from Node."""
 NODE_AMQPLIB = str(NODE_MODULES / "amqplib")
+NODE_RABBITMQ_MANAGER = str(NODE_MODULES / "http-rabbitmq-manager")
 NODE_MQTT = str(NODE_MODULES / "mqtt")
 NODE_STOMPJS = str(NODE_MODULES / "@stomp" / "stompjs")
 NODE_ZEROMQ = str(NODE_MODULES / "zeromq")
@@ -89,6 +90,7 @@ PEERS: dict[str, Peer] = {
         Peer("chromium", _has_command("chromium"), _PEERS),
         Peer("client-suites", _has_suites, _SUITES),
         Peer("faststream", _has_module("faststream"), _SETUP),
+        Peer("flower", _has_module("flower"), _SETUP),
         Peer("gcc", _has_command("gcc"), _PEERS),
         Peer("gmqtt", _has_module("gmqtt"), _SETUP),
         Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),
@@ -97,6 +99,7 @@ PEERS: dict[str, Peer] = {
         Peer("mosquitto-clients", _has_command("mosquitto_pub"), _PEERS),
         Peer("node-amqplib", _has_file(NODE_AMQPLIB, "node"), _PEERS),
         Peer("node-mqtt", _has_file(NODE_MQTT, "node"), _PEERS),
+        Peer("node-rabbitmq-manager", _has_file(NODE_RABBITMQ_MANAGER, "node"), _PEERS),
         Peer("node-stompjs", _has_file(NODE_STOMPJS, "node"), _PEERS),
         Peer("node-zeromq", _has_file(NODE_ZEROMQ, "node"), _PEERS),
         Peer("pyright", _has_file(PYRIGHT, "node"), _PEERS),
@@ -109,7 +112,9 @@ PEERS: dict[str, Peer] = {
         Peer("php-amqplib", _has_file(PHP_AMQPLIB, "php"), _PEERS),
         Peer("pika", _has_module("pika"), _SETUP),
         Peer("prometheus-client", _has_module("prometheus_client"), _SETUP),
+        Peer("prometheus", _has_command("prometheus"), _PEERS),
         Peer("promtool", _has_command("promtool"), _PEERS),
+        Peer("pyrabbit2", _has_module("pyrabbit2"), _SETUP),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
         Peer("qemu-sctp", guest.is_there, _PEERS),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pika
@@ -11,6 +13,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.interop.brokers import Broker, KernelProcess
+from tests.interop.managed_brokers import Managed, managed_rabbitmq, watched_broker
 from tests.interop.mqtt_brokers import Mosquitto, MqttBroker, MqttKernel
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 
@@ -42,20 +45,29 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def connect(broker: Broker) -> Iterator[Connect]:
-    """Make connections with pika that are closed at the end."""
+def connect_to() -> Iterator[Connect]:
+    """Make connections with pika, to a port, that are closed at the end."""
     made: list[pika.BlockingConnection] = []
 
-    def make(user: str = "guest", password: str = "guest", **parameters: Any) -> pika.BlockingConnection:
+    def make(
+        port: int, user: str = "guest", password: str = "guest", **parameters: Any
+    ) -> pika.BlockingConnection:
         login = pika.PlainCredentials(user, password)
-        where = pika.ConnectionParameters(broker.host, broker.port, credentials=login, **parameters)
+        where = pika.ConnectionParameters("127.0.0.1", port, credentials=login, **parameters)
         made.append(pika.BlockingConnection(where))
         return made[-1]
 
     yield make
     for connection in made:
-        if connection.is_open:
+        # The broker may have closed it, which pika would notice when it reads.
+        with contextlib.suppress(pika.exceptions.AMQPError):
             connection.close()
+
+
+@pytest.fixture
+def connect(broker: Broker, connect_to: Connect) -> Connect:
+    """Make connections with pika that are closed at the end."""
+    return partial(connect_to, broker.port)
 
 
 @pytest.fixture
@@ -90,4 +102,25 @@ def mqtt_broker(request: pytest.FixtureRequest) -> MqttBroker:
     """Our broker, then mosquitto."""
     fixture = "mqtt_kernel" if request.param == "kernel" else "mosquitto"
     found: MqttBroker = request.getfixturevalue(fixture).mqtt
+    return found
+
+
+@pytest.fixture(scope="session")
+def managed_by_kernel() -> Iterator[Managed]:
+    """One broker of ours with the management API, for all tests."""
+    with watched_broker() as managed:
+        yield managed
+
+
+@pytest.fixture(scope="session")
+def managed_by_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
+    """One RabbitMQ with its management plugin, for all tests."""
+    with managed_rabbitmq(tmp_path_factory.mktemp("rabbitmq-management")) as managed:
+        yield managed
+
+
+@pytest.fixture(params=KINDS)
+def managed(request: pytest.FixtureRequest) -> Managed:
+    """Our broker with the management API, then RabbitMQ's."""
+    found: Managed = request.getfixturevalue(f"managed_by_{request.param}")
     return found

@@ -58,8 +58,8 @@ SUITES = (
         ("amqpstorm/tests/functional",),
         105,
         {
-            "management": "needs the HTTP interface at its port; see test_management_tools.py",
-            "test_web_based": "needs the HTTP interface at its port; see test_management_tools.py",
+            "management": "needs the HTTP interface; see test_amqpstorm_management.py",
+            "test_web_based": "needs the HTTP interface; see test_amqpstorm_management.py",
         },
         ("-p", "tests.interop.suites.amqpstorm_ports"),
     ),

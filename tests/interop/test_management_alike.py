@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.interop.management_requests import REQUESTS, Asked, ask, differences
-from tests.interop.until import until
-from tests.interop.watched_broker import watched_broker
-from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
-from tests.ports import free_port
+from tests.interop.managed_brokers import managed_rabbitmq, watched_broker
+from tests.interop.management_requests import REQUESTS, ask, differences
 
 pytestmark = [pytest.mark.peer("rabbitmq"), pytest.mark.peer("prometheus-client"), pytest.mark.slow]
 
 
-@pytest.fixture(scope="module")
-def rabbitmq_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    port = free_port()
-    settings = ["management.tcp.ip = 127.0.0.1", f"management.tcp.port = {port}"]
-    node = RabbitMq(tmp_path_factory.mktemp("rabbitmq-management"), ["rabbitmq_management"], settings)
-    node.start()
-    # It gathers figures every five seconds, and has a node without any before.
-    until(lambda: "applications" in ask(port, Asked("GET", "nodes")).content[0])
-    yield port
-    node.close()
-
-
-def test_both_answer_the_same(rabbitmq_port: int) -> None:
-    with watched_broker() as ours:
+def test_both_answer_the_same(tmp_path: Path) -> None:
+    # Neither has anything of other tests.
+    with watched_broker() as ours, managed_rabbitmq(tmp_path) as theirs:
         found = [
             f"{asked.login} {asked.method} {asked.path} {asked.body or ''}: {difference}"
             for asked in REQUESTS
-            for difference in differences(ask(ours.web, asked), ask(rabbitmq_port, asked))
+            for difference in differences(ask(ours.web, asked), ask(theirs.web, asked))
         ]
     assert not found, "\n".join(found)

@@ -15,7 +15,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.interop.browser import Tab, tab
-from tests.interop.watched_broker import Watched, watched_broker
+from tests.interop.managed_brokers import Managed, watched_broker
 
 pytestmark = [
     pytest.mark.peer("chromium"),
@@ -28,7 +28,7 @@ EVIL = "<img src=x onerror=\"document.title='taken'\"><script>document.title='ta
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Watched]:
+def broker() -> Iterator[Managed]:
     with watched_broker() as watched:
         api(watched, "PUT", "users/reader", {"password": "guest", "tags": "management"})
         api(watched, "PUT", "permissions/%2F/reader", {"configure": "^$", "write": "^$", "read": ".*"})
@@ -42,7 +42,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 
 
 @pytest.fixture
-def page(browser: Tab, broker: Watched) -> Iterator[Tab]:
+def page(browser: Tab, broker: Managed) -> Iterator[Tab]:
     browser.seen.clear()
     show(browser, broker)
     yield browser
@@ -58,12 +58,12 @@ def page(browser: Tab, broker: Watched) -> Iterator[Tab]:
 
 
 @pytest.fixture
-def channel(broker: Watched) -> Iterator[BlockingChannel]:
+def channel(broker: Managed) -> Iterator[BlockingChannel]:
     with pika.BlockingConnection(pika.ConnectionParameters(port=broker.amqp)) as connection:
         yield connection.channel()
 
 
-def show(browser: Tab, broker: Watched, place: str = "", user: str = "guest") -> None:
+def show(browser: Tab, broker: Managed, place: str = "", user: str = "guest") -> None:
     """Open the page as if it were the first time: as a browser that has asked for the password."""
     browser.open("about:blank")
     login = b64encode(f"{user}:guest".encode()).decode()
@@ -92,7 +92,7 @@ def tile(name: str) -> str:
     return f"[...document.querySelectorAll('.tile')].find((each) => each.firstChild.textContent === '{name}').children[1].textContent"
 
 
-def api(broker: Watched, method: str, path: str, body: object = None) -> Any:
+def api(broker: Managed, method: str, path: str, body: object = None) -> Any:
     connection = http.client.HTTPConnection("127.0.0.1", broker.web, timeout=60)
     try:
         login = b64encode(b"guest:guest").decode()
@@ -106,7 +106,7 @@ def api(broker: Watched, method: str, path: str, body: object = None) -> Any:
         connection.close()
 
 
-def test_the_browser_asks_for_a_password(broker: Watched, browser: Tab) -> None:
+def test_the_browser_asks_for_a_password(broker: Managed, browser: Tab) -> None:
     browser.open("about:blank")
     browser.ask("Network.setExtraHTTPHeaders", headers={})
     browser.ask("Fetch.enable", handleAuthRequests=True)
@@ -184,7 +184,7 @@ def test_a_purge_is_confirmed_first(page: Tab, channel: BlockingChannel) -> None
     assert channel.queue_declare("full", passive=True).method.message_count == 0
 
 
-def test_declare_publish_get_and_delete(page: Tab, broker: Watched) -> None:
+def test_declare_publish_get_and_delete(page: Tab, broker: Managed) -> None:
     click(page, "Queues", "nav")
     click(page, "Declare a queue…")
     page.type("made here")
@@ -205,7 +205,7 @@ def test_declare_publish_get_and_delete(page: Tab, broker: Watched) -> None:
     assert "made here" not in [row["name"] for row in api(broker, "GET", "queues")]
 
 
-def test_a_connection_is_closed(page: Tab, broker: Watched) -> None:
+def test_a_connection_is_closed(page: Tab, broker: Managed) -> None:
     connection = pika.BlockingConnection(pika.ConnectionParameters(port=broker.amqp))
     name = f"127.0.0.1:{connection._impl._transport._sock.getsockname()[1]}"
     click(page, "Connections", "nav")
@@ -217,7 +217,7 @@ def test_a_connection_is_closed(page: Tab, broker: Watched) -> None:
         connection.process_data_events(60)
 
 
-def test_what_a_user_may_not_do_is_said(browser: Tab, broker: Watched, channel: BlockingChannel) -> None:
+def test_what_a_user_may_not_do_is_said(browser: Tab, broker: Managed, channel: BlockingChannel) -> None:
     channel.queue_declare("kept")
     channel.basic_publish("", "kept", b"x")
     show(browser, broker, "#queue/%2F/kept", "reader")
@@ -302,7 +302,7 @@ def test_the_focus_stays_while_figures_change(page: Tab, channel: BlockingChanne
     assert page.value("document.activeElement.textContent") == "focused"
 
 
-def test_thousands_of_queues_are_filtered_sorted_and_paged(page: Tab, broker: Watched) -> None:
+def test_thousands_of_queues_are_filtered_sorted_and_paged(page: Tab, broker: Managed) -> None:
     definitions = {"queues": [{"name": f"many.{n:04}", "vhost": "/", "durable": False} for n in range(1000)]}
     api(broker, "POST", "definitions", definitions)
     go(page, "queues")
