@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernel.contracts.protocol import Login
+
 if TYPE_CHECKING:
     from plugins.apis.sockets.context import Context
     from plugins.apis.sockets.errors import (
@@ -29,6 +31,7 @@ __all__ = [
     "Again",
     "Context",
     "ContextClosed",
+    "Login",
     "NotSupported",
     "Option",
     "PeerStatistics",

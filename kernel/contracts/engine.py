@@ -376,6 +376,8 @@ class EngineEvent(msgspec.Struct, frozen=True, kw_only=True):
     """``listening``, ``connected``, ``disconnected``, ``refused``, ``retrying``, ``failed`` ..."""
     peer: str = ""
     detail: str = ""
+    code: str = ""
+    """What the protocol has for it: the status of ZAP with which a login was refused."""
     next_try: float | None = None
     """Seconds until the next attempt."""
     trace: str = ""

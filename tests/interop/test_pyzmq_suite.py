@@ -15,9 +15,6 @@ _SUITE = Suite(
     ("tests",),
     220,
     {
-        "test_auth": "needs ZAP, which the backend refuses",
-        "(TestSecurity and test_plain)": "needs ZAP",
-        "(TestSecurity and test_curve and not test_curve_)": "needs ZAP, and the properties that a handler gives",
         "test_above_30": "counts references that the memory collector of libzmq holds",
         "test_lifecycle": "counts references that the memory collector of libzmq holds",
         "test_large_send": "needs 6 GB of memory",

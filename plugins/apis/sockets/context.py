@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -20,14 +21,17 @@ from plugins.apis.sockets.socket import UNSET, Socket
 from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
 
 if TYPE_CHECKING:
+    from plugins.apis.sockets.authentication import Decide
     from plugins.apis.sockets.tasks import TaskSocket
 
 
 class Place:
     """The engine of a socket, made at the first place, and the routes between the two."""
 
-    def __init__(self, kernel: Kernel, name: str, values: Values) -> None:
+    def __init__(self, kernel: Kernel, name: str, values: Values, authenticator: Callable[[], str]) -> None:
+        """``authenticator`` returns who decides on logins if the options name nobody."""
         self.engine = f"{name}.net"
+        self._authenticator = authenticator
         self.pattern: Pattern
         """Set by whoever makes both."""
         self._kernel = kernel
@@ -66,6 +70,7 @@ class Place:
             "immediate": values["immediate"],
             "max_message": values["maxmsgsize"],
             "heartbeat": float(values["heartbeat"]),
+            "authenticator": self._authenticator(),
             "reconnect": pace,
             **pattern.engine_options(),
         }
@@ -156,6 +161,7 @@ class Context:
         self._numbers = count(1)
         self._sockets: set[Socket] = set()
         self._closed = False
+        self._authenticator = ""
 
     @property
     def kernel(self) -> Kernel:
@@ -170,6 +176,26 @@ class Context:
     def socket(self, kind: TypeName, **options: Any) -> Socket:
         """Make a socket: ``context.socket("PUSH", sndhwm=10_000)``.  ``OPTIONS`` has what there is."""
         return self._make(kind, options)[0]
+
+    def authenticate(self, decide: Decide) -> None:
+        """Have a function decide on the logins of peers of sockets that bind or connect from now on.
+
+        ``decide(login)`` is called in a thread of its own.  It returns the name of the user to let it in; None, or a
+        ``KernelError`` that says why, refuses.  ``login.mechanism`` is PLAIN (``user`` and ``secret``, the password),
+        CURVE (``user`` is the public key in Z85) or NULL (for sockets with a ``zap_domain``); ``login.peer`` is the
+        address.  Received messages have the user in ``socket.envelope.properties["user_id"]``.
+        """
+        from plugins.apis.sockets.authentication import serve
+        from plugins.protocols.zmtp.zap import ADDRESS
+
+        rep = self.socket("REP", linger=0)
+        try:
+            rep.bind(ADDRESS)
+        except PlaceError:
+            rep.close(0)
+            raise
+        self._authenticator = ADDRESS
+        serve(rep, decide)
 
     def task_socket(self, kind: TypeName, **options: Any) -> TaskSocket:
         """Make a socket for tasks of the event loop that runs here, trio or asyncio."""
@@ -193,7 +219,7 @@ class Context:
             EnginePlan(name=name, kind="sockets", options={"publishes": pattern_kind.publishes})
         )
         end: End = kernel.open(name, api=cast("type[Any]", End))
-        place = Place(kernel, name, values)
+        place = Place(kernel, name, values, lambda: self._authenticator)
         pattern = place.pattern = pattern_kind(end, values, place.engine)
         socket = Socket(end, pattern, values, place, self._sockets.discard)
         self._sockets.add(socket)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
 from kernel.contracts.bodies import all_checked, checked
-from kernel.contracts.message import Batch, Buffer, batch_of
+from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.options import Values
 from plugins.apis.sockets.patterns import Pattern
@@ -168,6 +168,11 @@ class Socket:
     def more(self) -> bool:
         """Whether the part that ``recv`` returned last has others behind it in its message."""
         return bool(self._parts)
+
+    @property
+    def envelope(self) -> Envelope:
+        """What is known of the message that was received last: the property ``user_id``, if its peer has logged in."""
+        return PLAIN if self._batch is None else self._batch.envelope
 
     def recv_multipart(self, *, timeout: float | None = UNSET) -> list[bytes]:
         """Return all parts of the next message, or the rest of one that ``recv`` has begun."""

@@ -11,16 +11,17 @@ import trio
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.errors import KernelError, RemoteProtocolError
 from kernel.contracts.kinds import BoundSockets, EngineSetup
-from kernel.contracts.protocol import Login, Side
+from kernel.contracts.protocol import Side
 from kernel.hosting.peer_patterns import PeerPatterns
-from kernel.hosting.stream_host import Decide, StreamHost
+from kernel.hosting.stream_host import StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import Wire
+from plugins.engines.zmq.admission import Admission
 from plugins.engines.zmq.bind_place import BindPlace
 from plugins.engines.zmq.certificates import with_certificate
 from plugins.engines.zmq.connect_place import ConnectPlace
 from plugins.engines.zmq.inproc_places import InprocBindPlace, InprocConnectPlace, InprocPeer
-from plugins.engines.zmq.logins import Logins, stamped
+from plugins.engines.zmq.logins import Logins
 from plugins.engines.zmq.options import ZmqOptions, place_of
 from plugins.protocols.zmtp.addressing import Naming
 from plugins.protocols.zmtp.connection import ZmtpConnection, connection_of
@@ -40,8 +41,8 @@ class ZmqEngine:
         self._bound = setup.bound
         self._counters = StreamStatistics()
         self._conversations: set[StreamHost | InprocPeer] = set()
-        self._users: dict[StreamHost | InprocPeer, str] = {}
-        """Of conversations whose peer has logged in."""
+        self._admissions: dict[StreamHost | InprocPeer, Admission] = {}
+        """Of conversations; peers of ``inproc`` have none."""
         self._bind_places: list[BindPlace | InprocBindPlace] = []
         self._connect_places: list[ConnectPlace | InprocConnectPlace] = []
         self._logins = Logins(setup, self.report)
@@ -147,30 +148,30 @@ class ZmqEngine:
             name = self.name_of_peer(told, conversation)
             return Naming(name, f"{self.name}/{name}")
 
+        admission = Admission(self.options, self._logins, self.host, wire)
+
         def ended(conversation: StreamHost, reason: str) -> None:
-            self._users.pop(conversation, None)
+            admission.end()
+            if zmtp.refused_with:
+                self.report("refused", peer, reason, code=zmtp.refused_with)
+            self._admissions.pop(conversation, None)
             self.left(conversation)
             on_end(reason)
 
-        def on_login(login: Login, decide: Decide) -> None:
-            def decided(user: str, reason: str | None) -> None:
-                if reason is None and not conversation.ended:
-                    self._users[conversation] = user
-                decide(reason)
-
-            self._logins.ask(login, self.host, decided)
-
         def stamped_port(conversation: StreamHost) -> Port:
-            return stamped(open_port(conversation), self.options, self._users.get(conversation, ""))
+            if self.options.describe_peers:
+                admission.describe(zmtp.peer_metadata)
+            return admission.stamped(open_port(conversation))
 
         def opened() -> None:
             self.report("connected", peer)
             on_open()
 
+        zmtp = self._protocol_of(wire, side, name_peer)
         conversation = StreamHost(
             self.host,
             wire,
-            self._protocol_of(wire, side, name_peer),
+            zmtp,
             peer=peer,
             counters=self._counters,
             open_port=stamped_port,
@@ -178,8 +179,9 @@ class ZmqEngine:
             on_end=ended,
             on_refused=lambda why: self.report("refused", peer, why),
             patterns=patterns,
-            on_login=on_login,
+            on_login=admission.ask,
         )
+        self._admissions[conversation] = admission
         # Before ``start``, which may end the conversation at once.
         self.joined(conversation)
         conversation.start()
@@ -221,10 +223,12 @@ class ZmqEngine:
         # A character for each octet, so that the name can be turned back.
         return told.decode("latin-1")
 
-    def report(self, what: str, peer: str, detail: str = "", next_try: float | None = None) -> None:
+    def report(
+        self, what: str, peer: str, detail: str = "", next_try: float | None = None, code: str = ""
+    ) -> None:
         """Tell an operator something."""
         self.host.report(
-            EngineEvent(engine=self.name, what=what, peer=peer, detail=detail, next_try=next_try)
+            EngineEvent(engine=self.name, what=what, peer=peer, detail=detail, next_try=next_try, code=code)
         )
 
     def pending(self) -> bool:
@@ -246,4 +250,8 @@ class ZmqEngine:
         """Return a row for each conversation."""
         if what != "connections":
             return []
-        return [{**each.inspect(), "user": self._users.get(each, "")} for each in self._conversations]
+        return [{**each.inspect(), "user": self._user_of(each)} for each in self._conversations]
+
+    def _user_of(self, conversation: StreamHost | InprocPeer) -> str:
+        admission = self._admissions.get(conversation)
+        return "" if admission is None else admission.user

@@ -22,8 +22,9 @@ from kernel.contracts.router import Outlet
 from kernel.hosting.address import Address
 from kernel.hosting.backoff import Backoff
 from kernel.hosting.inproc_host import InprocEnd, pipe_pair
-from plugins.engines.zmq.logins import stamped
+from plugins.engines.zmq.admission import stamped
 from plugins.engines.zmq.options import name_of
+from plugins.engines.zmq.zap_question import key_of_place
 from plugins.protocols.zmtp.addressing import Head, addressing_of
 from plugins.protocols.zmtp.keys import KeySplitter, key_of
 from plugins.protocols.zmtp.options import identity_of
@@ -72,7 +73,7 @@ class InprocPeer(InprocEnd):
         if self._addressing is not None:
             self._addressing.reply_to = port.name
         self._theirs = Prefixes()
-        self.plug(incoming, outgoing, stamped(port, self._engine.options, ""))
+        self.plug(incoming, outgoing, stamped(port, self._engine.options))
         outgoing.on_asked = self._on_peer_asked
 
     def subscribe_at_peer(self) -> None:
@@ -180,7 +181,7 @@ class InprocBindPlace:
     def __init__(self, engine: ZmqEngine, address: Address) -> None:
         self.name = name_of(address)
         self._engine = engine
-        self._key = f"zmq {self.name}"
+        self._key = key_of_place(self.name)
         self._mine = (engine.host, self._accept, engine.options.type, identity_of(engine.options))
         rendezvous = engine.host.rendezvous
         if rendezvous.setdefault(self._key, self._mine) is not self._mine:
@@ -230,7 +231,7 @@ class InprocConnectPlace:
         self.name = name_of(address)
         self.reconnects = 0
         self._engine = engine
-        self._key = f"zmq {self.name}"
+        self._key = key_of_place(self.name)
         self._backoff = Backoff(engine.options.reconnect)
         self._scope = trio.CancelScope()
         self._news = trio.Event()

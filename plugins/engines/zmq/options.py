@@ -57,12 +57,16 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     places_later: bool = False
     """Whether it may begin without a place: the operations ``bind`` and ``connect`` add places."""
     authenticator: str = ""
-    """With PLAIN and ``bind``, and for a server with CURVE: the engine that decides on logins; with CURVE on
-    clients that are not listed.  Its ``operate("authenticate", login)`` is
-    called, as for kind ``stream``; the login is accepted unless it raises ``KernelError``."""
-
-    zap_domain: str = ""
-    """A name for the ``authenticator``: it stands in ``facts["domain"]`` of each login, as the domain of ZAP."""
+    """Who decides on logins: with PLAIN and ``bind``, at a server with CURVE on clients that are not listed, and
+    with NULL if there is a ``zap_domain``.  The name of an engine, whose ``operate("authenticate", login)`` is called,
+    as for kind ``stream``; the login is accepted unless it raises ``KernelError``.  Or ``inproc://zeromq.zap.01``: the
+    REP or ROUTER of this kernel that is bound there is asked in ZAP."""
+    authenticator_needed: bool = True
+    """Whether peers are refused while nobody is bound at the ``inproc`` place that ``authenticator`` names.  If
+    not, NULL and CURVE let everybody in until then, as libzmq does without ``ZMQ_ZAP_ENFORCE_DOMAIN``."""
+    describe_peers: bool = False
+    """Whether what a peer sends has headers with what is known of the peer: ``Socket-Type``, ``Routing-Id``,
+    ``Peer-Address``.  What an answer in ZAP says of it is there in any case."""
     curve_certificate: str = ""
     """With CURVE: a file with the keys of this side, as ``kernel zmq-keys`` and ``zmq.auth`` of pyzmq write it, in
     place of ``curve_secret_key``."""
@@ -100,10 +104,7 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ValueError('it has neither bind nor connect: bind = ["tcp://127.0.0.1:5556"], for example')
         if self.type == "PAIR" and places > 1:
             raise ValueError("PAIR has one peer, so it has one place")
-        if self.bind and self.mechanism == "PLAIN" and not self.authenticator:
-            raise ValueError("authenticator: PLAIN at a bind place needs the engine that decides on logins")
-        if self.connect and self.mechanism == "PLAIN" and not self.username:
-            raise ValueError("username: PLAIN at a connect place needs it")
+        self._check_logins()
         self._check_clients()
 
     def check_place(self, address: Address, *, listens: bool) -> None:
@@ -114,6 +115,19 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
             self.tls.check_listener(address.transport)
         if address.transport in WEB_TRANSPORTS and self.mechanism == "CURVE":
             raise ValueError(f"{name_of(address)!r}: 45/ZWS has NULL and PLAIN; take wss for encryption")
+
+    def _check_logins(self) -> None:
+        if self.zap_domain and self.mechanism == "NULL" and not self.authenticator:
+            raise ValueError("authenticator: with zap_domain also peers of NULL are decided on; say by whom")
+        lets_in = bool(self.bind) if self.plain_server is None else self.plain_server
+        if lets_in and self.mechanism == "PLAIN" and not self.authenticator:
+            raise ValueError("authenticator: PLAIN at a bind place needs who decides on logins")
+        if "://" in self.authenticator and not self.authenticator.startswith("inproc://"):
+            raise ValueError(
+                f"authenticator: {self.authenticator!r} is neither an engine nor a place of inproc"
+            )
+        if self.connect and self.mechanism == "PLAIN" and not self.plain_server and not self.username:
+            raise ValueError("username: PLAIN at a connect place needs it")
 
     def _check_keys(self) -> None:
         if not self.curve_certificate:

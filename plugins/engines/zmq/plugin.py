@@ -52,7 +52,9 @@ def check_plan(plan: Plan) -> list[str]:
         f"engine {engine.name!r}: its authenticator {name!r} is no engine of this file, so every login would be refused"
         for engine in plan.engines
         if plan.file and engine.kind == "zmq"
-        if (name := engine.options.get("authenticator", "")) and plan.engine(name) is None
+        if (name := engine.options.get("authenticator", ""))
+        and "://" not in name
+        and plan.engine(name) is None
     ]
 
 

@@ -16,7 +16,7 @@ READY and a message in one go.
 Older versions
 --------------
 
-Versions 2.0 and 1.0 have no mechanisms, so they are refused unless the mechanism is NULL.  A peer of 1.0 does
+Versions 2.0 and 1.0 have no mechanisms, so they are refused unless the mechanism is NULL and nobody decides on peers.  A peer of 1.0 does
 not say its type; if it subscribes, it sifts what comes and does not tell (ØMQ before 3.0).  So it gets everything.
 Before 3.1 a subscription is a message: 1 or 0, and the prefix.  Both forms are accepted from each peer.
 
@@ -31,7 +31,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -54,11 +54,11 @@ from plugins.protocols.zmtp.greeting import (
     is_version_1,
 )
 from plugins.protocols.zmtp.keys import KeySplitter, key_of
-from plugins.protocols.zmtp.mechanisms import Mechanism, RandomOctets, mechanism_of
+from plugins.protocols.zmtp.mechanisms import Mechanism, RandomOctets, is_plain_server, mechanism_of
 from plugins.protocols.zmtp.options import IDENTITY_LIMIT, ZmtpOptions, identity_of
 from plugins.protocols.zmtp.prefixes import Prefixes, exact_pattern_of, pattern_of, prefix_of
 from plugins.protocols.zmtp.socket_types import NUMBERED, SOCKET_TYPES
-from plugins.protocols.zmtp.zap import MEANINGS
+from plugins.protocols.zmtp.zap import MEANINGS, TEMPORARY
 
 MISSED_HEARTBEATS = 3
 """Heartbeat intervals of silence after which a peer counts as lost."""
@@ -100,11 +100,11 @@ class ZmtpConnection:
         self._addressing: Addressing | None = addressing_of(options)
         self._keyed = options.key_part if options.key_part is not None else self._type_has_keys()
         self._pattern_of = pattern_of if self._keyed else exact_pattern_of
-        # 24/ZMTP-PLAIN: as-server says who decides.  Here the one that listens does.
+        # 24/ZMTP-PLAIN: as-server says who decides.
         # Those of CURVE agree on it by the keys that they have.
         self._as_server = {
             "NULL": False,
-            "PLAIN": side == "server",
+            "PLAIN": is_plain_server(options, side),
             "CURVE": not options.curve_server_key,
         }[options.mechanism]
         metadata = {"Socket-Type": options.type.encode()}
@@ -130,6 +130,8 @@ class ZmtpConnection:
         self._sent = 0
         self.refused: list[Refusal] = []
         """An entry for each message that was not sent.  The host reads and removes the entries."""
+        self.refused_with = ""
+        """The reason in the peer's ERROR: the status of ZAP, if it is libzmq."""
         self._begun: float | None = None
         self._last_received = 0.0
         self._pinged = False
@@ -236,6 +238,10 @@ class ZmtpConnection:
             raise RemoteProtocolError(
                 f"the peer speaks ZMTP {version}.0, which has no mechanism {self._options.mechanism}"
             )
+        if self._options.zap_domain:
+            raise RemoteProtocolError(
+                f"the peer speaks ZMTP {version}.0, which has no handshake in which it could be decided on"
+            )
         self.version = f"{version}.0"
         self._framing = FRAMINGS[version]
         self._decoder = self._decoder_of(self._framing)
@@ -294,6 +300,7 @@ class ZmtpConnection:
         if name == "ERROR":
             # An octet of length, which the misspelt form has as well.
             reason = data[1 : 1 + data[0]].decode("ascii", "replace") if data else ""
+            self.refused_with = reason
             reason = f"{reason}, {MEANINGS[reason]}" if reason in MEANINGS else reason
             raise RemoteProtocolError(f"the peer refuses: {reason or 'it does not say why'}")
         if self.phase is Phase.HANDSHAKE:
@@ -487,6 +494,11 @@ class ZmtpConnection:
 
     # ------------------------------------------------------------------ logins
 
+    @property
+    def peer_metadata(self) -> Mapping[str, bytes]:
+        """What the peer has said of itself in the handshake."""
+        return self._mechanism.peer_metadata
+
     def login(self) -> Login | None:
         """Return the peer's credentials once."""
         return self._mechanism.login()
@@ -494,6 +506,10 @@ class ZmtpConnection:
     def decide(self, reason: str | None, now: float) -> None:
         """Accept the peer (None), or refuse it."""
         if self.phase is not Phase.HANDSHAKE:
+            return
+        if reason == TEMPORARY:
+            # As libzmq: no ERROR, so that the peer tries again.
+            self.phase = Phase.CLOSED
             return
         if reason is not None:
             self._fail(reason)

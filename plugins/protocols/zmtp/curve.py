@@ -119,7 +119,6 @@ class CurveServer(_Curve):
 
     _cookie_key = b""
     """Empty before HELLO and after INITIATE."""
-    _shown: Login | None = None
     _key = b""
     """The key of boxes between C' and S' while a decision is waited for."""
 
@@ -178,12 +177,8 @@ class CurveServer(_Curve):
         self._learn(text[KEY_SIZE + _VOUCH_SIZE :])
         self._key = key
         self._cookie_key = b""
+        # The public key: in Z85 as the user, and as octets.
         self._shown = Login(mechanism="CURVE", user=encode_z85(client), secret=client)
-
-    def login(self) -> Login | None:
-        """Return the client's public key, once: in Z85 as the user, and as octets."""
-        shown, self._shown = self._shown, None
-        return shown
 
     def accept(self) -> None:
         """Send READY."""

@@ -31,6 +31,8 @@ class Mechanism:
     """Writes what follows the handshake, if that is encrypted."""
     opener: Opener | None = None
     """Reads it."""
+    _shown: Login | None = None
+    """Credentials of the peer that nobody has asked for yet."""
 
     def __init__(
         self, options: ZmtpOptions, metadata: dict[str, bytes], send: Send, chance: RandomOctets | None = None
@@ -40,6 +42,8 @@ class Mechanism:
         self._send = send
         self.peer: dict[str, bytes] | None = None
         """The peer's metadata by lower-case names; None until they have come."""
+        self.peer_metadata: dict[str, bytes] = {}
+        """The same, by the names that the peer has for them."""
 
     @property
     def over(self) -> bool:
@@ -56,8 +60,9 @@ class Mechanism:
         self._learn(data)
 
     def login(self) -> Login | None:
-        """Return the peer's credentials once they have come."""
-        return None
+        """Return the peer's credentials once, when they have come."""
+        shown, self._shown = self._shown, None
+        return shown
 
     def accept(self) -> None:
         """Go on: the peer's credentials are good."""
@@ -68,8 +73,29 @@ class Mechanism:
             raise RemoteProtocolError(f"{name} in the handshake; {wanted} was to come")
 
     def _learn(self, data: bytes) -> None:
+        self.peer_metadata = dict(decode_metadata(data))
         # 37/ZMTP: names are compared without regard to case.
-        self.peer = {name.lower(): value for name, value in decode_metadata(data)}
+        self.peer = {name.lower(): value for name, value in self.peer_metadata.items()}
+
+
+class AskingNull(Mechanism):
+    """NULL of a side that lets only those in whom its engine accepts, by their address (27/ZAP)."""
+
+    _accepted = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the peer was let in, and its metadata have come."""
+        return self._accepted and self.peer is not None
+
+    def begin(self) -> None:
+        """Have the engine decide.  READY waits for that."""
+        self._shown = Login(mechanism="NULL")
+
+    def accept(self) -> None:
+        """Send READY."""
+        self._accepted = True
+        super().begin()
 
 
 class PlainClient(Mechanism):
@@ -98,7 +124,6 @@ class PlainClient(Mechanism):
 class PlainServer(Mechanism):
     """The other side of PLAIN.  The engine decides on the credentials."""
 
-    _shown: Login | None = None
     _hello = False
     _accepted = False
 
@@ -120,11 +145,6 @@ class PlainServer(Mechanism):
         self._learn(data)
         self._send(encode_command(b"READY", self._metadata))
 
-    def login(self) -> Login | None:
-        """Return the credentials, once."""
-        shown, self._shown = self._shown, None
-        return shown
-
     def accept(self) -> None:
         """Welcome the client."""
         self._accepted = True
@@ -134,10 +154,15 @@ class PlainServer(Mechanism):
 def mechanism_of(options: ZmtpOptions, side: Side) -> type[Mechanism]:
     """Return the mechanism of this side."""
     if options.mechanism == "NULL":
-        return Mechanism
+        return AskingNull if options.zap_domain else Mechanism
     if options.mechanism == "CURVE":
         # It needs PyNaCl, and nothing else does.
         from plugins.protocols.zmtp.curve import CurveClient, CurveServer
 
         return CurveClient if options.curve_server_key else CurveServer
-    return PlainClient if side == "client" else PlainServer
+    return PlainServer if is_plain_server(options, side) else PlainClient
+
+
+def is_plain_server(options: ZmtpOptions, side: Side) -> bool:
+    """Whether this side of PLAIN has the credentials of the other one decided on."""
+    return side == "server" if options.plain_server is None else options.plain_server

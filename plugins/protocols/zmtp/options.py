@@ -49,12 +49,17 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """For a dialler with PLAIN."""
     password: _Name = ""
     """For a dialler with PLAIN."""
+    plain_server: bool | None = None
+    """With PLAIN: whether this side lets the other one in.  Not set: the one that listens does."""
     curve_secret_key: str = ""
     """The secret key of this side, in Z85.  ``kernel zmq-keys`` makes pairs.  A client without one takes a new
     one for each connection."""
     curve_server_key: str = ""
     """The public key of the server, in Z85.  With it this side is the client, and without it the server.  It
     does not matter who listens."""
+    zap_domain: str = ""
+    """A name for whoever decides on logins: it stands in ``facts["domain"]`` of each login, as the domain of ZAP.
+    With it also the peers of NULL are decided on, by their addresses."""
     max_message: _Positive = 256 * 1024 * 1024
     """Bytes of the largest message that is accepted from the peer, all parts together."""
     max_parts: _Positive = 4096
@@ -83,6 +88,8 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 raise ValueError(f"{name} is for {kind}, and this is {self.type}")
         if (self.username or self.password) and self.mechanism != "PLAIN":
             raise ValueError('username and password are for mechanism = "PLAIN"')
+        if self.plain_server is not None and self.mechanism != "PLAIN":
+            raise ValueError('plain_server is for mechanism = "PLAIN"')
         if any(not value.isascii() or not value.isprintable() for value in (self.username, self.password)):
             raise ValueError("username and password are printable ASCII")
         self._check_keys()

@@ -1,8 +1,7 @@
 """ZAP (27/ZAP): how whoever handles logins in libzmq is asked, and answers.
 
-A sockets API that has a handler at ``inproc://zeromq.zap.01`` offers it as an engine: its operation
-``authenticate`` makes a request of the login (``request_of``), sends its ``frames``, and reads the answer
-(``reply_of``).  If ``user_of`` raises, the operation raises; otherwise it returns ``{"user": ...}``.
+The engine asks a socket of its kernel at ``inproc://zeromq.zap.01``: it makes a request of the login
+(``request_of``), sends its ``frames``, and reads the answer (``reply_of``).
 """
 
 from __future__ import annotations
@@ -13,11 +12,18 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.errors import LoginRefused, RemoteProtocolError
-from plugins.protocols.zmtp.commands import decode_metadata
+from kernel.contracts.protocol import Login
+from plugins.protocols.zmtp.commands import decode_metadata, encode_metadata
+from plugins.protocols.zmtp.z85 import encode_z85
 
 ADDRESS = "inproc://zeromq.zap.01"
 VERSION = b"1.0"
-ACCEPTED, REFUSED = "200", "400"
+ACCEPTED, TEMPORARY, REFUSED, FAILED = "200", "300", "400", "500"
+"""Each status.  A peer with a temporary error is not told, so that it tries again."""
+_LEAST = 6
+"""Parts of a question without credentials."""
+_TEXT = 255
+"""Octets of a status text at most."""
 MEANINGS = {
     "300": "a temporary error; try again",
     "400": "authentication failure",
@@ -40,7 +46,7 @@ class ZapRequest(msgspec.Struct, frozen=True, kw_only=True):
     """NULL: none.  PLAIN: user and password.  CURVE: the client's public key, 32 octets."""
 
     def frames(self) -> list[bytes]:
-        """Return the parts of the message, behind the empty delimiter of REQ."""
+        """Return the parts of the question, behind the empty delimiter of REQ."""
         head = [VERSION, self.request, self.domain.encode(), self.address.encode(), self.identity]
         return [*head, self.mechanism.encode(), *self.credentials]
 
@@ -50,9 +56,33 @@ class ZapReply(msgspec.Struct, frozen=True, kw_only=True):
 
     request: bytes
     status: str
-    text: str
-    user: str
-    metadata: Mapping[str, bytes]
+    text: str = ""
+    user: str = ""
+    metadata: Mapping[str, bytes] = {}
+
+    def frames(self) -> list[bytes]:
+        """Return the parts of the answer."""
+        told = [self.status.encode(), self.text.encode()[:_TEXT], self.user.encode()]
+        return [VERSION, self.request, *told, encode_metadata(dict(self.metadata))]
+
+
+def login_of(frames: Sequence[bytes]) -> tuple[bytes, Login]:
+    """Read a question: return its number and the login.  Raises ``RemoteProtocolError``."""
+    if len(frames) < _LEAST or frames[0] != VERSION:
+        raise RemoteProtocolError(f"no question of ZAP {VERSION.decode()}: {len(frames)} parts")
+    _, request, domain, address, identity, mechanism, *credentials = frames
+    user, secret = "", b""
+    if mechanism == b"PLAIN" and len(credentials) == 2:
+        user, secret = credentials[0].decode("latin-1"), credentials[1]
+    elif mechanism == b"CURVE" and len(credentials) == 1:
+        user, secret = encode_z85(credentials[0]), credentials[0]
+    elif credentials:
+        raise RemoteProtocolError(
+            f"a question of ZAP about {mechanism!r} with {len(credentials)} credentials"
+        )
+    facts = {"domain": domain.decode("utf-8", "replace"), "identity": identity}
+    peer = address.decode("utf-8", "replace")
+    return request, Login(mechanism=mechanism.decode(), user=user, secret=secret, peer=peer, facts=facts)
 
 
 def request_of(login: Mapping[str, Any], request: bytes = b"1") -> ZapRequest:
@@ -63,12 +93,10 @@ def request_of(login: Mapping[str, Any], request: bytes = b"1") -> ZapRequest:
         credentials = (str(login["user"]).encode("latin-1"), secret)
     elif mechanism == "CURVE":
         credentials = (secret,)
-    # host:port; of IPv6 [host]:port.  The path of a Unix socket is no address.
-    host, colon, _ = str(login["peer"]).rpartition(":")
     return ZapRequest(
         request=request,
         domain=str(facts.get("domain", "")),
-        address=host.strip("[]") if colon else "",
+        address=str(facts.get("address", "")),
         identity=bytes(facts.get("identity", b"")),
         mechanism=mechanism,
         credentials=credentials,

@@ -34,7 +34,9 @@ _OCTETS = {0: _LAST, MORE: _MORE, COMMAND: _COMMAND}
 def subprotocols_of(options: ZmtpOptions) -> tuple[str, ...]:
     """Return the names of what this side can speak, the best first."""
     named = f"{BARE}/{options.mechanism}"
-    return (named, BARE) if options.mechanism == "NULL" else (named,)
+    # Without a handshake nobody could decide on the peer.
+    bare = options.mechanism == "NULL" and not options.zap_domain
+    return (named, BARE) if bare else (named,)
 
 
 def measure_message(data: bytes, at: int) -> tuple[int, int, int]:

@@ -6,6 +6,7 @@ pyzmq's suite expects pytest-asyncio for that.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 from collections.abc import Iterator
@@ -46,12 +47,23 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef: Any) -> None:
     function = fixturedef.func
+    made: Any = None
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         def made(*args: Any, **kwargs: Any) -> Any:
             return _run(function(*args, **kwargs))
 
+    elif inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        def made(*args: Any, **kwargs: Any) -> Any:
+            steps = function(*args, **kwargs)
+            yield _run(anext(steps))
+            with contextlib.suppress(StopAsyncIteration):
+                _run(anext(steps))
+
+    if made is not None:
         object.__setattr__(fixturedef, "func", made)
 
 

@@ -23,6 +23,8 @@ class Req(Pattern):
     def __init__(self, end: End, values: Values, engine: str) -> None:
         super().__init__(end, values, engine)
         self._asked: Envelope | None = None
+        self._number = 0
+        """Of the last question."""
         end.incoming = self._answers
 
     def engine_options(self) -> Mapping[str, Any]:
@@ -37,8 +39,9 @@ class Req(Pattern):
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Ask."""
         self.before_sending()
-        # An envelope of its own: the answer comes under it, and is known by it.
-        envelope = Envelope()
+        # An envelope of its own: the answer comes under it, or under one that has the user in addition.
+        self._number += 1
+        envelope = Envelope(properties={"message_id": str(self._number)})
         self.end.send(batch_of_parts(parts, envelope), timeout)
         self.end.inbox.clear()
         self._asked = envelope
@@ -52,9 +55,12 @@ class Req(Pattern):
         return (self._asked is None or self.values["req_relaxed"]) and super().may_send()
 
     def _answers(self, batch: Batch) -> Batch | None:
-        if batch.envelope is not self._asked:
+        if batch.envelope is not self._asked and not self._is_answer(batch.envelope):
             return None
         return batch if len(batch) == 1 else batch.slice(0, 1)
+
+    def _is_answer(self, envelope: Envelope) -> bool:
+        return self._asked is not None and envelope.properties.get("message_id") == str(self._number)
 
     def before_receiving(self) -> None:
         """Refuse before a question."""

@@ -22,6 +22,7 @@ from plugins.apis.sockets.pyzmq_backend.options import (
     option_of,
     our_value,
 )
+from plugins.protocols.zmtp.zap import ADDRESS
 
 if TYPE_CHECKING:
     from plugins.apis.sockets.pyzmq_backend.context import ContextCore
@@ -36,6 +37,9 @@ CORES: dict[int, Core] = {}
 """Sockets that are open, by their numbers."""
 
 _DEFAULT_LINGER: Final = 5.0
+_PLAIN: Final = 1
+_CURVE: Final = 2
+"""Numbers of mechanisms."""
 _HANDS: Final = 4
 """Hands through which news goes from one socket to another in its context: engine, pipe, engine, port."""
 
@@ -125,7 +129,7 @@ class Core:
         """The number of the mechanism that the options ask for."""
         get = self._values.get
         if get(SocketOption.CURVE_SERVER) or get(SocketOption.CURVE_SERVERKEY):
-            return 2
+            return _CURVE
         return int(bool(get(SocketOption.PLAIN_SERVER) or get(SocketOption.PLAIN_USERNAME)))
 
     def descriptor(self) -> int:
@@ -135,38 +139,49 @@ class Core:
         return self._end.caller.fileno()
 
     def secure(self) -> None:
-        """Before the first place: give the engine what its mechanism needs."""
+        """Before the first place: give the engine what its mechanism needs, and who decides on peers."""
         options = self.socket.options
-        if options.fixed or not self.mechanism:
+        if options.fixed:
             return
         get = self._values.get
+        seconds = get(SocketOption.HANDSHAKE_IVL, 30_000) / 1000
+        engine: dict[str, Any] = {
+            "authenticator": ADDRESS,
+            "authenticator_needed": bool(get(SocketOption.ZAP_ENFORCE_DOMAIN)),
+            "zap_domain": get(SocketOption.ZAP_DOMAIN, b"").decode("utf-8", "replace"),
+            "describe_peers": True,
+            "handshake": seconds,
+        }
+        if self.mechanism == _CURVE:
+            engine |= self._curve()
+        elif get(SocketOption.PLAIN_SERVER):
+            engine |= {"mechanism": "PLAIN", "plain_server": True}
+        elif self.mechanism == _PLAIN:
+            engine |= {
+                "mechanism": "PLAIN",
+                "plain_server": False,
+                "username": get(SocketOption.PLAIN_USERNAME, b"").decode("ascii", "replace"),
+                "password": get(SocketOption.PLAIN_PASSWORD, b"").decode("ascii", "replace"),
+            }
+        options["engine"] = engine
 
+    def _curve(self) -> dict[str, Any]:
         def text(option: SocketOption) -> str:
-            value: bytes = get(option, b"")
+            value: bytes = self._values.get(option, b"")
             if len(value) == 32:
                 from plugins.protocols.zmtp.z85 import encode_z85
 
                 return encode_z85(value)
             return value.decode("ascii", "replace")
 
-        if self.mechanism == 2:
-            engine: dict[str, Any] = {
-                "mechanism": "CURVE",
-                "curve_secret_key": text(SocketOption.CURVE_SECRETKEY),
-            }
-            if get(SocketOption.CURVE_SERVER):
-                engine["curve_clients"] = {"everybody": "*"}
-            else:
-                engine["curve_server_key"] = text(SocketOption.CURVE_SERVERKEY)
-        elif get(SocketOption.PLAIN_SERVER):
-            raise failure(errno.ENOTSUP, "PLAIN at a server needs ZAP, which this backend does not have")
-        else:
-            engine = {
-                "mechanism": "PLAIN",
-                "username": get(SocketOption.PLAIN_USERNAME, b"").decode("ascii", "replace"),
-                "password": get(SocketOption.PLAIN_PASSWORD, b"").decode("ascii", "replace"),
-            }
-        options["engine"] = engine
+        keys: dict[str, Any] = {
+            "mechanism": "CURVE",
+            "curve_secret_key": text(SocketOption.CURVE_SECRETKEY),
+        }
+        if self._values.get(SocketOption.CURVE_SERVER):
+            # As in libzmq: everybody, until a handler of ZAP is there.
+            return keys | {"curve_clients": {"everybody": "*"}}
+        return keys | {"curve_server_key": text(SocketOption.CURVE_SERVERKEY)}
 
     def connect(self, place: str) -> None:
         """Connect.  To a socket of the same context the connection is there afterwards, as in libzmq."""

@@ -9,6 +9,7 @@ from weakref import ref
 
 import zmq
 
+from kernel.contracts.message import PLAIN
 from plugins.apis.sockets.pyzmq_backend.errors import failure
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Frame(bytearray):
     """Whether another part of the message follows."""
     tracker: Any = None
     tracker_event: Event | None = None
+    envelope = PLAIN
+    """What is known of the message and of its peer, if it was received."""
     _held: Held | None = None
     _buffer: Any = None
     _copied: _Octets | None = None
@@ -118,18 +121,24 @@ class Frame(bytearray):
     def fast_copy(self) -> Frame:
         """Return another frame with the same data and the same tracker."""
         other = type(self)(memoryview(self))
-        other.more, other.tracker = self.more, self.tracker
+        other.more, other.tracker, other.envelope = self.more, self.tracker, self.envelope
         other.tracker_event, other._held = self.tracker_event, self._held
         return other
 
     def get(self, option: Any) -> Any:
-        """Return whether more parts follow (``zmq.MORE``).  Properties of the peer are not known."""
+        """Return whether more parts follow (``zmq.MORE``), or what is known of the peer, by name."""
         if option == _MORE:
             return int(self.more)
         if option == _SHARED:
             return 0
         if isinstance(option, (int, str, _Octets)):
-            raise failure(errno.EINVAL)
+            name = option.decode("utf-8", "replace") if isinstance(option, _Octets) else option
+            properties = self.envelope.properties
+            found = properties.get("user_id") if name == "User-Id" else None
+            found = properties.get("headers", {}).get(name) if found is None else found
+            if found is None:
+                raise failure(errno.EINVAL, f"nothing is known of {name!r}")
+            return found
         raise TypeError(f"expected str, got: {option!r}")
 
     def set(self, option: Any, value: Any) -> None:

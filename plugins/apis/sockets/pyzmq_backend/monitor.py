@@ -10,6 +10,7 @@ from zmq.constants import Event
 
 from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelError
+from plugins.protocols.zmtp.zap import MEANINGS
 
 if TYPE_CHECKING:
     from plugins.apis.sockets.pyzmq_backend.core import Core
@@ -39,6 +40,8 @@ class Monitor:
             self._send(Event.HANDSHAKE_SUCCEEDED, 0, peer)
         elif event.what == "disconnected":
             self._send(Event.DISCONNECTED, 0, peer)
+        elif event.what == "refused" and event.code in MEANINGS:
+            self._send(Event.HANDSHAKE_FAILED_AUTH, int(event.code), peer)
         elif event.what == "refused":
             self._send(Event.HANDSHAKE_FAILED_NO_DETAIL, 0, peer)
         elif event.what == "retrying":

