@@ -124,6 +124,14 @@ class Session:
             self.end(f"{self._engine.peer} refuses the connection: {text}")
             return
         self._accepted = True
+        if packet.session_present and not self._options.session_seconds:
+            # [MQTT-3.2.2-4]
+            self._fault(
+                PacketFault(
+                    ReasonCode.PROTOCOL_ERROR, "CONNACK: a session, where a clean start was asked for"
+                )
+            )
+            return
         server = packet.properties
         if server.server_keep_alive is not None:
             # [MQTT-3.1.2-21]

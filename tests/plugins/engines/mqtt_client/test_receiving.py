@@ -247,6 +247,38 @@ def test_what_mqtt_does_not_allow_ends_the_connection_with_the_reason() -> None:
     assert "has sent what MQTT does not allow: CONNACK" in world.host.events[-1].detail
 
 
+def test_after_disconnect_nothing_is_sent_and_the_connection_is_closed() -> None:
+    """[MQTT-3.14.4-1], -2"""
+    world = _world()
+    broker = world.connect()
+    broker.say(Connack())
+    world.feed(b"later")
+    assert isinstance(broker.packets[-1], Disconnect)
+    assert broker.ended
+    # It is sent on the next connection.
+    assert [each[1] for each in world.connect(present=True).published()] == [b"later"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_session_that_nobody_has_asked_for_ends_the_connection(version: int) -> None:
+    """[MQTT-3.2.2-4]"""
+    world = _world(version=version, session_seconds=0)
+    broker = world.connect(present=True)
+    assert broker.ended
+    assert "a clean start was asked for" in world.engine.statistics()["links"][0]["last_error"]
+
+
+def test_what_is_received_is_acknowledged_while_publishing_has_to_wait() -> None:
+    """[MQTT-3.3.4-8], [MQTT-4.5.0-2]"""
+    world = _world()
+    broker = world.connect(receive_maximum=1)
+    world.feed(b"first", b"second")
+    broker.publish(1, (7,), b"from the broker")
+    world.confirm(1)
+    assert broker.acknowledged(PacketType.PUBACK) == [7]
+    assert [each[1] for each in broker.published()] == [b"first"]
+
+
 def test_a_silent_broker_is_asked_and_then_given_up() -> None:
     world = _world(keep_alive=100)
     broker = world.connect(server_keep_alive=20)  # its own value counts [MQTT-3.1.2-21]

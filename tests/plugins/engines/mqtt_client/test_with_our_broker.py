@@ -97,3 +97,21 @@ def test_properties_reach_the_other_side(connect: Callable[..., Client]) -> None
     assert message.envelope.reply_to == "answers"
     assert message.envelope.persistent
     assert {name: message.envelope.properties[name] for name in properties} == properties
+
+
+def test_the_subprotocol_of_web_sockets_is_offered(kernel_factory: KernelFactory, version: int) -> None:
+    """[MQTT-6.0.0-3]: this listener refuses clients that offer another one, or none."""
+    kernel = kernel_factory(
+        broker_plan("ws://127.0.0.1:0/mqtt", listener={"web": {"subprotocols": ("mqtt",)}})
+    )
+    address = kernel.address_of("broker").rpartition("://")[2]
+    client = Client(
+        kernel_factory,
+        f"mqtt+ws://{address}/mqtt",
+        version=version,
+        topic="t",
+        qos=1,
+        subscriptions=({"filter": "t", "qos": 1},),
+    )
+    client.open("out").send(b"x", timeout=TIMEOUT)
+    assert bytes(client.open("in").receive(TIMEOUT)) == b"x"

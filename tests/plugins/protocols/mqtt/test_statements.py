@@ -51,8 +51,7 @@ def test_each_statement_says_who_holds_it(version: str) -> None:
             assert set(row) == {"holder", "text", "test"}, number
             assert row["holder"] in HOLDERS, number
             assert row["text"].endswith("."), number
-            # What a server holds is tested, in the codec or in the front end.
-            assert row["test"] or row["holder"] in ("client", "none"), number
+            assert row["test"] or row["holder"] == "none", number
             assert row["holder"] != "none" or "Not applicable" in row["text"], number
 
 
