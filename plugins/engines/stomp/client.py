@@ -324,11 +324,13 @@ class StompClient(StreamClient):
         """Return rows for an operator."""
         session = self._session
         if what == "connections":
+            row = {"certificate": self._certified or ""}
             if session is None:
-                return [self.row(state="starting")]
-            return [
-                self.row(user=session.login.name, vhost=session.vhost.name, client=f"STOMP {session.version}")
-            ]
+                row["state"] = "starting"
+            else:
+                row["client"] = f"STOMP {session.version}"
+                row |= {"user": session.login.name, "vhost": session.vhost.name}
+            return [self.row(**row)]
         if what == "consumers" and session is not None:
             return [each.consumer.row(self.peer, tag=each.tag) for each in self._subscriptions]
         return []

@@ -1,0 +1,135 @@
+"""Client certificates as logins, with clients of others: MQTT and STOMP over TLS, and MQTT over WebSocket with TLS."""
+
+from __future__ import annotations
+
+import queue
+import re
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+import trustme
+
+from kernel import EnginePlan, Kernel, Plan
+from tests.peers import optional
+
+stomp = optional("stomp")
+
+pytestmark = [pytest.mark.peer("paho-mqtt"), pytest.mark.peer("stomp-py")]
+
+TIMEOUT = 60.0
+NAMES = ("mqtt", "stomp", "web")
+
+
+class Guarded:
+    """A broker whose listeners let in who shows a certificate of a user, and the files of some clients."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = trustme.CA()
+        self.authority = str(folder / "authority.pem")
+        authority.cert_pem.write_to_path(self.authority)
+        server = str(folder / "server.pem")
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(server)
+        self.files: dict[str, str] = {}
+        for name, issuer in (("sensor", authority), ("nobody", authority), ("forged", trustme.CA())):
+            self.files[name] = str(folder / f"{name}.pem")
+            issued = issuer.issue_cert(f"{name}.example", common_name="sensor" if name == "forged" else name)
+            issued.private_key_and_cert_chain_pem.write_to_path(self.files[name])
+        tls = {"certificate": server, "authorities": self.authority, "require_client_certificate": True}
+        listeners = [
+            {"protocol": protocol, "address": address, "tls": tls}
+            for protocol, address in (
+                ("mqtt", "tls://127.0.0.1:0"),
+                ("stomp", "tls://127.0.0.1:0"),
+                ("mqtt", "wss://127.0.0.1:0/mqtt"),
+            )
+        ]
+        users = {"sensor": {"configure": ".*", "write": ".*", "read": ".*"}}
+        engine = EnginePlan(name="broker", kind="broker", options={"listeners": listeners, "users": users})
+        self.kernel = Kernel(Plan(engines=(engine,)))
+        self.kernel.start()
+        self.kernel.wait_running()
+        found = re.findall(r":(\d+)", self.kernel.address_of("broker"))
+        self.ports = dict(zip(NAMES, map(int, found), strict=True))
+
+    def users(self) -> list[tuple[Any, Any]]:
+        return [(row["user"], row["certificate"]) for row in self.kernel.inspect("connections").rows]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Guarded]:
+    made = Guarded(tmp_path)
+    yield made
+    made.kernel.close(linger=0)
+    made.kernel.join()
+
+
+def over_mqtt(broker: Guarded, who: str, over: str = "mqtt") -> tuple[mqtt.Client, Any]:
+    """Connect with paho and no password; return the client, and what came: a reason code, or the failure."""
+    transport: Any = "websockets" if over == "web" else "tcp"
+    client = mqtt.Client(
+        mqtt.CallbackAPIVersion.VERSION2,
+        protocol=mqtt.MQTTv5,
+        transport=transport,
+        reconnect_on_failure=False,
+    )
+    client.tls_set(broker.authority, broker.files[who])
+    if over == "web":
+        client.ws_set_options("/mqtt")
+    came: queue.Queue[Any] = queue.Queue()
+    client.on_connect = lambda client, _, flags, code, given: came.put(code)
+    client.on_disconnect = lambda client, _, flags, code, given: came.put(code)
+    try:
+        client.connect("127.0.0.1", broker.ports[over])
+    except OSError as error:
+        return client, error
+    client.loop_start()
+    return client, came.get(timeout=TIMEOUT)
+
+
+def over_stomp(broker: Guarded, who: str) -> Any:
+    """Connect with stomp.py and no login; return the connection."""
+    place = ("127.0.0.1", broker.ports["stomp"])
+    connection = stomp.Connection12([place], vhost="/", reconnect_attempts_max=1)
+    file = broker.files[who]
+    connection.set_ssl([place], ca_certs=broker.authority, cert_file=file, key_file=file)
+    try:
+        connection.connect(wait=True)
+    except BaseException:
+        connection.transport.stop()
+        raise
+    return connection
+
+
+@pytest.mark.parametrize("over", ["mqtt", "web"])
+def test_paho_logs_in(guarded: Guarded, over: str) -> None:
+    client, code = over_mqtt(guarded, "sensor", over)
+    assert code == 0
+    assert guarded.users() == [("sensor", "sensor")]
+    client.disconnect()
+    client.loop_stop()
+
+
+@pytest.mark.parametrize("who", ["nobody", "forged"])
+def test_paho_is_refused(guarded: Guarded, who: str) -> None:
+    """A certificate of a stranger's authority, and one whose name is no user's."""
+    client, outcome = over_mqtt(guarded, who)
+    assert isinstance(outcome, OSError) or outcome.is_failure
+    client.loop_stop()
+    assert guarded.users() == []
+
+
+def test_stomp_py_logs_in(guarded: Guarded) -> None:
+    connection = over_stomp(guarded, "sensor")
+    assert guarded.users() == [("sensor", "sensor")]
+    connection.disconnect()
+
+
+@pytest.mark.parametrize("who", ["nobody", "forged"])
+def test_stomp_py_is_refused(guarded: Guarded, who: str) -> None:
+    with pytest.raises((stomp.exception.StompException, ssl.SSLError)):
+        over_stomp(guarded, who)
+    assert guarded.users() == []
