@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from kernel import EnginePlan, RoutePlan
+from kernel.contracts.message import Envelope, batch_of
+from kernel.testing.fixtures import KernelFactory
 from plugins.protocols.mqtt.packets import (
     Acknowledgement,
     Connack,
@@ -26,6 +29,7 @@ from tests.plugins.engines.mqtt.raw_client import (
     PUBCOMP,
     PUBREC,
     PUBREL,
+    TIMEOUT,
     Ack,
     Message,
     connect_packet,
@@ -302,6 +306,25 @@ def test_a_message_expires(quiet: StillServer) -> None:
     reader.expect_nothing()
 
 
+def test_messages_expire_across_protocols(quiet: StillServer) -> None:
+    """What an MQTT client publishes expires in the queue of an AMQP client, and the other way round."""
+    vhost = quiet.engine.broker.vhost("/")
+    kept = {"client_id": "c", "clean_start": False, "session_expiry_interval": 600}
+    reader, client = quiet.connect(5, **kept), quiet.connect(5)
+    queue = vhost.declare_queue("amqp", None, 0.0)
+    vhost.bind("amq.topic", queue, "plant.#")
+    reader.subscribe("plant/#", qos=1)
+    reader.close()
+    client.publish("plant/a", b"from MQTT", 1, message_expiry_interval=10)
+    for milliseconds in (10_000, 100_000):
+        envelope = Envelope(exchange="amq.topic", key="plant.b", persistent=True, expiration=milliseconds)
+        vhost.publish(batch_of([b"from AMQP"], envelope), quiet.host.now())
+    assert queue.statistics()["messages_ready"] == 3
+    quiet.pass_time(40)
+    assert queue.statistics()["messages_ready"] == 1
+    quiet.connect(5, **kept).expect_message("plant/b", b"from AMQP", 1, message_expiry_interval=60)
+
+
 def test_a_message_that_is_delivered_at_once_has_all_its_time(quiet: StillServer) -> None:
     client = quiet.connect(5)
     client.subscribe("t", qos=1)
@@ -461,3 +484,28 @@ def test_a_lasting_session_is_told_of_what_is_on_disk(still: Still, tmp_path: Pa
         client.wire.settimeout(1)
         server.free_disk()
         client.expect(answer)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_answers_wait_for_routes_that_confirm(kernel_factory: KernelFactory, version: int, qos: int) -> None:
+    """An application takes what a route brings; until it has, there is no PUBACK and no PUBREC."""
+    kernel = kernel_factory(
+        EnginePlan(
+            name="broker",
+            kind="broker",
+            options={"listeners": [{"protocol": "mqtt", "address": "127.0.0.1:0"}]},
+        ),
+        EnginePlan(name="application", kind="native"),
+        RoutePlan(source="broker", targets=("application",), confirm=True, match=("a",)),
+    )
+    shared = Shared(kernel)
+    with kernel.open("application") as application:
+        client = shared.connect(version)
+        client.send(publish("a", b"routed", qos, 5))
+        assert bytes(application.receive(timeout=TIMEOUT)) == b"routed"
+        # The ping is answered behind it, and alone.
+        client.expect_nothing()
+        application.confirm()
+        client.expect_acks(PUBACK if qos == 1 else PUBREC, 5, code=0)
+    shared.close_clients()
+    kernel.close(linger=0)

@@ -169,6 +169,20 @@ def test_prefetch(broker: StompBroker) -> None:
     assert client.next().body == b"3"
 
 
+def test_a_slow_subscriber_loses_nothing_and_nobody_waits_for_it(broker: StompBroker) -> None:
+    slow, quick, publisher = broker.connect(), broker.connect(), broker.connect()
+    for each in (slow, quick):
+        each.ask("SUBSCRIBE", id="1", destination="/topic/t")
+    body = b"x" * 200_000
+    for number in range(100):
+        # More than the sockets take of a client that does not read.
+        publisher.send("SEND", b"%d " % number + body, destination="/topic/t")
+        assert quick.next().body.startswith(b"%d " % number)
+    (waiting,) = [row["messages"] for row in broker.rows("queues") if row["messages"]]
+    assert waiting > 0
+    assert [int(slow.next().body.partition(b" ")[0]) for _ in range(100)] == list(range(100))
+
+
 def test_what_a_lost_client_had_is_delivered_again(broker: StompBroker) -> None:
     fill(broker, b"1")
     with broker.connect() as client:

@@ -21,7 +21,7 @@ from tests.seeds import in_groups, many
 ALL = [example.data for example in EXAMPLES + LONGER] + [fault.data for fault in FAULTS.values()]
 
 
-def _mutated(chance: random.Random) -> bytes:
+def mutated(chance: random.Random) -> bytes:
     """Return the bytes of some packets, with a few changes."""
     data = bytearray(b"".join(chance.choices(ALL, k=chance.randint(1, 4))))
     if chance.random() < 0.5:
@@ -61,7 +61,7 @@ def test_mutated_packets(group: range) -> None:
     """The same packets and the same fault come out in whatever chunks the bytes come."""
     for seed in group:
         chance = random.Random(seed)
-        data = _mutated(chance)
+        data = mutated(chance)
         cuts = sorted(chance.sample(range(len(data) + 1), min(3, len(data))))
         side: Side = chance.choice(["server", "client"])
         version = chance.choice([4, 5])
@@ -149,7 +149,7 @@ def test_the_mutations_let_packets_of_many_kinds_through() -> None:
     kinds = set()
     for seed in range(300):
         chance = random.Random(seed)
-        found, _ = _read(_mutated(chance), [], "server", chance.choice([4, 5]), False)
+        found, _ = _read(mutated(chance), [], "server", chance.choice([4, 5]), False)
         packets += len(plain(found))
         kinds |= {packet.kind for packet in found}
     assert packets > 100
