@@ -79,7 +79,7 @@ class MqttBroker(msgspec.Struct, frozen=True):
         return f"mqtt://guest:guest@{self.host}:{self.port}"
 
 
-def _certificate(folder: Path) -> tuple[Path, str]:
+def write_certificate(folder: Path) -> tuple[Path, str]:
     """Write a server's certificate with its key, and that of the authority; return the files."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "authority.pem")
@@ -93,7 +93,7 @@ class MqttKernel(KernelProcess):
 
     def __init__(self, folder: Path, options: str = "", mqtt_options: str = "") -> None:
         """``options``: lines of TOML for the broker.  ``mqtt_options``: for its MQTT listener over TCP."""
-        certificate, self._authority = _certificate(folder)
+        certificate, self._authority = write_certificate(folder)
         ports = {name: free_port() for name in ("mqtt", "web", "tls")}
         self._unix = str(folder / "mqtt.sock")
         topology = _LISTENERS.format(
@@ -126,7 +126,7 @@ class Mosquitto:
     def __init__(self, folder: Path, settings: str = "", *, persistence: bool = False) -> None:
         """``settings``: lines of its configuration file.  ``persistence``: it keeps sessions when it is stopped."""
         ports = {name: free_port() for name in ("mqtt", "web", "tls")}
-        _, authority = _certificate(folder)
+        _, authority = write_certificate(folder)
         passwords = folder / "passwords"
         passwords.touch(mode=0o600)
         subprocess.run(["mosquitto_passwd", "-b", str(passwords), "guest", "guest"], check=True)

@@ -291,7 +291,9 @@ class MqttClient(StreamClient):
             name, password = plain_credentials(data)
             attempt = log_in(self.engine, self._accepted, options, name, password)
         else:
-            attempt = log_in(self.engine, self._accepted, options, connect.user_name, connect.password)
+            # Libraries send an empty name for "no name".
+            given = connect.user_name or None
+            attempt = log_in(self.engine, self._accepted, options, given, connect.password)
         self._authenticated(attempt, None, now)
 
     def _authenticated(self, attempt: Attempt, signature: bytes | None, now: float) -> None:

@@ -6,7 +6,7 @@ python=$1
 cd "$(dirname "$0")"
 wanted=$(sed -n '/^\(amqp\|amqpstorm\|celery\|kombu\)==/,/[^\\]$/p' ../../../requirements/dev.lock)
 # Their build backends are none of our tools, so pip fetches those as well to learn the versions.
-isolated=$(sed -n '/^\(paho-mqtt\|pyzmq\)==/,/[^\\]$/p' ../../../requirements/dev.lock)
+isolated=$(sed -n '/^\(aiomqtt\|paho-mqtt\|pyzmq\)==/,/[^\\]$/p' ../../../requirements/dev.lock)
 stamp=.sources/stamp-$(printf '%s' "$wanted$isolated" | cksum | cut -d ' ' -f 1) # another version: fetch again
 [ -f "$stamp" ] && exit 0
 rm -rf .sources && mkdir .sources
@@ -15,7 +15,7 @@ printf '%s\n' "$wanted" > .sources/wanted.txt
 	--no-binary :all: --dest .sources --requirement .sources/wanted.txt
 printf '%s\n' "$isolated" > .sources/isolated.txt
 "$python" -m pip --disable-pip-version-check download --quiet --require-hashes --no-deps \
-	--no-binary paho-mqtt,pyzmq --dest .sources --requirement .sources/isolated.txt
+	--no-binary aiomqtt,paho-mqtt,pyzmq --dest .sources --requirement .sources/isolated.txt
 for archive in .sources/*.tar.gz; do
 	tar -xzf "$archive" -C .sources
 	name=$(basename "$archive" .tar.gz)

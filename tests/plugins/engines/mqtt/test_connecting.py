@@ -515,9 +515,12 @@ def test_a_password_without_a_name_is_refused(guarded: StillServer) -> None:
     assert client.expect(Connack).reason_code == ReasonCode.BAD_USER_NAME_OR_PASSWORD
 
 
-def test_anonymous_clients_are_let_in_if_the_listener_says_so(still: Still, version: int) -> None:
+@pytest.mark.parametrize("empty", [None, ""])
+def test_anonymous_clients_are_let_in_if_the_listener_says_so(
+    still: Still, version: int, empty: str | None
+) -> None:
     server = still({"anonymous": "guest"})
-    client = server.connect(version, user_name=None, password=None)
+    client = server.connect(version, user_name=empty, password=None if empty is None else b"")
     client.expect_nothing()
     (row,) = server.engine.inspect("connections")
     assert row["user"] == "guest"
