@@ -146,8 +146,8 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
         """
         if self.several:
             raise SparkOptionError(
-                f"{self.path or self.paths} may be several journals, and a stream reads one, as a report with a history "
-                "does: make one of each"
+                f"{self.path or self.paths} may be several journals, and a report with a history reads one: make one "
+                "of each"
             )
         return _checked(journal_of(self.kernel, self.engine) if self.kernel else local_path(self.path))
 

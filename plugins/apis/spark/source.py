@@ -16,6 +16,7 @@ from plugins.apis.spark.batch_reader import BatchReader, PushdownReader
 from plugins.apis.spark.columns import named_columns
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import ReadOptions, WriteOptions, names_several
+from plugins.apis.spark.several_streams import SeveralStreams
 from plugins.apis.spark.stream_reader import StreamReader
 from plugins.apis.spark.workers import freeze_loaded
 
@@ -50,8 +51,9 @@ class KernelDataSource(DataSource):
         # reader is used only if the user says that the session has it.
         return (PushdownReader if options.pushdown else BatchReader)(schema, options)
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(schema, ReadOptions.parse(self.options))
+    def streamReader(self, schema: StructType) -> StreamReader | SeveralStreams:
+        options = ReadOptions.parse(self.options)
+        return (SeveralStreams if options.several else StreamReader)(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from plugins.apis.spark.writers import BatchWriter

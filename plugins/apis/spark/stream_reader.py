@@ -64,7 +64,7 @@ from plugins.protocols.journal_format.reader import JournalReader
 _NEXT, _JOURNAL = "offset", "journal"
 """The names in the offsets that Spark stores: the next row to read, and the journal's identity."""
 
-_UNREAD, _SECONDS = "unread", "secondsBehind"
+UNREAD, SECONDS = "unread", "secondsBehind"
 """Further names in what ``reportLatestOffset`` returns: the rows after the planned micro-batch, and the age of
 the oldest of them."""
 
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(most) if most > 0 else ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        first, end = self._unread(start)
+        first, end = self._range(start)
         # Spark calls this when the previous batch is done; it calls ``commit`` for that batch one batch
         # later.  Stored here, the position is right also while no new messages come.
         self._write_position(start[_NEXT])
@@ -110,6 +110,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = max(end, start[_NEXT])
         return self._offset(end) if end > start[_NEXT] else start
 
+    def unread(self, since: Offset) -> int:
+        """Return how many rows there are from an offset on."""
+        first, end = self._range(since)
+        return end - first
+
     def reportLatestOffset(self) -> Offset:
         """Return the journal's end, and how far behind it the micro-batch ends that was planned last."""
         reader = self._reader()
@@ -120,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             unread = max(end - max(self._planned, earliest), 0)
             oldest = reader.time_at(max(self._planned, earliest)) if unread else None
             seconds = 0.0 if oldest is None else max(time.time() - oldest / 1e6, 0.0)
-            report.update({_UNREAD: unread, _SECONDS: round(seconds, 3)})
+            report.update({UNREAD: unread, SECONDS: round(seconds, 3)})
         return report
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -128,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         self._check_identity(end)
-        first, present_end = self._unread(start)
+        first, present_end = self._range(start)
         # Without this error the batch would be read without its last rows and recorded as done.  The journal
         # would use their offsets again, and the query would never read the rows that get them.
         if present_end < end[_NEXT] and next_offset(self._reader()) < end[_NEXT]:
@@ -177,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "read this journal from its beginning, give the query a new checkpointLocation"
             )
 
-    def _unread(self, since: Offset) -> tuple[int, int]:
+    def _range(self, since: Offset) -> tuple[int, int]:
         """Return the first offset to read and the journal's end.
 
         Raises ``DataLost`` if rows from ``since`` on have been deleted or lost, or belong to another journal.

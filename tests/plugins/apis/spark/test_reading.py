@@ -33,11 +33,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 from kernel.contracts.message import Envelope, batch_of
 from plugins.apis.spark import stream_reader
 from plugins.apis.spark.batch_reader import BatchReader, PushdownReader, Rows
-from plugins.apis.spark.columns import SCHEMA, wanted_columns
+from plugins.apis.spark.columns import SCHEMA, WITH_JOURNAL, wanted_columns
 from plugins.apis.spark.errors import DataLost, SparkOptionError
 from plugins.apis.spark.options import ReadOptions, WriteOptions
 from plugins.apis.spark.planning import ranges
 from plugins.apis.spark.rows import BATCH_ROWS
+from plugins.apis.spark.several_streams import SeveralStreams
 from plugins.apis.spark.source import KernelDataSource
 from plugins.apis.spark.stream_reader import StreamReader
 from plugins.engines.journal.positions import positions
@@ -156,11 +157,6 @@ def test_several_journals_that_cannot_be_are_named(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SparkOptionError, match=said):
         KernelDataSource(options).reader(ALL)
-
-
-def test_a_stream_reads_one_journal(shops: dict[str, Journal], tmp_path: Path) -> None:
-    with pytest.raises(SparkOptionError, match="a stream reads one, .*: make one of each"):
-        KernelDataSource({"path": f"{tmp_path}/shop*"}).streamReader(ALL)
 
 
 def test_a_directory_may_have_the_name_of_a_pattern(tmp_path: Path) -> None:
@@ -678,3 +674,98 @@ def test_a_stream_has_no_end(journal: Journal) -> None:
 
 def test_the_declared_schema_has_every_column_of_a_feed() -> None:
     assert wanted_columns(ALL).names == ROWS.names
+
+
+# ------------------------------------------------------------------ streams of several journals
+
+
+def _several(folder: Path, **options: object) -> SeveralStreams:
+    schema = StructType([*NARROW, WITH_JOURNAL["journal"]])
+    return SeveralStreams(schema, ReadOptions.parse({"path": f"{folder}/shop*", **_texts_of(options)}))
+
+
+def _texts_of(options: dict[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items()}
+
+
+def _ends(folder: Path, **ends: int) -> dict[str, Any]:
+    return {"journals": {f"{folder}/shop-{name}": {"offset": end} for name, end in ends.items()}}
+
+
+def _rows(stream: SeveralStreams, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, int]]:
+    batches = [batch for task in stream.partitions(start, end) for batch in stream.read(task)]
+    return [(Path(row["journal"]).name, row["offset"]) for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_stream_follows_several_journals(shops: dict[str, Journal], tmp_path: Path) -> None:
+    stream = _several(tmp_path, rowsPerTask=7)
+    start = stream.initialOffset()
+    assert start == _ends(tmp_path, a=0, b=0)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end == _ends(tmp_path, a=20, b=5)
+    assert _rows(stream, start, end) == EVERY
+    assert stream.latestOffset(end, ReadAllAvailable()) is end
+    assert stream.reportLatestOffset() == {**end, "unread": 0, "secondsBehind": 0.0}
+    shops["b"].numbers(2)
+    more = stream.latestOffset(end, ReadAllAvailable())
+    assert _rows(stream, end, more) == [("shop-b", 5), ("shop-b", 6)]
+
+
+def test_a_limit_is_for_all_journals_together(shops: dict[str, Journal], tmp_path: Path) -> None:
+    stream = _several(tmp_path, maxOffsetsPerTrigger=10)
+    offset, taken = stream.initialOffset(), 0
+    batches = []
+    while (following := stream.latestOffset(offset, stream.getDefaultReadLimit())) != offset:
+        batches.append(len(_rows(stream, offset, following)))
+        offset, taken = following, taken + batches[-1]
+    assert taken == 25
+    assert max(batches) <= 10
+
+
+def test_a_journal_that_matches_later_is_read_whole(shops: dict[str, Journal], tmp_path: Path) -> None:
+    """Also if the query began at the end; and a micro-batch that is repeated has the same rows."""
+    stream = _several(tmp_path, startingOffset="latest")
+    start = stream.initialOffset()
+    assert start == _ends(tmp_path, a=20, b=5)
+    Journal(tmp_path / "shop-c").numbers(3)
+    first = stream.latestOffset(start, ReadAllAvailable())
+    assert first == _ends(tmp_path, a=20, b=5, c=0)
+    assert _rows(stream, start, first) == []
+    second = stream.latestOffset(first, ReadAllAvailable())
+    for again in (stream, _several(tmp_path, startingOffset="latest")):
+        assert _rows(again, first, second) == [("shop-c", 0), ("shop-c", 1), ("shop-c", 2)]
+
+
+def test_a_journal_that_is_gone_stops_the_stream(shops: dict[str, Journal], tmp_path: Path) -> None:
+    stream = _several(tmp_path)
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    shutil.rmtree(tmp_path / "shop-b")
+    with pytest.raises(
+        DataLost, match="shop-b: this query has read from it, and it is not among the journals"
+    ):
+        stream.latestOffset(end, ReadAllAvailable())
+    shops["a"].numbers(1)
+    lenient = _several(tmp_path, failOnDataLoss="false")
+    following = lenient.latestOffset(end, ReadAllAvailable())
+    assert _rows(lenient, end, following) == [("shop-a", 20)]
+
+
+def test_a_checkpoint_of_one_journal_is_not_that_of_several(
+    shops: dict[str, Journal], tmp_path: Path
+) -> None:
+    with pytest.raises(DataLost, match="the checkpoint of this query is that of a stream of one journal"):
+        _several(tmp_path).latestOffset({"offset": 3}, ReadAllAvailable())
+
+
+def test_available_now_ends_with_the_journals_that_there_were(
+    shops: dict[str, Journal], tmp_path: Path
+) -> None:
+    stream = _several(tmp_path)
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    shops["a"].numbers(5)
+    Journal(tmp_path / "shop-c").numbers(3)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end == _ends(tmp_path, a=20, b=5)
+    assert _rows(stream, start, end) == EVERY
+    assert stream.latestOffset(end, ReadAllAvailable()) == end

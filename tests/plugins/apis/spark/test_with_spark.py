@@ -160,6 +160,25 @@ def test_a_stream_goes_on_where_its_checkpoint_is(spark: Any, journal: Journal, 
     assert [bytes(row.body) for row in rows] == [b"%d" % number for number in range(60)]
 
 
+def test_a_stream_of_several_journals_goes_on_where_its_checkpoint_is(
+    spark: Any, journal: Journal, tmp_path: Path
+) -> None:
+    """A journal that comes later is read from its first row on."""
+    other = Journal(tmp_path / "journal-2")
+    journal.numbers(30)
+    other.numbers(4)
+    feed = spark.readStream.format("kernel").option("maxOffsetsPerTrigger", 9).load(f"{tmp_path}/journal*")
+    assert len(_drain(feed, tmp_path)) == 34
+    Journal(tmp_path / "journal-3").numbers(5)
+    other.numbers(4)
+    wanted = {"journal": 30, "journal-2": 8, "journal-3": 5}
+    rows = _drain(feed, tmp_path)
+    assert {(Path(row.journal).name, row.offset) for row in rows} == {
+        (name, offset) for name, count in wanted.items() for offset in range(count)
+    }
+    assert len(rows) == 43
+
+
 def test_a_stream_behind_retention_stops_with_the_range_that_is_lost(
     spark: Any, journal: Journal, tmp_path: Path
 ) -> None:
