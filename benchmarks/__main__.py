@@ -28,6 +28,12 @@ QUICK = 0.1
     is_flag=True,
     help="A tenth of the messages, nothing is written: to see that it works, not how fast.",
 )
+@click.option(
+    "--rabbitmq",
+    metavar="VERSION",
+    help="The peer is this RabbitMQ, which KERNEL_RABBITMQ_SERVER and KERNEL_RABBITMQ_CONTROL name: only the rows beside "
+    "it are written, under names of their own.",
+)
 @click.option("--strict", is_flag=True, help="Exit with status 1 when a row misses its bar.")
 @click.option("--dry", is_flag=True, help="Write neither results.json nor docs/measured.md.")
 @click.option("--render", is_flag=True, help="Measure nothing: write the page and its pictures again.")
@@ -36,6 +42,7 @@ def main(
     only: tuple[str, ...],
     rounds: int,
     quick: bool,
+    rabbitmq: str | None,
     strict: bool,
     dry: bool,
     render: bool,
@@ -60,6 +67,8 @@ def main(
         for scenario in chosen:
             outcome = run_rounds(scenario, rounds, QUICK if quick else 1.0, status.update)
             new = results.results_of(scenario, outcome, command.strip())
+            if rabbitmq:
+                new = results.of_rabbitmq(rabbitmq, new)
             measured += new
             if not dry:  # after each: whoever interrupts keeps what was measured so far
                 order = [row.name for scenario in scenarios for row in scenario.rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -85,6 +85,28 @@ def _result(scenario: Scenario, row: Row, measured: Measured, when: str) -> Resu
         missing="; ".join(reasons),
         measured=when,
     )
+
+
+def of_rabbitmq(version: str, measured: list[Result]) -> list[Result]:
+    """Return the rows that compare with RabbitMQ, under names of their own: it was another version than in others."""
+
+    def named(text: str) -> str:
+        return text.replace("RabbitMQ", f"RabbitMQ {version}")
+
+    mark = f"_rabbitmq_{version.replace('.', '_')}"
+    return [
+        replace(
+            each,
+            name=each.name + mark,
+            scenario=each.scenario + mark,
+            peer_name=named(each.peer_name),
+            also={named(side): value for side, value in each.also.items()},
+            remarks=[named(remark) for remark in each.remarks],
+            missing=named(each.missing),
+        )
+        for each in measured
+        if "RabbitMQ" in each.peer_name
+    ]
 
 
 def read(path: Path = RESULTS) -> list[dict[str, Any]]:
