@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from kernel.contracts.loan import lend
     from kernel.contracts.message import Envelope, Message
     from kernel.pipes.water_marks import WaterMarks
-    from kernel.topology.control import ask, find_running
+    from kernel.topology.check import load_plan
+    from kernel.topology.control import ask, engine_with, find_running
     from kernel.topology.one_link import connect, listen, request
     from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
+    from kernel.topology.rehearsing import rehearse
     from kernel.topology.system import Kernel
     from plugins.apis.native.asyncio_channel import AsyncioChannel
     from plugins.apis.native.channel import Channel
@@ -57,11 +59,14 @@ __all__ = [
     "WrongThread",
     "ask",
     "connect",
+    "engine_with",
     "find_running",
     "hookimpl",
     "hookspec",
     "lend",
     "listen",
+    "load_plan",
+    "rehearse",
     "request",
 ]
 
@@ -91,7 +96,10 @@ _LAZY = {
     "WouldBlock": "kernel.contracts.errors",
     "WrongThread": "kernel.contracts.errors",
     "ask": "kernel.topology.control",
+    "engine_with": "kernel.topology.control",
     "find_running": "kernel.topology.control",
+    "load_plan": "kernel.topology.check",
+    "rehearse": "kernel.topology.rehearsing",
     "connect": "kernel.topology.one_link",
     "listen": "kernel.topology.one_link",
     "request": "kernel.topology.one_link",

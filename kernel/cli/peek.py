@@ -6,8 +6,8 @@ import json
 
 import click
 
-from kernel.cli.showing import control_option, engine_with, json_option, message_lines
-from kernel.topology.control import ask, find_running
+from kernel.cli.showing import control_option, json_option, message_lines
+from kernel.topology.control import ask, engine_with, find_running
 
 
 @click.command("peek")

@@ -8,9 +8,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from kernel.contracts.errors import KernelError
 from kernel.inspection.printing import printable
-from kernel.topology.control import ask
 
 Row: TypeAlias = dict[str, Any]
 
@@ -23,24 +21,6 @@ control_option: Callable[[Any], Any] = click.option(
     help="The control socket of the system.  Default: that of the only running one.",
 )
 json_option: Callable[[Any], Any] = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def engine_with(path: str, operation: str, named: str | None, option: str = "--engine") -> str:
-    """Return the engine to ask: the one that the user has named, or else the only one that can do it."""
-    rows = ask(path, "operations")["rows"]
-    able = [row["engine"] for row in rows if operation in row["operations"]]
-    if named is not None:
-        if named not in able:
-            raise KernelError(
-                f"engine {named!r} cannot {operation}; engines that can: {', '.join(able) or 'none of this system'}"
-            )
-        return named
-    if not able:
-        raise KernelError(f"no engine of this system can {operation}")
-    if len(able) > 1:
-        raise KernelError(f"several engines can {operation}; say which: {option} {' | '.join(able)}")
-    name: str = able[0]
-    return name
 
 
 def pair_of(option: str, text: str) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.protocol import Side as Side
+from kernel.contracts.rehearsing import Rehearsal
 from kernel.contracts.router import Router
 from kernel.contracts.system import System
 from kernel.contracts.thread import EngineThread, ThreadSetup
@@ -27,6 +28,8 @@ from kernel.contracts.walk import Walk
 
 if TYPE_CHECKING:
     import socket
+
+    from kernel.topology.plan import EnginePlan
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,6 +118,8 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     """Options that a running engine takes without being started again.  Its engines are ``TakesOptions``."""
     assures: Callable[[Any], Assurance] | None = None
     """``assures(options)``: what its acknowledgements mean, for ``kernel prove``.  None: it states nothing."""
+    rehearse: Callable[[EnginePlan], Rehearsal] | None = None
+    """``rehearse(plan)``: how it takes part in ``kernel rehearse``.  None: a stand-in takes its place."""
     flow: Callable[[Any], Flow] = _any_flow
     """``flow(options)``: which routes an engine with these options can have."""
 

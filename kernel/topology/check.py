@@ -59,9 +59,9 @@ class _RouteTable(msgspec.Struct, kw_only=True):
     stall_timeout: float = WaterMarks().stall_timeout
 
 
-def load_plan(path: str | FilePath, registry: PluginRegistry) -> Plan:
+def load_plan(path: str | FilePath, registry: PluginRegistry | None = None) -> Plan:
     """Read and check a topology file.  ``PlanError`` has all its mistakes."""
-    return make_plan(read_file(path), registry)
+    return make_plan(read_file(path), registry or PluginRegistry.load())
 
 
 def plan_of_text(text: str, registry: PluginRegistry, name: str = "<topology>") -> Plan:

@@ -234,6 +234,27 @@ def watch(path: str | Path, argument: dict[str, Any]) -> Iterator[dict[str, Any]
         raise KernelError(f"no answer at {path}: {error}") from None
 
 
+def engine_with(path: str, operation: str, named: str | None, option: str = "--engine") -> str:
+    """Return which engine of a running system to ask: the one that is named, or else the only one that can do it.
+
+    ``option`` is how a user names one; it is for the error, a ``KernelError``.
+    """
+    rows = ask(path, "operations")["rows"]
+    able = [row["engine"] for row in rows if operation in row["operations"]]
+    if named is not None:
+        if named not in able:
+            raise KernelError(
+                f"engine {named!r} cannot {operation}; engines that can: {', '.join(able) or 'none of this system'}"
+            )
+        return named
+    if not able:
+        raise KernelError(f"no engine of this system can {operation}")
+    if len(able) > 1:
+        raise KernelError(f"several engines can {operation}; say which: {option} {' | '.join(able)}")
+    name: str = able[0]
+    return name
+
+
 def default_path() -> Path:
     """Return the default path of this process's control socket.
 

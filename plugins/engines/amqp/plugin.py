@@ -18,6 +18,7 @@ from plugins.engines.broker.contract import (
     FrontEndKind,
     FrontEndSetup,
     broker_assures,
+    rehearse_broker,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def register_engines() -> list[EngineKind]:
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=BROKER_OPERATIONS,
             assures=broker_assures,
+            rehearse=rehearse_broker,
             live_options=("users", "policies"),
         )
     ]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         CLIENT_TABLES,
         broker_assures,
     )
+    from plugins.engines.broker.rehearsal import rehearse_broker
     from plugins.engines.broker.sink import Sink
     from plugins.engines.broker.storage.envelopes import PropertiesCodec
 
@@ -60,6 +61,7 @@ __all__ = [
     "Sink",
     "broker_assures",
     "listener_address",
+    "rehearse_broker",
 ]
 
 _MODULES = {
@@ -78,6 +80,7 @@ _MODULES = {
     "PropertiesCodec": "storage.envelopes",
     "Sink": "sink",
     "broker_assures": "host.tables",
+    "rehearse_broker": "rehearsal",
     "listener_address": "host.options",
 }
 """Where the exported names are that this module does not define.  Each is imported when it is first used."""

@@ -16,6 +16,7 @@ from kernel.contracts.kinds import ApiKind, CommandKind, EngineKind, EngineSetup
 from plugins.engines.broker.contract import EXCHANGE_TYPES, FRONT_ENDS, FrontEndKind, FrontEndSetup
 from plugins.engines.broker.host.options import BrokerClientOptions, ManyListenersOptions
 from plugins.engines.broker.host.tables import BROKER_OPERATIONS, BROKER_TABLES, CLIENT_TABLES, broker_assures
+from plugins.engines.broker.rehearsal import rehearse_broker
 
 if TYPE_CHECKING:
     from kernel import EnginePlan, Plan
@@ -42,6 +43,7 @@ def register_engines() -> list[EngineKind]:
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=BROKER_OPERATIONS,
             assures=broker_assures,
+            rehearse=rehearse_broker,
             live_options=("users", "policies"),
             kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
         ),
@@ -53,6 +55,7 @@ def register_engines() -> list[EngineKind]:
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=(*BROKER_OPERATIONS, "fault"),
             assures=broker_assures,
+            rehearse=rehearse_broker,
             live_options=("users", "policies"),
             kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
         ),

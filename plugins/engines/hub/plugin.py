@@ -8,6 +8,7 @@ from kernel import hookimpl
 from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import EngineKind, EngineSetup
+from kernel.contracts.rehearsing import Rehearsal
 
 if TYPE_CHECKING:
     from plugins.engines.hub.options import HubOptions
@@ -25,6 +26,7 @@ def register_engines() -> list[EngineKind]:
             options=HubOptions,
             create=_create,
             assures=_assures,
+            rehearse=lambda plan: Rehearsal(plan=plan),
         )
     ]
 

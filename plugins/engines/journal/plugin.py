@@ -65,10 +65,15 @@ def _assures_replay(options: Any) -> Assurance:
 
 @hookimpl
 def register_commands() -> Iterable[CommandKind]:
-    """Register ``kernel journal`` and ``kernel rewind``."""
+    """Register ``kernel journal``, ``kernel rehearse`` and ``kernel rewind``."""
     return [
         CommandKind(
             name="journal", summary="Show, replay, check, repair, compact and export journals.", load=_load
+        ),
+        CommandKind(
+            name="rehearse",
+            summary="Play a journal through a topology file in memory, and say who gets what.",
+            load=_load_rehearse,
         ),
         CommandKind(
             name="rewind",
@@ -121,5 +126,11 @@ def _load() -> Any:
 
 def _load_rewind() -> Any:
     from plugins.engines.journal.commands.rewind import command
+
+    return command
+
+
+def _load_rehearse() -> Any:
+    from plugins.engines.journal.commands.rehearse import command
 
     return command

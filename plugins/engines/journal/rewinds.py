@@ -20,10 +20,10 @@ from typing import Any
 import msgspec
 import trio
 
+from kernel import RoutePlan
 from kernel.contracts.engine import Host
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
 from kernel.contracts.system import System
-from kernel.topology.plan import RoutePlan
 from plugins.engines.journal.options import ReplayOptions
 from plugins.engines.journal.replay import ReplayEngine
 

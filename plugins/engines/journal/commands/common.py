@@ -53,6 +53,9 @@ class MomentType(click.ParamType):  # type: ignore[type-arg]
 journal_argument = click.argument("journal", type=JournalPath())
 
 
+json_option: Callable[[Any], Any] = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
 def range_options(command: F) -> F:
     """Add ``--from`` and ``--to``."""
     command = click.option(

@@ -9,10 +9,9 @@ from typing import Any
 
 import click
 
-from kernel.cli.showing import control_option, engine_with, json_option
+from kernel import ask, engine_with, find_running
 from kernel.contracts.errors import KernelError
-from kernel.topology.control import ask, find_running
-from plugins.engines.journal.commands.common import filter_options, range_options
+from plugins.engines.journal.commands.common import filter_options, json_option, range_options
 from plugins.engines.journal.moments import Moment
 
 _INTERVAL = 0.2
@@ -33,7 +32,7 @@ _INTERVAL = 0.2
     help="1: at the pace at which they were received; 0: as fast as possible.",
 )
 @json_option
-@control_option
+@click.option("--control", metavar="PATH", help="The system's control socket; default: the only one running.")
 def command(
     target: str,
     start: Moment,
