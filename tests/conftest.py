@@ -20,6 +20,8 @@ settings.register_profile(
 )
 settings.load_profile("any machine")  # how fast a machine is fails nothing
 java.start_quickly()
+# What a collection of tests makes, stays: it is no garbage to look for (pytest_collection_finish).
+gc.disable()
 
 MISSING = "missing peer"
 """What a report calls a peer that its test would have wanted."""
@@ -47,6 +49,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is there by now stays: a collection of garbage need not look through it."""
     if getattr(session.config.option, "loadgroup", False):  # --dist loadgroup, in one of the processes
         _see_groups(session.items)
+    gc.enable()
     gc.collect()
     gc.freeze()
 
@@ -116,6 +119,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def short_login_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our broker refuses a login sooner than it would; that it waits is for test_failed_logins.py."""
     monkeypatch.setattr("plugins.engines.broker.host.stream_client.LOGIN_DELAY", 0.01)
+
+
+@pytest.fixture
+def eager_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our broker looks at its alarms in every turn; how often it does is for test_alarms.py."""
+    monkeypatch.setattr("plugins.engines.broker.alarms.PERIOD", 0.0)
 
 
 @pytest.fixture(scope="session")

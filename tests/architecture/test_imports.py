@@ -61,6 +61,7 @@ def test_every_module_can_be_imported_alone_without_a_warning() -> None:
     _run(_EACH_ALONE, *_modules("kernel", "plugins"))
 
 
+@pytest.mark.slow
 def test_protocols_bring_nothing_that_does_io() -> None:
     modules = [
         name
@@ -88,6 +89,7 @@ def test_what_everybody_loads_is_light(modules: list[str]) -> None:
     assert [name for name in _loaded_by(modules, HEAVY) if name not in pytests_own] == []
 
 
+@pytest.mark.slow
 def test_loading_what_is_installed_is_light() -> None:
     program = "from kernel.plugins import PluginRegistry; PluginRegistry.load()"
     assert (

@@ -44,6 +44,7 @@ def _sum(kernel: Kernel, what: str, name: str) -> int:
     return sum(row[name] for row in kernel.inspect(what).rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol, flood, job", list(JOBS.values()), ids=list(JOBS))
 def test_every_message_is_published_and_delivered_once(protocol: str, flood: Role, job: floods.Job) -> None:
     with _broker(protocol) as kernel, Child(flood, kernel.address_of("broker"), job) as client:
@@ -56,6 +57,7 @@ def test_every_message_is_published_and_delivered_once(protocol: str, flood: Rol
         assert _sum(kernel, "connections", "messages_out") == every
 
 
+@pytest.mark.slow
 def test_a_queue_that_nobody_reads_is_empty_afterwards() -> None:
     job = stomp.Job(200, subscribers=0, block=50, receipts=True)
     with _broker("stomp") as kernel:

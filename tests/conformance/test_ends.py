@@ -101,7 +101,7 @@ class BadSink:
         return {}
 
 
-@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.parametrize("forgets", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_sink_that_forgets_is_found(
     forgets: bool, kernel_factory: KernelFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,11 +12,24 @@ from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan
 from tests.plugins.engines.sctp import plans as sctp
 from tests.ports import free_port
+from tests.slow_checks import WAITING, parameters
 
 
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("transport", ["tcp", "unix"])
 def test_stream(
+    check: Callable[[EngineSubject], None], kernel_factory: KernelFactory, tmp_path: Path
+) -> None:
+    _check_stream("tcp", check, kernel_factory, tmp_path)
+
+
+@pytest.mark.parametrize("check", parameters(ENGINE_CHECKS, WAITING))
+def test_stream_over_unix_sockets(
+    check: Callable[[EngineSubject], None], kernel_factory: KernelFactory, tmp_path: Path
+) -> None:
+    _check_stream("unix", check, kernel_factory, tmp_path)
+
+
+def _check_stream(
     transport: str, check: Callable[[EngineSubject], None], kernel_factory: KernelFactory, tmp_path: Path
 ) -> None:
     new = f"127.0.0.1:{free_port()}" if transport == "tcp" else f"{tmp_path}/s"
@@ -33,7 +46,7 @@ def test_stream(
     check(EngineSubject(listen=listen, dial=dial, kernels=kernel_factory))
 
 
-@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", parameters(ENGINE_CHECKS, WAITING))
 def test_sctp(check: Callable[[EngineSubject], None], kernel_factory: KernelFactory) -> None:
     port = free_port()
 

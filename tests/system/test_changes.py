@@ -83,6 +83,7 @@ def test_attempts_are_spaced_and_visible(kernel_factory: KernelFactory) -> None:
     assert "refused" in events.wait("retrying").detail
 
 
+@pytest.mark.slow
 def test_routes_that_stay_lose_nothing_while_others_change(kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory(listener(), listener("second"), route("app", "stays"))
     enough = threading.Event()
@@ -318,6 +319,7 @@ def test_engines_without_a_thread_of_their_own_survive_the_one_they_live_in(
         app.close()
 
 
+@pytest.mark.slow
 def test_a_thread_that_is_added_while_the_kernel_closes_is_stopped_too(kernel_factory: KernelFactory) -> None:
     making, go_on = threading.Event(), threading.Event()
     made: list[PollThread] = []

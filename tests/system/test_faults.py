@@ -110,6 +110,7 @@ def test_a_truncated_message_is_an_error_of_its_peer(server: Server) -> None:
     assert server.statistics()["protocol_errors"] == 1
 
 
+@pytest.mark.slow
 def test_a_peer_that_drips_its_greeting_is_given_up(server: Server) -> None:
     with held_up(server.kernel):  # the greeting has begun before anybody waits for it
         bad = server.connect()
@@ -125,6 +126,7 @@ def test_a_message_may_come_byte_by_byte(server: Server) -> None:
     assert server.app.receive(60) == b"hello"
 
 
+@pytest.mark.slow
 def test_a_silent_peer_is_served_in_the_old_format(server: Server) -> None:
     silent = server.connect()
     server.events.wait("connected")
@@ -285,6 +287,7 @@ def test_connections_that_shake_hands_count_from_the_moment_they_are_accepted(
 # ---------------------------------------------------------------------- water marks from end to end
 
 
+@pytest.mark.slow
 def test_a_peer_that_never_reads_blocks_its_sender_alone_and_memory_is_bounded(
     kernel_factory: KernelFactory,
 ) -> None:
@@ -310,6 +313,7 @@ def test_a_peer_that_never_reads_blocks_its_sender_alone_and_memory_is_bounded(
     one.close()
 
 
+@pytest.mark.slow
 def test_a_subscriber_that_never_reads_does_not_hold_up_the_others(kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory(
         listener(send_buffer=50_000),
@@ -336,6 +340,7 @@ def test_a_subscriber_that_never_reads_does_not_hold_up_the_others(kernel_factor
     reader.close()
 
 
+@pytest.mark.slow
 def test_back_pressure_reaches_from_the_receiver_to_the_sender(kernel_factory: KernelFactory) -> None:
     marks = {"high": 10, "high_bytes": 200_000}
     buffers = {"send_buffer": 20_000, "receive_buffer": 20_000}

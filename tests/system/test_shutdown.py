@@ -111,6 +111,7 @@ def test_an_idle_kernel_closes_at_once(kernel_factory: KernelFactory, transport:
         assert kernel.join(60)
 
 
+@pytest.mark.slow
 def test_lingering_ends_at_its_deadline(kernel_factory: KernelFactory) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         host, port = deaf.getsockname()

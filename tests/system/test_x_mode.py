@@ -12,6 +12,7 @@ from kernel.testing.fixtures import KernelFactory
 from tests.system.conftest import listener, route
 
 
+@pytest.mark.slow
 def test_what_the_application_has_dealt_with_is_confirmed_when_it_comes_back(
     kernel_factory: KernelFactory,
 ) -> None:

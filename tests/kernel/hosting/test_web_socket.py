@@ -207,7 +207,7 @@ def test_a_message_that_is_too_large_ends_the_connection(
         b"GET /feed HTTP/1.1\r\nhost: x\r\n\r\n",
         b"POST / HTTP/1.0\r\n\r\n",
         b"GET /feed HTTP/1.1\r\n" + b"x: " + b"y" * 100_000 + b"\r\n\r\n",
-        b"",
+        pytest.param(b"", marks=pytest.mark.slow),
     ],
     ids=["zeros", "no upgrade", "old", "large header", "silence"],
 )

@@ -46,6 +46,7 @@ def _faults_of_turns(what: str, **environment: str) -> tuple[bool, int]:
     return done == "1", int(faults)
 
 
+@pytest.mark.slow
 def test_turns_do_not_have_their_memory_mapped_anew_each_time() -> None:
     _, before = _faults_of_turns("leave")
     done, after = _faults_of_turns("keep")
@@ -54,6 +55,7 @@ def test_turns_do_not_have_their_memory_mapped_anew_each_time() -> None:
     assert after < before / 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, value",
     [("MALLOC_TRIM_THRESHOLD_", "131072"), ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072")],

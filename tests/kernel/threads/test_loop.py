@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from functools import partial
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -12,6 +13,7 @@ from kernel.pipes.mailbox import Mailbox
 from kernel.threads.loop import Loop
 
 
+@pytest.mark.slow
 def test_timers_that_are_set_again_or_cancelled_leave_nothing_behind_and_each_fires_once() -> None:
     clock = MockClock()
     fired: list[int] = []

@@ -281,6 +281,7 @@ def test_posts_from_many_threads_all_arrive(rig: Rig) -> None:
     assert rig.call(lambda: count[0]) == 4 * each
 
 
+@pytest.mark.slow
 def test_an_idle_thread_uses_no_processor_time(rig: Rig) -> None:
     rig.run("e", Engine())
     before = rig.call(time.thread_time)
@@ -414,6 +415,7 @@ def test_so_does_one_in_the_applications_own_trio_run() -> None:
         assert engine.answers == [b"good-bye"]
 
 
+@pytest.mark.slow
 def test_whoever_is_posted_to_in_answer_to_an_answer_is_woken(rig: Rig) -> None:
     """Two threads and a mailbox of ours, which sleeps: post after post leads to it, and none may stop half-way."""
     ours = Mailbox()

@@ -87,6 +87,7 @@ def test_a_tap_sees_what_is_selected(kernel: Kernel) -> None:
         tap.close()
 
 
+@pytest.mark.slow
 def test_what_is_too_much_is_dropped_and_counted_and_the_source_goes_on(kernel: Kernel) -> None:
     with kernel.open("feed") as feed, kernel.open("other"), kernel.open("store") as store:
         tap = kernel.tap(TapWanted(source="feed"))
@@ -230,6 +231,7 @@ class Gone:
         monkeypatch.setattr(kernel, "remove_route", removing)
 
 
+@pytest.mark.slow
 def test_a_watcher_that_is_killed_leaves_no_tap(
     kernel: Kernel, server: ControlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +250,7 @@ def test_a_watcher_that_is_killed_leaves_no_tap(
         assert kernel.plan.routes == ROUTES
 
 
+@pytest.mark.slow
 def test_a_watcher_that_reads_nothing_does_not_hold_up_others_or_the_end(
     kernel: Kernel, tmp_path: Path
 ) -> None:
@@ -267,6 +270,7 @@ def test_a_watcher_that_reads_nothing_does_not_hold_up_others_or_the_end(
         server.close()
 
 
+@pytest.mark.slow
 def test_so_many_watchers_and_no_more(
     kernel: Kernel, server: ControlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ print("at the end")
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_closes_nothing_ends() -> None:
     done = subprocess.run([sys.executable, "-c", UNCLOSED], capture_output=True, timeout=TIMEOUT, check=True)
     assert (done.stdout, done.stderr) == (b"at the end\n", b"")
@@ -83,6 +84,7 @@ def _with_traffic(place: str, linger: float) -> None:
     assert [each.__name__ for each in ended] == ["ContextClosed"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["tcp://127.0.0.1:0", "inproc://place"])
 @pytest.mark.parametrize("linger", [0.0, 0.05])
 def test_contexts_that_are_closed_under_traffic(place: str, linger: float) -> None:

@@ -58,7 +58,7 @@ def hello() -> bytes:
     return b"".join(map(bytes, client.data_to_send()))
 
 
-@pytest.mark.usefixtures("short_login_delay")
+@pytest.mark.usefixtures("short_login_delay", "eager_alarms")
 @pytest.mark.parametrize("check", FRONT_END_CHECKS, ids=lambda check: check.__name__)
 def test_it_keeps_the_contract(
     check: Callable[[FrontEndSubject], None], kernel_factory: KernelFactory

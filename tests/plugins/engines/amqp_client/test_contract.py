@@ -9,12 +9,13 @@ import pytest
 from kernel.testing.engine_checks import ENGINE_CHECKS, EngineSubject, isolates_a_slow_reader
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan
+from tests.slow_checks import WAITING, parameters
 
 # A broker has one port to the routes, not one for each peer.
 CHECKS = [check for check in ENGINE_CHECKS if check is not isolates_a_slow_reader]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", parameters(CHECKS, WAITING))
 def test_the_client_publishes_to_a_broker_that_hands_on(
     check: Callable[[EngineSubject], None], kernel_factory: KernelFactory
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_restored_queue_is_shown() -> None:
     assert bodies(before.reopened().queue()) == ["kept"]
 
 
+@pytest.mark.slow
 def test_so_much_is_read_from_disk_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue may have a terabyte on disk, and the broker does nothing else meanwhile."""
     broker = DurableBroker(queue_bytes=0)

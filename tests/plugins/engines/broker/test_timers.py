@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 
+import pytest
+
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.timer import Timer
 
@@ -62,6 +64,7 @@ def test_a_timer_may_be_set_again_while_it_calls() -> None:
     assert calls == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.slow
 def test_timers_that_are_set_again_and_again_leave_nothing_behind_and_each_calls_once() -> None:
     broker = Broker()
     calls: list[tuple[int, float]] = []

@@ -215,6 +215,7 @@ def test_rows_say_where_they_came_from(start: Callable[..., Kernel], tmp_path: P
     assert record_batch.to_pylist() == [{"engine": "app", "route": "app -> journal", "key": "weather.madrid"}]
 
 
+@pytest.mark.slow
 def test_a_full_disk_holds_the_source_back_until_there_is_room(
     start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

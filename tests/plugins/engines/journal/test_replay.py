@@ -141,6 +141,7 @@ def test_a_journal_that_is_deleted_while_it_is_followed_leaves_no_watch_behind(
     # ``kernel_factory`` looks for descriptors.
 
 
+@pytest.mark.slow
 def test_a_position_that_takes_its_time_is_written_before_the_last_one(
     play: Callable[..., Kernel], journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +265,7 @@ def test_following_passes_over_nothing_that_is_added_while_it_catches_up(tmp_pat
     assert got == numbered(0, CHUNK_ROWS + 5)
 
 
+@pytest.mark.slow
 def test_large_messages_are_not_all_read_ahead(
     kernel_factory: KernelFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ def connect(client_id: str, version: int) -> Connect:
     return Connect(level=version, client_id=client_id, user_name="guest", password=b"guest")
 
 
-@pytest.mark.usefixtures("short_login_delay")
+@pytest.mark.usefixtures("short_login_delay", "eager_alarms")
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("check", FRONT_END_CHECKS, ids=lambda check: check.__name__)
 def test_it_keeps_the_contract(

@@ -204,6 +204,7 @@ class Course:
             self.world.engine.on_confirmed(self.world.port.sent())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("seed", many(1, 6))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory
 from tests.plugins.engines.mqtt_client.conftest import TIMEOUT, Client, bodies, broker_plan, receive
@@ -29,6 +31,7 @@ def test_what_was_not_confirmed_comes_again_to_the_next_kernel(
     assert set(receive(into, bodies(0, 100))) == set(bodies(0, 100))
 
 
+@pytest.mark.slow
 def test_a_durable_broker_that_restarts_loses_nothing(kernel_factory: KernelFactory, tmp_path: Path) -> None:
     place = f"127.0.0.1:{free_port()}"
     data = str(tmp_path / "data")

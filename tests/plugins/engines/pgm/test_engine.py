@@ -169,6 +169,7 @@ def test_two_sources_on_one_port_of_one_machine_are_told_apart(kernel_factory: K
     assert "another source of this machine uses it" in failure
 
 
+@pytest.mark.slow
 def test_a_slow_receiver_stops_reading_and_goes_on_where_it_was(kernel_factory: KernelFactory) -> None:
     """Its pipe holds few messages; what comes meanwhile waits in the socket, or is asked for again."""
     address = _address()
@@ -238,6 +239,7 @@ def test_a_source_says_hello_and_good_bye(kernel_factory: KernelFactory) -> None
         assert capture.until(SPM, lambda packet: packet.extensions.fin).tsi == hello.tsi
 
 
+@pytest.mark.slow
 def test_a_source_stays_a_while_for_those_who_missed_something(kernel_factory: KernelFactory) -> None:
     address = _address()
     kernel = kernel_factory(*_sender(address, linger=0.5))

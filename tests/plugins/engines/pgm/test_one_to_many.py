@@ -174,6 +174,7 @@ def test_confirmation_works_over_multicast(kernel_factory: KernelFactory, told: 
         assert _take(target, 3) == [b"one", b"two", b"three"]
 
 
+@pytest.mark.slow
 def test_old_confirmations_are_not_taken_for_those_of_a_source_that_came_later(
     kernel_factory: KernelFactory,
 ) -> None:
@@ -216,6 +217,7 @@ def test_messages_wait_for_the_first_receiver(kernel_factory: KernelFactory) -> 
             assert _take(target, 2) == [b"one", b"two"]
 
 
+@pytest.mark.slow
 def test_a_receiver_that_cannot_join_says_so_and_is_served_by_tcp(
     kernel_factory: KernelFactory, told: _Events
 ) -> None:

@@ -206,6 +206,7 @@ def test_a_listener_of_fewer_streams_says_so(kernel_factory: KernelFactory) -> N
     assert "the peer asks for 8 streams; 4 is the maximum here" in events.wait("retrying").detail
 
 
+@pytest.mark.slow
 def test_nobody_there_is_told_with_the_peer(kernel_factory: KernelFactory) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))

@@ -127,6 +127,7 @@ def test_where_a_link_is_slow_or_short_the_windows_stay_small(delay: float, band
     assert max(flow.window.size, flow.buffer.size) <= 2 * INITIAL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [64 * 1024, MIB, 4 * MIB])
 def test_no_more_is_stored_for_a_destination_that_stops_than_the_option_says(most: int) -> None:
     flow = Flow(0.05, 125_000_000, most)

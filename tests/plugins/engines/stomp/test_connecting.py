@@ -160,6 +160,7 @@ def test_a_failed_login_is_not_asked_about_again_and_again(
         on_due(client, now)
 
     monkeypatch.setattr(StompClient, "on_due", counted)
+    monkeypatch.setattr("plugins.engines.broker.host.stream_client.LOGIN_DELAY", 0.15)
     client = serve({"handshake_seconds": 0.05}).open()
     error = client.connect(passcode="wrong")
     assert b"Access refused" in error.body

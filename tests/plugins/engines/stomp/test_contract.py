@@ -14,7 +14,7 @@ SEND = b"SEND\ndestination:/queue/hello\nreceipt:published\n\nhello\0\n"
 SUBSCRIBE = b"SUBSCRIBE\nid:1\ndestination:/queue/hello\nack:client\n\n\0"
 
 
-@pytest.mark.usefixtures("short_login_delay")
+@pytest.mark.usefixtures("short_login_delay", "eager_alarms")
 @pytest.mark.parametrize("check", FRONT_END_CHECKS, ids=lambda check: check.__name__)
 def test_it_keeps_the_contract(
     check: Callable[[FrontEndSubject], None], kernel_factory: KernelFactory

@@ -10,12 +10,13 @@ from kernel.testing.engine_checks import ENGINE_CHECKS, EngineSubject, isolates_
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan
 from tests.plugins.engines.stomp_client.conftest import FAST, GUEST, broker_plan
+from tests.slow_checks import WAITING, parameters
 
 # A broker has one port to the routes, not one for each peer.
 CHECKS = [check for check in ENGINE_CHECKS if check is not isolates_a_slow_reader]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", parameters(CHECKS, WAITING))
 @pytest.mark.parametrize("receipts", ["batch", "each"])
 def test_the_client_publishes_to_a_broker_that_hands_on(
     receipts: str, check: Callable[[EngineSubject], None], kernel_factory: KernelFactory

@@ -216,6 +216,7 @@ class Course:
         raise AssertionError("it does not come to an end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", list(Version))
 @pytest.mark.parametrize("seed", many(1, 8))
 def test_nothing_is_lost(seed: int, version: Version) -> None:

@@ -68,6 +68,7 @@ def test_what_was_confirmed_does_not_come_again(connect: Callable[..., Client]) 
     assert set(receive(second.open("in"), [b"new"])) <= {b"last", b"new"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("receipts", ["auto", "each"])
 def test_a_durable_broker_that_restarts_loses_nothing(
     kernel_factory: KernelFactory, tmp_path: Path, receipts: str
@@ -149,6 +150,7 @@ def test_a_refused_subscription_is_named_and_the_others_work(connect: Callable[.
     assert until(lambda: client.statistics()["links"][0]["state"] == "connected")
 
 
+@pytest.mark.usefixtures("short_login_delay")
 def test_a_wrong_passcode_is_named(connect: Callable[..., Client]) -> None:
     client = connect(passcode="wrong", wait=False)
     detail = client.events.wait("refused").detail

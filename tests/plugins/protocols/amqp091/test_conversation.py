@@ -39,6 +39,7 @@ from tests.seeds import examples
 KEY = Envelope(key="k", exchange="x", persistent=True)
 
 
+@pytest.mark.slow
 def test_large_properties_do_not_stay_in_memory(open_pair: Any) -> None:
     """A peer may have a different flow for each message, and properties of up to frame_max in each."""
 

@@ -80,6 +80,7 @@ def test_what_one_source_lost_keeps_nobody_from_asking_another() -> None:
     assert asked_at[tsis[1]] < begun + 1.0
 
 
+@pytest.mark.slow
 def test_a_receiver_that_was_away_gets_all_that_the_source_still_has() -> None:
     network = Network(source=SourceOptions(window_seconds=5), weather=Weather(loss=0.01))
     network.run(0.5)

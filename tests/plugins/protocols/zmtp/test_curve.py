@@ -29,6 +29,7 @@ from plugins.protocols.zmtp.options import ZmtpOptions
 from plugins.protocols.zmtp.z85 import decode_z85, encode_z85
 from tests.plugins.protocols.zmtp.conversation import carry, plain, written
 from tests.seeds import examples, many
+from tests.slow_checks import BYTE_BY_BYTE, parameters
 
 pytest.importorskip("nacl")
 
@@ -136,7 +137,7 @@ def test_z85() -> None:
 # ---------------------------------------------------------------------- as every protocol
 
 
-@pytest.mark.parametrize("check", PROTOCOL_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", parameters(PROTOCOL_CHECKS, BYTE_BY_BYTE))
 @pytest.mark.parametrize("keyed", [False, True])
 def test_it_passes_the_checks_that_every_protocol_has_to(check: Any, keyed: bool) -> None:
     options: dict[str, Any] = {"key_part": keyed, "handshake": 5.0}

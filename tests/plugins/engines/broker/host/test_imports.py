@@ -22,6 +22,7 @@ def _imported_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_loading_plugins_imports_the_options_of_brokers_and_nothing_that_works() -> None:
     imported = {name for name in _imported_by(_LOAD) if name.startswith("plugins.engines.broker.")}
     assert imported == {

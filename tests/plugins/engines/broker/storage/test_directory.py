@@ -115,6 +115,7 @@ def test_what_is_safe_is_in_the_file(opened: Callable[..., Opened], tmp_path: Pa
     assert second.vhost.queues["q"].backlog.count == 2
 
 
+@pytest.mark.slow
 def test_long_queues_go_through_the_disk(opened: Callable[..., Opened]) -> None:
     broker = opened(queue_bytes=100_000, segment_bytes=1 << 20)
     queue = broker.vhost.declare_queue("q", None, 0.0)

@@ -510,6 +510,7 @@ def test_damage_that_comes_later_is_met_when_reading() -> None:
     assert broker.store.statistics()["lost_messages"] == 1
 
 
+@pytest.mark.slow
 def test_numbers_are_known_without_reading_and_messages_take_few_reads() -> None:
     before = DurableBroker()
     kept = before.vhost.stored_set("s")
