@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from kernel.cli.main import run
 from kernel.plugins import Origin, PluginRegistry
 from kernel.testing.leaks import Leaks
 from kernel.topology.check import plan_of_text
@@ -89,7 +89,11 @@ def test_what_is_quoted_from_a_file_stands_there(snippet: Snippet) -> None:
 
 @pytest.mark.slow
 @_of("sh")
-def test_commands_work(snippet: Snippet) -> None:
+def test_commands_work(
+    snippet: Snippet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: to start Python for each would take longer than all of them."""
+    monkeypatch.chdir(ROOT)
     makefile = (ROOT / "Makefile").read_text()
     for line in snippet.text.splitlines():
         words = shlex.split(line, comments=True)
@@ -97,9 +101,7 @@ def test_commands_work(snippet: Snippet) -> None:
             assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), line
         elif words[:1] == ["kernel"]:
             arguments = words[1:] if words[1] in QUICK else [words[1], "--help"]
-            command = [sys.executable, "-m", "kernel", *arguments]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-            assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+            assert run(arguments) == 0, f"{line}: {capsys.readouterr()}"
 
 
 def test_pages_link_to_what_is_there() -> None:
