@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,8 +21,6 @@ settings.register_profile(
 )
 settings.load_profile("any machine")  # how fast a machine is fails nothing
 java.start_quickly()
-# What a collection of tests makes, stays: it is no garbage to look for (pytest_collection_finish).
-gc.disable()
 
 MISSING = "missing peer"
 """What a report calls a peer that its test would have wanted."""
@@ -45,13 +44,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _arrange(items)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What collecting makes stays: a collection of garbage need not look through it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is there by now stays: a collection of garbage need not look through it."""
     if getattr(session.config.option, "loadgroup", False):  # --dist loadgroup, in one of the processes
         _see_groups(session.items)
-    gc.enable()
-    gc.collect()
-    gc.freeze()
 
 
 def _arrange(items: list[pytest.Item]) -> None:
