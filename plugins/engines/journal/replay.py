@@ -33,7 +33,7 @@ from plugins.engines.journal.replay_reader import CHUNK_BYTES, CHUNK_ROWS, Chunk
 from plugins.engines.journal.replay_schedule import ReplaySchedule
 from plugins.engines.journal.selection import Selection
 from plugins.engines.journal.threads import in_thread
-from plugins.engines.journal.watch import DirectoryWatch
+from plugins.engines.journal.watch import DirectoryWatch, watch_directory
 from plugins.protocols.journal_format.errors import Damaged
 
 _MESSAGES_PER_TURN = 10_000
@@ -81,7 +81,7 @@ class ReplayEngine:
         self._port = host.port(self._name, self, {"apart": self._apart})
         task_status.started(f"{self._path} from offset {reader.offset}")
         # Before the first read: see ``_read``.
-        watch = DirectoryWatch(self._path) if self._options.follow else None
+        watch = watch_directory(self._path) if self._options.follow else None
         try:
             if self._options.consumer is not None:
                 host.nursery.start_soon(self._write_positions)

@@ -75,6 +75,8 @@ def address_of(wire: Wire) -> str:
         if connected is None:
             return ""
         if connected.family == socket.AF_UNIX:
+            if not hasattr(socket, "SO_PEERCRED"):
+                return ""  # macOS
             pid, uid, gid = _CREDENTIALS.unpack(
                 connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             )

@@ -23,7 +23,7 @@ from plugins.engines.journal.commands.common import (
 from plugins.engines.journal.commands.formats import FORMATS, header_of
 from plugins.engines.journal.moments import Moment, offset_of
 from plugins.engines.journal.selection import Selection
-from plugins.engines.journal.watch import DirectoryWatch
+from plugins.engines.journal.watch import watch_directory
 from plugins.protocols.journal_format.decode import flat
 from plugins.protocols.journal_format.reader import EVERYTHING, JournalReader
 from plugins.protocols.journal_format.schema import ROWS
@@ -63,7 +63,7 @@ def head(journal: Path, count: int, form: str, **filters: Any) -> None:
 def tail(journal: Path, count: int, form: str, follow: bool, **filters: Any) -> None:
     """Show the last messages; with --follow, also new ones."""
     reader, selection = JournalReader(journal), selection_of(**filters)
-    watch = DirectoryWatch(journal) if follow else None
+    watch = watch_directory(journal) if follow else None
     # The watch was opened before the end is read, so that no row is missed in between.
     end = reader.bounds().end
     _show(iter(_last(reader, selection, end, count)), form)

@@ -198,7 +198,7 @@ def _node(call: Call, status: Row) -> Row:
         "disk_free_alarm": status["alarms"].get("disk", False),
         "disk_free_limit": status["figures"].get("disk_free_limit", 0),
         "exchange_types": _exchange_types(status),
-        "fd_used": len(os.listdir("/proc/self/fd")),
+        "fd_used": len(os.listdir("/dev/fd")),
         "mem_alarm": status["alarms"].get("memory", False),
         "mem_limit": status["figures"].get("memory_limit", 0) or status["figures"].get("queued_limit", 0),
         "mem_used": status["figures"].get("memory", memory),
