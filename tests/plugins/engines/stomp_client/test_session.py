@@ -190,7 +190,10 @@ def test_disconnect_is_said_at_the_end() -> None:
     assert world.engine.connection is not None
     world.engine.connection.hang_up("over")
     world.run()
+    world.feed(b"later")
     assert broker.take("DISCONNECT") == [({}, b"")]
+    assert broker.sent() == [], "nothing follows DISCONNECT"
+    assert broker.ended
 
 
 @pytest.mark.parametrize(
