@@ -4,14 +4,21 @@ With tracebacks, an engine that fails has more lines, which are indented; in JSO
 
 Engines report events in their own threads, so that several threads write at the same time.  A log that cannot
 be written stops nothing: moving messages matters more than telling of it.
+
+Nor does it fill the disk: ten thousand clients that connect at once are ten lines and one with the number of the
+others.  Events of one engine that are of one sort are counted by the second, each sort by itself, so that a storm of
+one hides no other.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import logging
 import sys
 import threading
+from collections import Counter
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import click
@@ -26,12 +33,32 @@ _BAD = {"failed", "refused", "login refused", "disconnected", "error"}
 _GOOD = {"running", "connected", "listening", "ready"}
 
 
+RATE = 10
+"""Lines a second, by default, for the events of one engine that are of one sort."""
+
+_SECOND = 1.0
+
+
 class EventLog:
-    """Writes whole lines; events come from many threads."""
+    """Writes whole lines; events come from many threads.
+
+    ``rate``: lines a second for the events of one engine that are of one sort; 0: any number.
+    """
 
     def __init__(
-        self, *, as_json: bool = False, stream: TextIO | None = None, tracebacks: bool = False
+        self,
+        *,
+        as_json: bool = False,
+        stream: TextIO | None = None,
+        tracebacks: bool = False,
+        rate: int = RATE,
+        timer: Callable[[float, Callable[[], Any]], threading.Timer] = threading.Timer,
     ) -> None:
+        self._rate = rate
+        self._timer = timer
+        self._this_second: Counter[tuple[str, str]] = Counter()
+        """By engine and sort: the events of a second, which begins with the first of them."""
+        self._counting: threading.Timer | None = None
         self._json = as_json
         self._tracebacks = tracebacks
         self._stream = stream or sys.stdout
@@ -40,6 +67,8 @@ class EventLog:
 
     def event(self, event: EngineEvent) -> None:
         """Write an event that an engine has reported.  Any thread."""
+        if self._rate and not self._admit(event):
+            return
         self.write(
             event.what,
             engine=event.engine,
@@ -49,8 +78,32 @@ class EventLog:
             trace=event.trace if self._tracebacks else "",
         )
 
+    def _admit(self, event: EngineEvent) -> bool:
+        """Count an event; return whether it is written."""
+        with self._lock:
+            if self._counting is None:
+                self._counting = self._timer(_SECOND, self.end_second)
+                # A process that ends need not wait for it: ``figures`` writes what was counted.
+                self._counting.daemon = True
+                self._counting.start()
+            self._this_second[event.engine, event.what] += 1
+            return self._this_second[event.engine, event.what] <= self._rate
+
+    def end_second(self) -> None:
+        """Write how many events were not written, and count from 0 again.  Any thread."""
+        with self._lock:
+            counted, self._this_second = self._this_second, Counter()
+            counting, self._counting = self._counting, None
+        if counting is not None:
+            counting.cancel()
+        for (engine, what), count in counted.items():
+            more = count - self._rate
+            if more > 0:
+                self.write(what, engine=engine, detail=f"and {more:,} more within a second", more=more)
+
     def figures(self, statistics: SystemStatistics) -> None:
         """Write the figures at the end: as JSON all of them, for people a line for each route."""
+        self.end_second()
         if self._json:
             self.write("figures", statistics=msgspec.to_builtins(statistics))
             return
@@ -91,6 +144,7 @@ class EventLog:
 
     def _for_people(self, now: datetime.datetime, what: str, facts: dict[str, Any]) -> str:
         trace = facts.pop("trace", "")
+        facts.pop("more", None)  # the detail says it
         # What is left after ``engine`` and ``next_try`` are the peer and the detail, in this order.
         next_try = facts.pop("next_try", None)
         words = [str(facts.pop("engine", "kernel")), *map(str, facts.values())]
@@ -108,3 +162,19 @@ class EventLog:
                 *(f"    {printable(line)}" for line in trace.splitlines()),
             ]
         )
+
+
+class LogRecords(logging.Handler):
+    """Passes on what modules and libraries write with ``logging``, so that one log has everything."""
+
+    def __init__(self, log: EventLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record.  Any thread."""
+        try:
+            self._log.write(record.levelname.lower(), detail=f"{record.name}: {record.getMessage()}")
+        except Exception:
+            # A message that does not fit its arguments is a mistake of who has written it.
+            self.handleError(record)

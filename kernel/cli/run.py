@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -22,7 +23,7 @@ from typing import Any
 
 import click
 
-from kernel.cli.event_log import EventLog
+from kernel.cli.event_log import RATE, EventLog, LogRecords
 from kernel.cli.seconds import Seconds
 from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelError, PlanError
@@ -64,6 +65,13 @@ _ECHO = 0.5
     help="End with exit status 1 if an engine fails before all are up, instead of trying again.",
 )
 @click.option("--verbose", is_flag=True, help="Print the traceback of an engine that fails.")
+@click.option(
+    "--log-rate",
+    type=click.IntRange(min=0),
+    default=RATE,
+    show_default=True,
+    help="Lines a second for events of one engine that are alike; more are counted.  0: any number.",
+)
 def command(
     file: str,
     as_json: bool,
@@ -73,6 +81,7 @@ def command(
     no_control: bool,
     fail_fast: bool,
     verbose: bool,
+    log_rate: int,
 ) -> None:
     """Run a topology FILE, and print a line for each event that an operator would want to know.
 
@@ -82,8 +91,13 @@ def command(
     """
     if control and no_control:
         raise click.UsageError("--control and --no-control contradict each other; give one of them")
-    log = EventLog(as_json=as_json, tracebacks=verbose)
-    Runner(file, log, ready_fd, control, no_control=no_control, fail_fast=fail_fast).run(linger)
+    log = EventLog(as_json=as_json, tracebacks=verbose, rate=log_rate)
+    records = LogRecords(log)
+    logging.getLogger().addHandler(records)
+    try:
+        Runner(file, log, ready_fd, control, no_control=no_control, fail_fast=fail_fast).run(linger)
+    finally:
+        logging.getLogger().removeHandler(records)
 
 
 class Runner:

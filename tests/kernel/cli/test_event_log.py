@@ -5,9 +5,15 @@ from __future__ import annotations
 import errno
 import io
 import json
+import logging
 import re
+import threading
+from collections.abc import Callable
+from typing import Any
 
-from kernel.cli.event_log import EventLog
+import pytest
+
+from kernel.cli.event_log import EventLog, LogRecords
 from kernel.contracts.engine import EngineEvent
 
 EVENT = EngineEvent(engine="link", what="retrying", peer="h:1", detail="refused", next_try=1.25)
@@ -78,3 +84,79 @@ def test_what_a_peer_has_said_is_one_line_and_gives_a_terminal_no_orders() -> No
     EventLog(stream=stream).event(said)
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue().endswith("link no\\r 04:00:00 ready        \\x1b[2Jkernel\n")
+
+
+class Timer(threading.Timer):
+    """Ends the second when the test says so."""
+
+    made: list[Timer]
+
+    def __init__(self, seconds: float, end: Callable[[], Any]) -> None:
+        super().__init__(seconds, end)
+        self.made.append(self)
+
+    def start(self) -> None:
+        """The test calls ``function``."""
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[Timer]:
+    monkeypatch.setattr(Timer, "made", [], raising=False)
+    return Timer.made
+
+
+def test_a_storm_is_a_few_lines_and_a_number(timers: list[Timer]) -> None:
+    stream = io.StringIO()
+    log = EventLog(as_json=True, stream=stream, rate=3, timer=Timer)
+    for number in range(1000):
+        log.event(EngineEvent(engine="broker", what="connected", peer=f"h:{number}"))
+        if number == 500:
+            # Another sort is not lost among them, nor is the same sort of another engine.
+            log.event(EngineEvent(engine="broker", what="refused"))
+            log.event(EngineEvent(engine="link", what="connected"))
+    (timer,) = timers
+    timer.function()
+    log.event(EngineEvent(engine="broker", what="connected", peer="h:1000"))
+    rows = [json.loads(line) for line in stream.getvalue().splitlines()]
+    told = [(row["what"], row["engine"], row.get("peer"), row.get("more")) for row in rows]
+    assert told == [
+        *(("connected", "broker", f"h:{number}", None) for number in range(3)),
+        ("refused", "broker", None, None),
+        ("connected", "link", None, None),
+        ("connected", "broker", None, 997),
+        ("connected", "broker", "h:1000", None),
+    ]
+    assert len(timers) == 2
+
+
+def test_what_was_counted_is_told_at_the_end(timers: list[Timer]) -> None:
+    stream = io.StringIO()
+    log = EventLog(stream=stream, rate=1, timer=Timer)
+    for _ in range(3):
+        log.event(EVENT)
+    log.end_second()
+    assert stream.getvalue().splitlines()[-1].endswith("retrying     link and 2 more within a second")
+    # The timer of that second may have fired at the same moment.
+    timers[0].function()
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_the_rate_may_be_unlimited() -> None:
+    stream = io.StringIO()
+    log = EventLog(stream=stream, rate=0)
+    for _ in range(100):
+        log.event(EVENT)
+    assert len(stream.getvalue().splitlines()) == 100
+
+
+def test_records_of_libraries_are_in_the_same_log() -> None:
+    stream = io.StringIO()
+    handler = LogRecords(EventLog(as_json=True, stream=stream))
+    logger = logging.Logger("library")
+    logger.addHandler(handler)
+    logger.info("of no interest")
+    logger.warning("beware of %s", "the dog")
+    assert [json.loads(line)["detail"] for line in stream.getvalue().splitlines()] == [
+        "library: beware of the dog"
+    ]
+    assert json.loads(stream.getvalue())["what"] == "warning"
