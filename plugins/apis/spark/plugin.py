@@ -1,4 +1,4 @@
-"""Spark as a plugin: the command ``kernel pipeline``, and its built-in jobs.
+"""Spark as a plugin: the command ``kernel pipeline``, its built-in jobs, and the engine that runs them at intervals.
 
 Every kernel loads this module, so it must not import Spark, which takes seconds.
 """
@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
-from kernel.contracts.kinds import CommandKind, KindGroup
+from kernel.contracts.engine import Engine
+from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, Flow, KindGroup
 from plugins.apis.spark.contract import JOBS, JobKind
 from plugins.apis.spark.jobs import options as of
 
+if TYPE_CHECKING:
+    from kernel import Plan
+
+_KIND = "job"
 _REPORTS = (
     (
         "traffic",
@@ -50,6 +55,39 @@ def register_commands() -> Iterable[CommandKind]:
             name="pipeline", summary="Run jobs over a journal with Spark: reports and streams.", load=_command
         )
     ]
+
+
+@hookimpl
+def register_engines() -> Iterable[EngineKind]:
+    """Register the kind ``job``."""
+    from plugins.apis.spark.schedule_options import JobOptions
+
+    return [
+        EngineKind(
+            name=_KIND,
+            summary="runs a report of `kernel pipeline` over a journal at intervals",
+            options=JobOptions,
+            create=_create_schedule,
+            flow=lambda options: Flow(takes=False, gives=False),
+        )
+    ]
+
+
+@hookimpl
+def check_plan(plan: Plan) -> Iterable[str]:
+    """Report jobs that cannot be run, before the first run says so."""
+    planned = [engine for engine in plan.engines if engine.kind == _KIND]
+    if not planned:
+        return []
+    from plugins.apis.spark.schedule_check import complaints_of
+
+    return [f"engine {each.name!r}: {text}" for each in planned for text in complaints_of(each.options)]
+
+
+def _create_schedule(setup: EngineSetup) -> Engine:
+    from plugins.apis.spark.schedule import Schedule
+
+    return Schedule(setup.name, setup.options)
 
 
 @hookimpl
