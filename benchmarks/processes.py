@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -115,6 +116,11 @@ def allow_descriptors(count: int) -> None:
         if hard != resource.RLIM_INFINITY and hard < wanted:
             raise Unavailable(f"{wanted} descriptors are needed, the system allows {hard}")
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def resident() -> int:
+    """Return the bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def one_way(receiver: Role, sender: Role, *arguments: Any) -> Figures:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from benchmarks.kernels import BATCH
-from benchmarks.processes import WARM, time_calls
+from benchmarks.processes import WARM, allow_descriptors, resident, time_calls
 from kernel.sockets import Context
 
 
@@ -95,3 +97,34 @@ def ask(link: Connection, address: str, count: int, size: int) -> None:
             req.recv()
 
         link.send(time_calls(there_and_back, count))
+
+
+def publish(link: Connection, bodies: Sequence[bytes], count: int, peers: int) -> None:
+    """Publish ``bodies`` in turn, in batches; say how much processor time that took.
+
+    ``peers`` have subscribed before, each in the order of the bodies.
+    """
+    with Context() as context:
+        # Without a limit: nothing is dropped, so what is delivered is known.
+        pub = context.socket("PUB", sndhwm=0)
+        link.send(pub.bind("tcp://127.0.0.1:0"))
+        pub.wait_for_subscribers(peers)
+        pub.wait_for_subscribers(topic=bodies[-1])
+        batch = list(islice(cycle(bodies), BATCH))
+        link.recv()
+        start = time.process_time()
+        for _ in range(count // BATCH):
+            pub.send_many(batch)
+        link.recv()
+        link.send(time.process_time() - start)
+        link.recv()
+
+
+def listen(link: Connection, peers: int = 0) -> None:
+    """Listen until told to end; say the place, and then the process's memory whenever asked."""
+    allow_descriptors(peers)
+    with Context() as context:
+        pull = context.socket("PULL", engine={"max_connections": peers + 1000})
+        link.send(pull.bind("tcp://127.0.0.1:0"))
+        while link.recv() is not None:
+            link.send(resident())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from itertools import cycle, islice
 from multiprocessing.connection import Connection
 
-from benchmarks.processes import WARM, time_calls
+from benchmarks.processes import WARM, allow_descriptors, resident, time_calls
 from benchmarks.scenario import Unavailable
 
 try:
@@ -82,3 +84,33 @@ def ask(link: Connection, address: str, count: int, size: int) -> None:
 
         link.send(time_calls(there_and_back, count))
         socket.close(0)
+
+
+def publish(link: Connection, bodies: Sequence[bytes], count: int, peers: int) -> None:
+    """Publish ``bodies`` in turn; say how much processor time that took.  ``peers`` have subscribed before."""
+    require()
+    with zmq.Context() as context, context.socket(zmq.XPUB) as pub:
+        pub.sndhwm = 0
+        pub.setsockopt(zmq.XPUB_VERBOSE, 1)
+        link.send(f"tcp://127.0.0.1:{pub.bind_to_random_port('tcp://127.0.0.1')}")
+        for _ in range(peers):
+            pub.recv()
+        link.recv()
+        start = time.process_time()
+        for body in islice(cycle(bodies), count):
+            pub.send(body)
+        link.recv()
+        link.send(time.process_time() - start)
+        link.recv()
+
+
+def listen(link: Connection, peers: int = 0) -> None:
+    """Listen until told to end; say the place, and then the process's memory whenever asked."""
+    require()
+    allow_descriptors(peers)
+    with zmq.Context() as context:
+        context.set(zmq.MAX_SOCKETS, peers + 1000)
+        with context.socket(zmq.PULL) as pull:
+            link.send(f"tcp://127.0.0.1:{pull.bind_to_random_port('tcp://127.0.0.1')}")
+            while link.recv() is not None:
+                link.send(resident())

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import resource
 import socket
 import threading
 import time
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from benchmarks import kernels
-from benchmarks.processes import Child, allow_descriptors
+from benchmarks.processes import Child, allow_descriptors, resident
 from benchmarks.scenario import Figures, Measured, Row, Scenario, Side, Unavailable
 from kernel.contracts.engine import EngineEvent
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
@@ -66,23 +64,18 @@ def receive_among(link: Connection, count: int) -> None:
     with kernel:
         kernel.wait_running()
         receive = kernel.open("app").receive
-        before = _resident()
+        before = resident()
         link.send(f"backend+tcp://{kernel.address_of('link')}")
         for _ in range(link.recv()):
             if not connected.acquire(timeout=30):
                 raise Unavailable("the idle connections did not all come up")
-        link.send(_resident() - before)
+        link.send(resident() - before)
         receive()
         start = time.perf_counter()
         for _ in range(count - 1):
             receive()
         link.send((count - 1) / (time.perf_counter() - start))
         link.recv()
-
-
-def _resident() -> int:
-    """Return the bytes of this process that are in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _measure(others: int, scale: float) -> Figures:

@@ -80,6 +80,17 @@ class Selective(Interface):
         ...
 
 
+class Unselective(Interface):
+    """Optional for a router that looks at messages: says that, for now, it need not.
+
+    A port that leads to one reader only does not ask the router then.
+    """
+
+    def all_to_all(self) -> bool:
+        """Return whether every reader gets every message.  Asked again when a subscription changes."""
+        ...
+
+
 class Peekable(Interface):
     """Optional for a router whose choice changes its state, as taking turns does: look without a change.
 

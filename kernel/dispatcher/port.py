@@ -542,6 +542,9 @@ class Port:
         else:
             route.unsubscribe(pipe, pattern)
             self._demand.unsubscribe(pipe, pattern)
+        # Whether the only reader wants everything may have changed.
+        if len(self.routes) == 1 and len(route.pipes) == 1:
+            self._look_for_only()
 
     @_blamed
     def _on_effect_asked(self, pipe: Pipe, hops: int, answer: Callable[[], Any]) -> None:
@@ -615,6 +618,11 @@ class Port:
                 self.on_failure(error)
 
     def _topology_changed(self) -> None:
+        self._look_for_only()
+        self.on_topology()
+
+    def _look_for_only(self) -> None:
+        """Find out whether messages go to one pipe without being looked at."""
         self._only = None
         # With a tracker every message has to be numbered in ``send``, even if no route confirms any more.
         if len(self.routes) == 1 and self._tracker is None:
@@ -630,7 +638,6 @@ class Port:
                 if self._only.suspended:
                     self.stall_watch.back(self._only, "is waited for again, as the only target")
                     self._only.suspended = False
-        self.on_topology()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "stopped" if self._stopped else "open"

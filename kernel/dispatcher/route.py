@@ -221,7 +221,8 @@ class Route:
             if not self._absent:
                 self.unrouted += len(batch.bodies)
             return
-        if self.spec.by_content:
+        # A pipe that drops is never waited for.
+        if self.spec.by_content and (self._deferred or self.spec.marks.when_full == "block"):
             chosen = self._defer_for_full_pipes(chosen, entry)
         for outlet, part in chosen:
             _write_to(outlet, part, entry)
@@ -438,7 +439,14 @@ class Route:
     @property
     def plain(self) -> bool:
         """Whether a pipe that is the only one gets everything, so that the router need not be asked."""
-        return self.spec.to_all or self.spec.one_of_many
+        spec = self.spec
+        if not spec.by_content:
+            return True
+        # What is deferred goes first.
+        if self._deferred or spec.marks.when_full == "block":
+            return False
+        all_to_all: Callable[[], bool] | None = getattr(self._router, "all_to_all", None)
+        return all_to_all is not None and all_to_all()
 
     def __repr__(self) -> str:
         return f"<Route {self.spec.name} pipes={len(self.pipes)} waiting={self.waiting} unrouted={self.unrouted}>"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from kernel.contracts.key_trie import PREFIX, KeyTrie
 from kernel.contracts.message import Batch, batch_of
 from kernel.contracts.router import Outlet
 from kernel.routing.by_key import ByKey, _Value
+
+_REMEMBERED = 16_384
+"""Beginnings of messages whose readers are remembered.  When there are more, all are forgotten."""
 
 
 class ByPrefix(ByKey):
@@ -21,29 +26,64 @@ class ByPrefix(ByKey):
         super().__init__()
         self._octets: KeyTrie[_Value] = KeyTrie()
         """Those of prefixes, with one character for each octet.  ``_trie`` has those of words."""
+        self._everything: dict[_Value, int] = {}
+        """How often each reader has subscribed to the empty prefix."""
+        self._longest = 0
+        """Octets of the longest prefix.  More of a message would only fill the memory."""
+        self._known: dict[bytes, tuple[_Value, ...]] = {}
+        """Readers by the first octets of a message, until a subscription changes."""
+        self._distinct: dict[tuple[_Value, ...], tuple[_Value, ...]] = {}
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Give each pipe the messages that it subscribed to."""
         if batch.envelope.key:
             return self._chosen(batch, self._by_key(batch.envelope.key))
+        bodies = batch.bodies
+        if len(bodies) == 1:
+            # Fewer steps for the one message of a call.
+            first = (bodies[0] or (b"",))[0] if batch.multipart else bodies[0]
+            head = first[: self._longest]
+            if type(head) is not bytes:
+                head = bytes(head)
+            one = self._known.get(head)
+            if one is None:
+                one = self._look_up(head)
+            if self._groups or batch.group:
+                return self._chosen(batch, one)
+            return [(outlet, batch) for outlet in one]  # type: ignore[misc]  # there are no groups
         found = self._by_heads(batch)
-        if len(found) == 1 or found.count(found[0]) == len(found):
+        if found.count(found[0]) == len(found):
             return self._chosen(batch, found[0])
         return self._divided(batch, found)
 
     def _divided(self, batch: Batch, found: Sequence[tuple[_Value, ...]]) -> Sequence[tuple[Outlet, Batch]]:
         """Give each reader its messages of a batch, in their order."""
-        bodies_of: dict[_Value, list[Any]] = {}
-        for body, values in zip(batch.bodies, found, strict=True):
-            for value in values:
-                bodies_of.setdefault(value, []).append(body)
+        # Heads with the same readers have the same tuple (``_look_up``).
+        bodies_of: dict[int, list[Any]] = {}
+        for body, number in zip(batch.bodies, map(id, found), strict=True):
+            bodies = bodies_of.get(number)
+            if bodies is None:
+                bodies_of[number] = [body]
+            else:
+                bodies.append(body)
+        values_of = dict(zip(map(id, found), found, strict=True))
         chosen: list[tuple[Outlet, Batch]] = []
-        count = len(batch.bodies)
-        for value, bodies in bodies_of.items():
-            part = batch
-            if len(bodies) < count:
-                part = batch_of(bodies, batch.envelope, multipart=batch.multipart)
-            chosen += self._chosen(part, (value,))
+        several: dict[_Value, list[Any]] = {}
+        times = Counter(chain.from_iterable(values_of.values()))
+        for number, bodies in bodies_of.items():
+            # Readers of the same prefixes share a batch.
+            alone = [value for value in values_of[number] if times[value] == 1]
+            if alone:
+                chosen += self._chosen(_part(batch, bodies), alone)
+        # Readers of several prefixes get a batch of their own, so that they have the order of this one.
+        if max(times.values(), default=0) > 1:
+            for body, values in zip(batch.bodies, found, strict=True):
+                for value in values:
+                    if times[value] > 1:
+                        several.setdefault(value, []).append(body)
+            for value, bodies in several.items():
+                part = batch if len(bodies) == len(found) else _part(batch, bodies)
+                chosen += self._chosen(part, (value,))
         return chosen
 
     def peek(self, batch: Batch) -> Iterable[Outlet]:
@@ -57,6 +97,20 @@ class ByPrefix(ByKey):
             return True
         return bool(self._values(batch))
 
+    def all_to_all(self) -> bool:
+        """Whether every reader has subscribed to the empty prefix, and not as a member of a group."""
+        return all(self._everything.values())
+
+    def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
+        """Add a pipe, which has no subscriptions yet."""
+        super().attach(outlet, options)
+        self._everything[outlet] = 0
+
+    def detach(self, outlet: Outlet) -> None:
+        """Remove a pipe and its subscriptions."""
+        super().detach(outlet)
+        del self._everything[outlet]
+
     def _values(self, batch: Batch) -> tuple[_Value, ...]:
         if batch.envelope.key:
             return self._by_key(batch.envelope.key)
@@ -68,30 +122,61 @@ class ByPrefix(ByKey):
 
     def _by_heads(self, batch: Batch) -> list[tuple[_Value, ...]]:
         """Return what is chosen for each message without a key."""
-        longest = self._octets.longest_prefix()
-        # ``str`` takes any buffer.  More of a message than a prefix has would only fill the trie's memory.
-        heads: Iterable[Any] = batch.bodies
+        longest = self._longest
+        firsts: Iterable[Any] = batch.bodies
         if batch.multipart:
-            heads = (parts[0] if parts else b"" for parts in batch.bodies)
-        match = self._octets.match
-        found = [match(str(head[:longest], "latin-1")) for head in heads]
+            firsts = [parts[0] if parts else b"" for parts in batch.bodies]
+        heads = [first[:longest] for first in firsts]
+        if set(map(type, heads)) != {bytes}:
+            heads = list(map(bytes, heads))
+        found = list(map(self._known.get, heads))
+        if None in found:
+            found = [
+                self._look_up(head) if values is None else values
+                for head, values in zip(heads, found, strict=True)
+            ]
+        return found  # type: ignore[return-value]  # None is no longer in it
+
+    def _look_up(self, head: bytes) -> tuple[_Value, ...]:
+        found = self._octets.match(head.decode("latin-1"))
         if self._trie:
             # Readers of all keys, such as ``#``.
-            everything = self._trie.match("")
-            found = [tuple(dict.fromkeys((*each, *everything))) for each in found]
+            found = tuple(dict.fromkeys((*found, *self._trie.match(""))))
+        if len(self._known) >= _REMEMBERED:
+            self._forget()
+        # The same object for the same readers: batches are divided by it.
+        found = self._known[head] = self._distinct.setdefault(found, found)
         return found
 
+    def _forget(self) -> None:
+        self._known.clear()
+        self._distinct.clear()
+
     def _add(self, pattern: str, value: _Value) -> None:
+        self._forget()
+        if pattern == PREFIX and value in self._everything:
+            self._everything[value] += 1
         if pattern.startswith(PREFIX):
             self._octets.add(_one_for_each_octet(pattern), value)
+            self._longest = self._octets.longest_prefix()
         else:
             super()._add(pattern, value)
 
     def _take_back(self, pattern: str, value: _Value) -> None:
+        self._forget()
+        if pattern == PREFIX and value in self._everything:
+            self._everything[value] -= 1
         if pattern.startswith(PREFIX):
             self._octets.remove(_one_for_each_octet(pattern), value)
+            self._longest = self._octets.longest_prefix()
         else:
             super()._take_back(pattern, value)
+
+
+def _part(batch: Batch, bodies: list[Any]) -> Batch:
+    if batch.width:
+        return Batch(bodies, batch.width * len(bodies), batch.envelope, width=batch.width)
+    return batch_of(bodies, batch.envelope, multipart=batch.multipart)
 
 
 def _one_for_each_octet(text: str) -> str:

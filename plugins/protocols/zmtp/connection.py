@@ -452,7 +452,7 @@ class ZmtpConnection:
     def _wanted(self, batch: Batch, key: bytes) -> Batch | None:
         """Return the messages that the peer has subscribed to; None if there are none."""
         if not key:
-            return self._theirs.sift(batch)
+            return batch if self._options.chosen_by_route else self._theirs.sift(batch)
         return batch if self._theirs.match(key) else None
 
     def _refuse(self, batch: Batch, reason: str) -> None:

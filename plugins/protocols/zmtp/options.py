@@ -29,6 +29,9 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     subscribe: tuple[str, ...] = ()
     """For SUB and XSUB: prefixes to subscribe to.  ``[""]`` is everything.  What readers of the messages
     subscribe to here is subscribed to at the peer as well."""
+    chosen_by_route: bool = False
+    """For PUB and XPUB with ``key_part = false``: all routes to it have ``router = "by-prefix"``.  Then what they bring
+    is sent as it is, and not compared with the peer's subscriptions once more."""
     identity: Annotated[str, msgspec.Meta(max_length=255)] = ""
     """For REQ, DEALER and ROUTER: the identity that is told to peers.  A ROUTER finds this socket by it.  Empty:
     the peer makes one up for each connection."""
@@ -77,6 +80,8 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def __post_init__(self) -> None:
         if self.subscribe and self.type not in ("SUB", "XSUB"):
             raise ValueError(f"subscribe: {self.type} does not subscribe; SUB and XSUB do")
+        if self.chosen_by_route and (self.type not in ("PUB", "XPUB") or self.key_part is not False):
+            raise ValueError("chosen_by_route is for PUB and XPUB with key_part = false")
         if self.identity and not SOCKET_TYPES[self.type].identified:
             raise ValueError(f"identity: {self.type} tells none; REQ, DEALER and ROUTER do")
         if len(identity_of(self)) > IDENTITY_LIMIT or self.identity.startswith("\0"):

@@ -184,6 +184,24 @@ def test_by_prefix_looks_at_keys_and_at_first_octets() -> None:
     assert not router.wants(batch_of([b"tea"]))
 
 
+def test_by_prefix_says_when_it_need_not_look() -> None:
+    router = ByPrefix()
+    a, b = attach(router, 2)
+    router.subscribe(a, "prefix:")
+    assert not router.all_to_all()
+    router.subscribe(b, "group:g:prefix:")
+    assert not router.all_to_all()
+    router.subscribe(b, "prefix:")
+    router.subscribe(b, "prefix:")
+    assert router.all_to_all()
+    router.unsubscribe(b, "prefix:")
+    assert router.all_to_all()
+    router.unsubscribe(b, "prefix:")
+    assert not router.all_to_all()
+    router.detach(b)
+    assert router.all_to_all()
+
+
 def test_by_prefix_divides_a_batch_and_keeps_its_order() -> None:
     router = ByPrefix()
     a, b, c, d = attach(router, 4)

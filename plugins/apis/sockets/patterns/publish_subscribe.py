@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from kernel.contracts.message import Batch, Buffer, batch_of_one
@@ -20,7 +21,12 @@ class Pub(Pattern):
     kind: ClassVar[str] = "PUB"
     takes: ClassVar[bool] = False
     publishes: ClassVar[bool] = True
+    router: ClassVar[str] = "by-prefix"
     when_full: ClassVar[str] = "drop-newest"
+
+    def engine_options(self) -> Mapping[str, Any]:
+        """Return that nobody needs to look at what the router has chosen."""
+        return {"chosen_by_route": True}
 
     def may_send(self) -> bool:
         """Return True: a publisher never waits."""
