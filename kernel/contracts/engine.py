@@ -446,6 +446,8 @@ class Operable(Interface):
 
         Raises ``KernelError`` if it cannot be done.
 
-        Called in the engine's thread; must be quick, and must not wait.
+        Called in the engine's thread; must be quick, and must not wait.  An operation with much to do returns
+        a generator: the thread goes on with it in each of its next turns, and what it returns is the result.
+        It is closed if the engine ends before.
         """
         ...

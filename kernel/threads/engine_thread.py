@@ -10,7 +10,7 @@ same name that was added meanwhile exist at the same time.  The second one waits
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +150,7 @@ class EngineThread:
         do = getattr(state.engine, "operate", None)
         if do is None or state.state != "running":
             raise KernelError(f"engine {engine!r} ({state.state}) has no operations to ask for")
-        self.mailbox.post(partial(_answer, partial(do, what, argument), answer))
+        self.mailbox.post(partial(self._operate, state, partial(do, what, argument), answer))
 
     def take_options(self, engine: str, options: Any, answer: Callable[[Done], Any]) -> None:
         """Give a running engine changed options, in this thread.  Any thread."""
@@ -207,6 +207,33 @@ class EngineThread:
             except Exception as error:
                 failed.append(f"engine {state.name}: {type(error).__name__}: {error}")
         answer((self.name, rows, failed))
+
+    def _operate(self, state: EngineState, do: Callable[[], Any], answer: Callable[[Done], Any]) -> None:
+        """Do it, and answer with the result, perhaps in a later turn."""
+        engine = state.engine
+
+        def go_on(steps: Generator[None, None, Any]) -> None:
+            if state.engine is not engine or state.state != "running":
+                steps.close()
+                answer((None, KernelError("it has ended before it was done")))
+                return
+            try:
+                next(steps)
+            except StopIteration as result:
+                answer((result.value, None))
+            except Exception as error:
+                answer((None, error))
+            else:
+                # Behind what others have posted, and what is ready: the next piece is for the next turn.
+                self.mailbox.post(partial(go_on, steps))
+
+        def begin(done: Done) -> None:
+            if isinstance(done[0], Generator):
+                go_on(done[0])
+            else:
+                answer(done)
+
+        _answer(do, begin)
 
     def _start(self, state: EngineState, make_engine: Callable[[], Engine], restart: BackoffOptions) -> None:
         # None: the thread is ending, and nothing is started any more.

@@ -13,7 +13,7 @@ unlinked, the caches of ``routes`` forget what has become wrong, and the store i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.message import Batch, Envelope
@@ -78,7 +78,7 @@ class VirtualHost:
         self.quorum_queues = 0
         """How many of the queues are quorum queues: they store transient messages as well."""
         self.messages_in = self.messages_unrouted = self.messages_undeliverable = 0
-        self._apply_policies_to_exchanges()
+        self.apply_policies_to_exchanges()
 
     def __repr__(self) -> str:
         return f"<VirtualHost {self.name!r}: {len(self.exchanges)} exchanges, {len(self.queues)} queues>"
@@ -213,14 +213,21 @@ class VirtualHost:
 
     def apply_policies(self, now: float) -> None:
         """Policies have changed: each queue and each exchange gets the one that applies to it now."""
+        self.apply_policies_to(list(self.queues.values()), now)
+        self.apply_policies_to_exchanges()
+
+    def apply_policies_to(self, queues: Iterable[Queue], now: float) -> None:
+        """Give each of these queues the policy that applies to it now."""
         policies = self.broker.policies
-        for queue in list(self.queues.values()):
+        for queue in queues:
+            if queue.deleted:
+                continue
             policy = policies.of_queue(self.name, queue.name) if queue.takes_policies else None
             if policy != queue.operator_policy:
                 queue.take_policy(policy, now)
-        self._apply_policies_to_exchanges()
 
-    def _apply_policies_to_exchanges(self) -> None:
+    def apply_policies_to_exchanges(self) -> None:
+        """Give each exchange the policy that applies to it now."""
         changed = False
         for exchange in self.exchanges.values():
             # The default exchange has none: what it does not route is lost or returned (RabbitMQ).

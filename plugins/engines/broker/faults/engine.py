@@ -113,7 +113,7 @@ class FaultyEngine(BrokerEngine):
 
     # Operations
 
-    def operate(self, what: str, argument: Any) -> dict[str, Any]:
+    def operate(self, what: str, argument: Any) -> Any:
         """Do what an operator wants; ``fault``: what a test wants."""
         if what != "fault":
             return super().operate(what, argument)

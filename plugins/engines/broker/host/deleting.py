@@ -62,7 +62,8 @@ class Deleter:
             ),
         )
         self._broker.forget_permissions()
-        self._broker.apply_policies(self._now)
+        if deletions.policies:
+            self._broker.apply_policies(self._now)
         counts = {what: len(getattr(done, what)) for what in done.__struct_fields__}
         return Deleted(counts, self._complaints, self._gone, done)
 

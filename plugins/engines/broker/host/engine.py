@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -59,6 +59,7 @@ from plugins.engines.broker.topology_observers import TopologyObservers, topolog
 
 if TYPE_CHECKING:
     from kernel.hosting.appending import Disk
+    from plugins.engines.broker.host.importing import Imported, Importer
     from plugins.engines.broker.host.users_file import UsersFile
     from plugins.engines.broker.policies import Policy
     from plugins.engines.broker.storage.opening import OpenStore
@@ -300,10 +301,10 @@ class BrokerEngine:
         """Return a row for each queue, exchange, binding, connection or consumer."""
         return inspect(what, self.broker, self.users, [*self.clients, *self.front_ends])
 
-    def operate(self, what: str, argument: Any) -> dict[str, Any]:
+    def operate(self, what: str, argument: Any) -> Any:
         """Do what an operator wants.
 
-        ``import-definitions``: the argument is the document.  ``delete-definitions``: it has lists ``users``,
+        ``import-definitions``: the argument is the document; a long one takes several turns.  ``delete-definitions``: it has lists ``users``,
         ``permissions``, ``topic_permissions`` and ``policies`` with names.  ``close-connection``: it is the name of the
         connection, as ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is
         told.  ``authenticate``: whether a user of this broker may use another engine; it is a ``Login`` as a
@@ -320,7 +321,7 @@ class BrokerEngine:
             from plugins.engines.broker.host.administration import administer
 
             return administer(self, what, argument)
-        operations = {
+        operations: dict[str, Callable[[Any], Any]] = {
             "authenticate": self._authenticate,
             "browse": self._browse,
             "close-connection": self._close_connection,
@@ -344,14 +345,34 @@ class BrokerEngine:
 
         return status(self)
 
-    def _import_definitions(self, document: Any) -> dict[str, Any]:
+    def _import_definitions(self, document: Any) -> Any:
         from plugins.engines.broker.host.definition_forms import read_definitions
         from plugins.engines.broker.host.importing import Importer
 
-        now = self.host.now()
-        imported = Importer(self.broker, self.users, now).run(read_definitions(document))
-        # An import is a turn: what it declared has to be written to the disk.
-        self.finish_turn(now)
+        importer = Importer(self.broker, self.users, self.host.now())
+        steps = self._import(importer, importer.steps(read_definitions(document)))
+        try:
+            next(steps)
+        except StopIteration as done:
+            # It was little.
+            imported: dict[str, Any] = done.value
+            return imported
+        return steps
+
+    def _import(
+        self, importer: Importer, steps: Generator[None, None, Imported]
+    ) -> Generator[None, None, dict[str, Any]]:
+        imported = None
+        while imported is None:
+            try:
+                next(steps)
+            except StopIteration as done:
+                imported = done.value
+            # Each piece is a turn: what it declared has to be written to the disk.
+            self.finish_turn(importer.now)
+            if imported is None:
+                yield
+                importer.now = self.host.now()
         complaints = list(imported.complaints)
         outlives = self._note_in_users_file(lambda file: file.add(imported.made), complaints)
         return {

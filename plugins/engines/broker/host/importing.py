@@ -1,5 +1,7 @@
 """Importing: makes of definitions what a broker has.
 
+It goes over several turns if there is much to import (``Importer.steps``), so that messages pass meanwhile.
+
 What exists already with the same properties stays as it is.  What cannot be created is reported with its
 place in the JSON text, and the rest is created all the same.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +41,9 @@ from plugins.engines.broker.host.passwords import Password
 from plugins.engines.broker.host.users import Account, Permissions, TopicPermissions, Users
 from plugins.engines.broker.policies import APPLY_TO, Policy, check_policy, unknown_keys
 
+PIECE = 100
+"""Definitions of one turn: a millisecond or two."""
+
 
 class Imported(msgspec.Struct, frozen=True):
     """The result of an import."""
@@ -59,12 +64,27 @@ class Importer:
     def __init__(self, broker: Broker, users: Users, now: float) -> None:
         self._broker = broker
         self._users = users
-        self._now = now
+        self.now = now
+        """The time of this turn."""
+        self._count = 0
         self._complaints: list[str] = []
         self._made: dict[str, list[Any]] = {}
 
     def run(self, definitions: Definitions) -> Imported:
-        """Create everything, in the order in which things need each other."""
+        """Create everything at once."""
+        steps = self.steps(definitions)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                imported: Imported = done.value
+                return imported
+
+    def steps(self, definitions: Definitions) -> Generator[None, None, Imported]:
+        """Create everything, in the order in which things need each other.
+
+        It pauses after each piece.  Whoever goes on in a later turn sets ``now`` before.
+        """
         # Permissions name users and virtual hosts, bindings name exchanges and queues.
         steps: tuple[tuple[str, Sequence[Any], Callable[[Any], Any]], ...] = (
             ("users", definitions.users, self._user),
@@ -78,7 +98,9 @@ class Importer:
             ("queues", definitions.queues, self._queue),
             ("bindings", definitions.bindings, self._binding),
         )
-        counts = {what: self._each(what, items, make) for what, items, make in steps}
+        counts = {}
+        for what, items, make in steps:
+            counts[what] = yield from self._each(what, items, make)
         ignored = [
             f"$.{what}[{index}]: {what.replace('_', ' ')} are not supported"
             for what in NOT_SUPPORTED
@@ -90,11 +112,23 @@ class Importer:
             for what in _not_supported_in(policy)
         ]
         self._broker.forget_permissions()
-        self._broker.apply_policies(self._now)
+        if definitions.policies:
+            yield from self._apply_policies()
         made = Definitions(**{what: self._made[what] for what in KEPT_IN_USERS_FILE})
         return Imported(counts, self._complaints, ignored, made)
 
-    def _each(self, what: str, items: Sequence[Any], make: Callable[[Any], Any]) -> int:
+    def _apply_policies(self) -> Iterator[None]:
+        for vhost in list(self._broker.vhosts.values()):
+            queues = list(vhost.queues.values())
+            for start in range(0, len(queues), PIECE):
+                if start:
+                    yield
+                vhost.apply_policies_to(queues[start : start + PIECE], self.now)
+            vhost.apply_policies_to_exchanges()
+
+    def _each(
+        self, what: str, items: Sequence[Any], make: Callable[[Any], Any]
+    ) -> Generator[None, None, int]:
         made = self._made[what] = []
         for index, item in enumerate(items):
             try:
@@ -104,6 +138,9 @@ class Importer:
                 self._complaints.append(f"$.{what}[{index}]: {refusal.text}")
             except ValueError as error:
                 self._complaints.append(f"$.{what}[{index}]: {error}")
+            self._count += 1
+            if self._count % PIECE == 0:
+                yield
         return len(made)
 
     def _user(self, given: UserDefinition) -> UserDefinition:
@@ -172,7 +209,7 @@ class Importer:
         declare_exchange(self._broker, exchange)
 
     def _queue(self, queue: QueueDefinition) -> None:
-        declare_queue(self._broker, queue, self._now)
+        declare_queue(self._broker, queue, self.now)
 
     def _binding(self, binding: BindingDefinition) -> None:
         if not binding.source:

@@ -13,10 +13,12 @@ from kernel.contracts.errors import KernelError
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.errors import AccessRefused, NotAllowed
 from plugins.engines.broker.host.definition_forms import read_definitions
-from plugins.engines.broker.host.importing import Imported, Importer
+from plugins.engines.broker.host.importing import PIECE, Imported, Importer
 from plugins.engines.broker.host.options import GUEST
 from plugins.engines.broker.host.users import Permissions, Users
+from plugins.protocols.amqp091.methods import queue
 from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.still_host import StillServer
 
 GUEST_HASH = "6zwgSD4J9Kvjf6CdiphBs6rDEmexpE8T+No5o07TOtUV2Wlo"
 """A RabbitMQ 3.10.8 has exported its guest like this."""
@@ -277,3 +279,37 @@ def test_a_file_with_mistakes_prevents_the_start_and_is_named(
         path.write_text(text)
     with pytest.raises(KernelError, match=f"definitions = '.*definitions.json': {complaint}"):
         still(definitions=str(path))
+
+
+def test_a_long_import_leaves_turns_to_others(still: Callable[..., StillServer]) -> None:
+    server = still()
+    engine, client = server.engine, server.connect()
+    queues = [{"name": f"q{number}", "vhost": "/"} for number in range(3 * PIECE)]
+    document = {
+        "queues": queues,
+        "policies": [{"name": "p", "vhost": "/", "pattern": "^q", "definition": {"max-length": 1}}],
+    }
+    steps = engine.operate("import-definitions", document)
+    there = engine.broker.vhost("/").queues
+    grown = []
+    while True:
+        before = len(there)
+        try:
+            next(steps)
+        except StopIteration as done:
+            answer = done.value
+            break
+        grown.append(len(there) - before)
+        # A client is served between two pieces.
+        client.ask(queue.Declare(queue="q0", passive=True), queue.DeclareOk)
+    assert max(grown) <= PIECE
+    assert (answer["counts"]["queues"], answer["complaints"]) == (3 * PIECE, [])
+    assert {each.operator_policy.name for each in there.values()} == {"p"}
+
+
+def test_a_long_import_that_is_not_finished_does_no_harm(still: Callable[..., StillServer]) -> None:
+    server = still()
+    queues = [{"name": f"q{number}", "vhost": "/"} for number in range(3 * PIECE)]
+    steps = server.engine.operate("import-definitions", {"queues": queues})
+    server.engine.stop()
+    steps.close()
