@@ -398,7 +398,7 @@ class Engine(Interface):
     def statistics(self) -> dict[str, Any]:
         """Return the counters, by the standard names (``messages_in``, ``bytes_out`` ...).  Any thread.
 
-        docs/figures.md has the names.
+        docs/figures.md has the names.  Figures of many things are ``LazyFigures``.
         """
         ...
 

@@ -28,7 +28,10 @@ class System(Interface):
         ...
 
     def statistics(self) -> SystemStatistics:
-        """Return the figures of this moment, as ``Kernel.statistics``.  Any thread."""
+        """Return the figures of this moment, as ``Kernel.statistics``.  Any thread.
+
+        Those of many things, such as queues, are ``LazyFigures``: whoever reads them does it in pieces.
+        """
         ...
 
     def inspect(

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kernel.contracts.lazy_figures import made
 from kernel.contracts.thread import EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.past_figures import figures_of_pipe
@@ -107,8 +108,10 @@ class SystemStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Of each of ``pipes`` its cell of the matrix: the thread that writes it, and the one that reads it."""
 
 
-def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> SystemStatistics:
-    """Collect all figures.
+def gather(
+    dispatcher: Dispatcher, threads: Mapping[str, EngineThread], *, lazily: bool = False
+) -> SystemStatistics:
+    """Collect all figures; ``lazily``: those of many things when they are read (``LazyFigures``).
 
     Any thread.  They are not all of exactly the same moment, because nothing is stopped.
     """
@@ -117,7 +120,7 @@ def gather(dispatcher: Dispatcher, threads: Mapping[str, EngineThread]) -> Syste
     return SystemStatistics(
         engines=tuple(
             # A copy: engines are added to a thread and removed from it in the meantime.
-            _engine(thread, state)
+            _engine(thread, state, lazily)
             for thread in threads.values()
             for state in list(thread.states.values())
         ),
@@ -180,7 +183,8 @@ def _filled(kind: type[_Figures], name: str, figures: Mapping[str, int], **other
     return kind(name=name, **others, **{field: figures.get(field, 0) for field in own})
 
 
-def _engine(thread: EngineThread, state: EngineStatus) -> EngineStatistics:
+def _engine(thread: EngineThread, state: EngineStatus, lazily: bool) -> EngineStatistics:
+    counters = thread.counters(state.name)
     return EngineStatistics(
         name=state.name,
         state=state.state,
@@ -188,5 +192,5 @@ def _engine(thread: EngineThread, state: EngineStatus) -> EngineStatistics:
         failures=state.failures,
         last_failure=state.last_failure,
         next_try=state.next_try,
-        counters=thread.counters(state.name),
+        counters=counters if lazily else made(counters),
     )

@@ -87,7 +87,7 @@ class Kernel:
             self.registry,
             self._dispatcher,
             self._report,
-            SystemForEngines(self, self._threads),
+            SystemForEngines(self, self._threads, self._look),
             self._running,
         )
         self._lingering = Lingering(self._dispatcher.pipes, self._threads)
@@ -519,6 +519,10 @@ class Kernel:
         Any thread.
         """
         return gather(self._dispatcher, self._parts.threads)
+
+    def _look(self) -> SystemStatistics:
+        """Return the same for an engine, which reads figures of many things in pieces."""
+        return gather(self._dispatcher, self._parts.threads, lazily=True)
 
     def inspect(self, what: str, timeout: float = 2.0) -> Inspection:
         """Ask every engine for its rows of a table: ``queues``, ``connections`` ...

@@ -25,10 +25,16 @@ if TYPE_CHECKING:
 class SystemForEngines:
     """Implements ``kernel.contracts.system.System``."""
 
-    def __init__(self, kernel: Kernel, threads: Callable[[], list[EngineThread]]) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        threads: Callable[[], list[EngineThread]],
+        statistics: Callable[[], SystemStatistics],
+    ) -> None:
         # ``threads`` is a function, because threads are added and removed while the system runs.
         self._kernel = kernel
         self._threads = threads
+        self._statistics = statistics
 
     @property
     def plan(self) -> Plan:
@@ -37,7 +43,7 @@ class SystemForEngines:
 
     def statistics(self) -> SystemStatistics:
         """Return the statistics of this moment."""
-        return self._kernel.statistics()
+        return self._statistics()
 
     def inspect(
         self, what: str, host: Host, on_answer: Callable[[Inspection], Any], timeout: float = 2.0

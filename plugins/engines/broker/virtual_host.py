@@ -14,8 +14,10 @@ unlinked, the caches of ``routes`` forget what has become wrong, and the store i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
+from kernel.contracts.lazy_figures import LazyFigures
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.broker.arguments import check_queue_type
 from plugins.engines.broker.binding import Binding, Destination, identity_of
@@ -574,7 +576,7 @@ class VirtualHost:
             "messages_undeliverable": self.messages_undeliverable,
             "exchanges": len(self.exchanges),
             # Statistics are read by other threads: a copy is made in one step, and an iteration is not.
-            "queues": {name: queue.statistics() for name, queue in self.queues.copy().items()},
+            "queues": LazyFigures(self.queues.copy(), methodcaller("statistics")),
         }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel.contracts.lazy_figures import LazyFigures
 from plugins.engines.amqp.front_end import make_amqp_engine
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.broker.host.stream_client import UNWRITTEN_BYTES, WINDOW_BYTES
@@ -106,6 +107,12 @@ def test_stopping_says_good_bye(server: Server) -> None:
     with RawClient(server.port) as client:
         server.host.call(server.engine.stop)
         assert client.refusal() == ("connection", 320, "CONNECTION_FORCED - the broker is shut down")
+
+
+def test_figures_of_queues_are_read_one_by_one(server: Server) -> None:
+    """To copy those of very many queues would hold up the thread of the engine that shows them."""
+    queues = server.engine.statistics()["vhosts"]["/"]["queues"]
+    assert isinstance(queues, LazyFigures)
 
 
 def test_statistics_count_past_connections_too(server: Server) -> None:
