@@ -10,7 +10,7 @@ import pytest
 from plugins.engines.broker.errors import AccessRefused, NotAllowed
 from plugins.engines.broker.host.definition_forms import read_definitions
 from plugins.engines.broker.host.importing import Importer
-from plugins.engines.broker.host.options import GUEST, User, VhostPermissions
+from plugins.engines.broker.host.options import GUEST, TopicPatterns, User, VhostPermissions
 from plugins.engines.broker.host.users import Login
 from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed
 from plugins.protocols.amqp091.methods import queue
@@ -68,6 +68,32 @@ def test_publishers_notice_that_they_may_no_longer(server: StillServer) -> None:
     client.connection.publish(1, run(b"x", key="q"))
     client.flush()
     assert client.wait_for(ChannelClosed).reply_code == 403
+
+
+@pytest.mark.parametrize("at", ["everywhere", "one virtual host"])
+def test_publishers_notice_that_their_keys_are_limited(server: StillServer, at: str) -> None:
+    client = server.connect()
+    batch = run(b"x", exchange="amq.topic", key="b")
+    client.connection.publish(1, batch)
+    client.flush()
+    topics = {"amq.topic": TopicPatterns(write="^a")}
+    limited = (
+        {"topics": topics} if at == "everywhere" else {"permissions": {"/": VhostPermissions(topics=topics)}}
+    )
+    change(server, {"guest": msgspec.structs.replace(GUEST, **limited)})
+    client.connection.publish(1, run(b"x", exchange="amq.topic", key="a"))
+    client.connection.publish(1, batch)
+    client.flush()
+    closed = client.wait_for(ChannelClosed)
+    assert "access to topic 'b' in exchange 'amq.topic' in vhost '/' refused" in closed.reply_text
+
+
+def test_who_may_not_publish_under_a_key_is_named(server: StillServer) -> None:
+    topics = {"amq.topic": TopicPatterns(write="^a")}
+    change(server, {"guest": GUEST, "eve": User(password="p", topics=topics)})
+    for key, refused in (("a", []), ("b", ["users who may not publish to it: eve"])):
+        (row,) = server.engine.operate("explain", {"exchange": "amq.topic", "key": key})["rows"]
+        assert [note for note in row["notes"] if "may not" in note] == refused
 
 
 def test_who_is_gone_is_disconnected_and_nobody_else(server: StillServer) -> None:
