@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kernel import Message
 from kernel.contracts.errors import KernelError, PlanError
 from kernel.testing.fixtures import KernelFactory, kernel_factory
 from kernel.topology.plan import EnginePlan
@@ -17,8 +18,11 @@ from tests.events import Events
 from tests.interop.until import until
 from tests.plans import route
 from tests.plugins.engines.zmq.test_pyzmq import (
+    ANSWER,
     APP,
+    ASK,
     BODIES,
+    BOTH,
     TIMEOUT,
     Doorkeeper,
     Ends,
@@ -71,6 +75,8 @@ def keys() -> Keys:
 
 both_roles = pytest.mark.parametrize("role", ["server", "client"])
 PARTS = [b"a", b"", b"x" * 70_000]
+LARGE = b"x" * 2_000_000
+"""More than a read, and than a buffer of a socket."""
 
 
 @both_roles
@@ -143,6 +149,68 @@ def test_pair_and_heartbeats(ends: Ends, keys: Keys, role: str) -> None:
         app.send(b"back")
         assert pair.recv() == b"back"
         assert [row["state"] for row in rows(kernel)] == ["running"]
+
+
+@both_roles
+@pytest.mark.parametrize("correlate", [False, True])
+@pytest.mark.parametrize("theirs", ["REP", "ROUTER"])
+def test_req(ends: Ends, keys: Keys, role: str, theirs: str, correlate: bool) -> None:
+    options = {"correlate": correlate, **keys.ours(role)}
+    kernel, peer = ends.open("REQ", theirs, ASK, options, **keys.theirs(role))
+    with kernel.open("app") as app:
+        for text in (b"one", LARGE):
+            number = app.ask(text, None, TIMEOUT)
+            parts = peer.recv_multipart()
+            assert parts[-1] == text
+            peer.send_multipart([*parts[:-1], b"re: " + text])
+            assert app.answer(number, TIMEOUT).body == b"re: " + text
+
+
+@both_roles
+@pytest.mark.parametrize("theirs", ["REQ", "DEALER"])
+def test_rep(ends: Ends, keys: Keys, role: str, theirs: str) -> None:
+    kernel, peer = ends.open("REP", theirs, ANSWER, keys.ours(role), **keys.theirs(role))
+    before = [b"hop", b""] if theirs == "DEALER" else []
+    with kernel.open("app") as app:
+        for text in (b"one", LARGE):
+            peer.send_multipart([*before, text])
+            app.reply(app.receive_message(timeout=TIMEOUT), b"re: " + text, timeout=TIMEOUT)
+            assert peer.recv_multipart() == [*before, b"re: " + text]
+
+
+@both_roles
+@pytest.mark.parametrize("theirs", ["DEALER", "ROUTER"])
+def test_dealer(ends: Ends, keys: Keys, role: str, theirs: str) -> None:
+    options = {"identity": "ours", **keys.ours(role)}
+    kernel, peer = ends.open("DEALER", theirs, BOTH, options, **keys.theirs(role))
+    name = [b"ours"] if theirs == "ROUTER" else []
+    with kernel.open("app") as app:
+        app.send_parts(PARTS, timeout=TIMEOUT)
+        assert peer.recv_multipart() == name + PARTS
+        peer.send_multipart(name + PARTS)
+        assert app.receive_message(timeout=TIMEOUT).parts == tuple(PARTS)
+
+
+@both_roles
+@pytest.mark.parametrize("theirs", ["REQ", "DEALER", "ROUTER"])
+def test_router(ends: Ends, keys: Keys, role: str, theirs: str) -> None:
+    options = {**keys.ours(role), "identity": "ours"}
+    kernel, peer = ends.open("ROUTER", theirs, ANSWER, options, routing_id=b"anna", **keys.theirs(role))
+    name = [b"ours"] if theirs == "ROUTER" else []
+
+    def asked() -> bool:
+        # A ROUTER of libzmq drops what is for a peer that it does not know yet.
+        peer.send_multipart([*name, b"a", LARGE])
+        return any(row["messages_in"] for row in rows(kernel))
+
+    with kernel.open("app") as app:
+        until(asked) if name else peer.send_multipart([b"a", LARGE])
+        question = app.receive_message(timeout=TIMEOUT)
+        assert question.parts == ((b"", b"a", LARGE) if theirs == "REQ" else (b"a", LARGE))
+        assert question.envelope.reply_to == "net/anna"
+        empty = [b""] if theirs == "REQ" else []
+        app.send_message(Message(b"", question.envelope, (*empty, b"re", LARGE)), timeout=TIMEOUT)
+        assert peer.recv_multipart() == [*name, b"re", LARGE]
 
 
 # ---------------------------------------------------------------------- who is let in
