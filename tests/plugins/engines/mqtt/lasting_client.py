@@ -6,6 +6,7 @@ It speaks through our own codec, and keeps what it has to keep: so what a broker
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from collections.abc import Iterator, Sequence
 
@@ -54,6 +55,17 @@ class LastingClient:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+    def die(self) -> None:
+        """End as a process does that is killed in the middle of a packet: nothing more is read, and the peer is reset."""
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendall(encode(_a_publish(1, ("cut", b"x" * 100, 1)), 4)[:50])
+        except OSError:
+            pass  # the broker was killed first
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close()
 
     def publish(self, messages: Sequence[tuple[str, bytes, int]]) -> None:
         """Have messages published: topic, payload, QoS 1 or 2."""
@@ -130,10 +142,7 @@ class LastingClient:
     def _send(
         self, connected: socket.socket, number: int, message: tuple[str, bytes, int], *, dup: bool = False
     ) -> None:
-        topic, payload, qos = message
-        head = PublishHead(topic=topic, properties=NO_PROPERTIES)
-        packet = Publish(head, [payload], len(payload), 0, qos=qos, ids=[number], dup=dup)
-        connected.sendall(encode(packet, 4))
+        connected.sendall(encode(_a_publish(number, message, dup=dup), 4))
 
     def _take(self, connected: socket.socket, packet: Packet) -> None:
         if isinstance(packet, Publish):
@@ -166,3 +175,9 @@ class LastingClient:
                     self._received.add(number)
                     self.got.append(message)
                 connected.sendall(acknowledge(PacketType.PUBREC, [number]))
+
+
+def _a_publish(number: int, message: tuple[str, bytes, int], *, dup: bool = False) -> Publish:
+    topic, payload, qos = message
+    head = PublishHead(topic=topic, properties=NO_PROPERTIES)
+    return Publish(head, [payload], len(payload), 0, qos=qos, ids=[number], dup=dup)
