@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from plugins.protocols.mqtt.packets import Pingreq, Pingresp, Subscribe
+from plugins.protocols.mqtt.packets import Pingreq, Pingresp, Suback, Subscribe
 from tests.interop.mqtt_brokers import Mosquitto, MqttBroker, MqttKernel
 from tests.interop.mqtt_conversations import BOTH, ONLY_5, Lines
-from tests.plugins.engines.mqtt.raw_client import TIMEOUT, Message, RawClient, subscription
+from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+from tests.plugins.engines.mqtt.raw_client import TIMEOUT, Message, RawClient, publish, subscription
 
 MOSQUITTO: dict[str, str] = {
     "a wrong password": "says that it is not authorized, where there is a code for user name and password",
@@ -145,3 +148,47 @@ def test_as_with_rabbitmq(
         assert ours != theirs
     else:
         assert ours == theirs
+
+
+_EVE = """
+users.guest.password = "guest"
+users.eve.password = "eve"
+users.eve.topics."amq.topic".write = '^of[.]{username}[.]{client_id}$'
+users.eve.topics."amq.topic".read = '^of[.]{username}[.]{client_id}$'
+"""
+
+
+@pytest.fixture
+def limited(
+    tmp_path: Path, rabbitmq: RabbitMq, rabbitmq_with_mqtt: MqttBroker
+) -> Iterator[tuple[MqttBroker, MqttBroker]]:
+    """Both brokers, each with a user whose topics are limited."""
+    pattern = "^of[.]{username}[.]{client_id}$"
+    rabbitmq.control("add_user", "eve", "eve")
+    rabbitmq.control("set_permissions", "eve", ".*", ".*", ".*")
+    rabbitmq.control("set_topic_permissions", "eve", "amq.topic", pattern, pattern)
+    with MqttKernel(tmp_path, _EVE) as kernel:
+        yield kernel.mqtt, rabbitmq_with_mqtt
+    rabbitmq.control("delete_user", "eve")
+
+
+@pytest.mark.slow
+@pytest.mark.peer("rabbitmq")
+def test_topics_that_are_not_for_a_client_as_with_rabbitmq(limited: tuple[MqttBroker, MqttBroker]) -> None:
+    login = {"user_name": "eve", "password": b"eve"}
+    for broker in limited:
+        with _connection(broker) as client:
+            client.connect(client_id="c1", **login)
+            assert client.subscribe("of/eve/c1") == (0,)
+            client.send(publish("of/eve/c1"))
+            client.expect_message("of/eve/c1")
+            client.send(publish("of/eve/c2", qos=1))
+            client.expect_close()
+        with _connection(broker) as client:
+            client.connect(client_id="c1", **login)
+            client.send(Subscribe(1, (subscription("of/eve/c2"),)))
+            if broker.kind == "kernel":
+                # The answer that MQTT 3.1.1 has for it.
+                assert client.expect(Suback).reason_codes == (0x80,)
+            else:
+                client.expect_close()
