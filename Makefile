@@ -5,6 +5,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 STAMP := .venv/.set-up
+# The classes that Spark's JVM loads, for those that the tests start.
+CLASSES := .venv/.spark-classes
 # The whole environment if it is there, else a small one.
 DOCS_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),.venv-docs/.set-up)
 DOCS_BIN := $(patsubst %/.set-up,%/bin,$(DOCS_STAMP))
@@ -47,8 +49,12 @@ lock: ## write requirements/dev.lock anew from pyproject.toml
 demo: setup ## real AMQP clients, a broker, a bridge, a second kernel and Spark; ends with a table
 	@$(BIN)/python -m examples.demo
 
-test: setup ## every test whose peers are there, with a quarter of the random courses; CI tries all (KERNEL_SEEDS=1)
+test: setup $(CLASSES) ## every test whose peers are there, with a quarter of the random courses; CI tries all (KERNEL_SEEDS=1)
 	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.25} $(BIN)/python -m pytest $(PARALLEL)
+
+$(CLASSES): $(STAMP)
+	@$(BIN)/kernel pipeline prepare || echo "test: without this archive each JVM of Spark takes some seconds more"
+	@touch $@
 
 quick: setup ## the tests that need no peer and no patience, with a tenth of the random courses: a minute
 	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.1} $(BIN)/python -m pytest $(STEALING) -m "not slow and not peer"

@@ -143,3 +143,21 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMq]:
         yield node
     finally:
         node.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The one session of Spark: it takes seconds to start.  Its users are marked slow."""
+    from plugins.apis.spark import session
+
+    running = session(
+        "tests",
+        master="local[2]",
+        configuration={
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        },
+    )
+    yield running
+    running.stop()

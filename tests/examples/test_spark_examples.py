@@ -1,11 +1,14 @@
-"""The examples of Spark, run as a user runs them."""
+"""The examples of Spark: programs in the session that all tests share, and a job in a process of its own."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,15 +49,30 @@ def _run(*command: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_count_by_key_shows_a_table(journal: Journal) -> None:
-    lines = _run(str(EXAMPLES / "spark" / "count_by_key.py"), str(journal)).splitlines()
+@pytest.fixture
+def program(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs an example in this process; the session that it finds running stays for the next test."""
+    monkeypatch.setattr(spark, "stop", lambda: None)
+
+    def run(name: str, *arguments: str) -> None:
+        path = str(EXAMPLES / "spark" / name)
+        monkeypatch.setattr(sys, "argv", [path, *arguments])
+        runpy.run_path(path, run_name="__main__")
+
+    return run
+
+
+def test_count_by_key_shows_a_table(
+    program: Callable[..., None], journal: Journal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program("count_by_key.py", str(journal))
+    lines = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert cells == [["key", "count"], ["a.error", "1"], ["a.info", "3"], ["b.error", "1"]]
 
 
-def test_copy_errors_copies_each_once(journal: Journal, tmp_path: Path) -> None:
-    arguments = (str(journal), str(tmp_path / "errors"), str(tmp_path / "checkpoint"))
-    _run(str(EXAMPLES / "spark" / "copy_errors.py"), *arguments)
+def test_copy_errors_copies_each_once(program: Callable[..., None], journal: Journal, tmp_path: Path) -> None:
+    program("copy_errors.py", str(journal), str(tmp_path / "errors"), str(tmp_path / "checkpoint"))
     rows = [row for batch in JournalReader(tmp_path / "errors").record_batches() for row in batch.to_pylist()]
     assert [(row["key"], row["body"], row["headers"]) for row in rows] == [
         ("a.error", b"1", '{"n":1}'),

@@ -81,6 +81,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("run", "traffic", "--out", "o"), ("sql", "select 1"), ("prepare",)])
 def test_without_spark_it_says_what_to_install(arguments: tuple[str, ...], tmp_path: Path) -> None:
     journal = () if arguments == ("prepare",) else ("--journal", str(tmp_path))
@@ -317,8 +318,8 @@ def test_a_stream_whose_jvm_is_killed_ends_and_says_so(tmp_path: Path, stream: S
 
 
 @pytest.mark.slow
-def test_sql_prints_csv(journal: Journal) -> None:
+def test_sql_prints_csv(pipeline: Command, journal: Journal) -> None:
     journal.numbers(12)
     query = "select key, messages, bytes from feed_traffic"
-    done = _kernel("pipeline", "sql", query, "--journal", str(journal), "--master", "local[1]")
+    done = pipeline("sql", query, "--journal", str(journal), "--master", "local[1]")
     assert done.stdout.splitlines() == ["key,messages,bytes", "n,12,14"], done.stderr
