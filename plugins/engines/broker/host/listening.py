@@ -115,8 +115,8 @@ class StreamFrontEnd:
             self._engine.name,
             self._address,
             self._handshakes,
-            admits=self._admits,
-            on_wire=self._on_wire,
+            admits=self._admits_for_any if self._at_path else self._admits,
+            on_wire=self._on_shared_wire if self._at_path else self._on_wire,
         )
         return self._acceptor.address
 
@@ -162,32 +162,25 @@ class StreamFrontEnd:
         self.clients -= 1
 
     def _admits(self, under_way: int) -> bool:
-        if not self._at_path:
-            return self._takes_one_more(under_way)
-        # Whom the client means is known after the handshake.  Until then it counts for all.
-        return any(each._has_room(under_way) for each in self._at_path.values())
-
-    def _has_room(self, under_way: int) -> bool:
         # Handshakes under way count.  Otherwise all the connections of one turn, up to 64, would be let in.
-        return self.clients + under_way < self._options.max_connections and self._engine.admits_connections
+        if self.clients + under_way >= self._options.max_connections or not self._engine.admits_connections:
+            return False
+        return self._rate is None or self._rate.take_one(self._engine.host.now())
 
-    def _takes_one_more(self, under_way: int) -> bool:
-        return self._has_room(under_way) and (
-            self._rate is None or self._rate.take_one(self._engine.host.now())
-        )
+    def _admits_for_any(self, under_way: int) -> bool:
+        """Admit a client of a shared port: whom it means is known after the handshake."""
+        most = max(each._options.max_connections - each.clients for each in self._at_path.values())
+        return under_way < most and self._engine.admits_connections
+
+    def _on_shared_wire(self, wire: Wire, peer: str) -> None:
+        meant = self._at_path[wire.path]
+        if meant._admits(0):
+            meant._on_wire(wire, peer)
+        else:
+            meant._turned_away += 1
+            wire.close()
 
     def _on_wire(self, wire: Wire, peer: str) -> None:
-        if self._at_path:
-            meant = self._at_path[wire.path]
-            if not meant._takes_one_more(0):
-                meant._turned_away += 1
-                wire.close()
-                return
-            meant._begin_on(wire, peer)
-        else:
-            self._begin_on(wire, peer)
-
-    def _begin_on(self, wire: Wire, peer: str) -> None:
         connected = wire.connected
         assert connected is not None
         loopback, certified = is_on_this_machine(peer), None
