@@ -46,7 +46,7 @@ def repair(journal: Path, segment: Segment, disk: Disk) -> Repaired:
     lost: list[Damaged] = []
     if segment.lost_its_data():
         end = segment.end
-        lost.append(Damaged(str(segment.data_path), segment.name.base, end, "the file is missing"))
+        lost.append(Damaged(segment.data_location, segment.name.base, end, "the file is missing"))
         return Repaired([], 0, end, 0, 0, 0, lost)
     # These are the entries that are whole, and those that could be rebuilt from the data up to the last whole
     # one.
@@ -59,7 +59,7 @@ def repair(journal: Path, segment: Segment, disk: Disk) -> Repaired:
     if entries and not is_whole(segment, entries[-1]):
         # The data decide if they are commits up to their end: then this is the index of another journal.
         other = list(whole_commits(segment, segment.name.base, segment.header.data_start))
-        if other and other[-1].stop == segment.data_path.stat().st_size:
+        if other and other[-1].stop == segment.name.data_path(journal).stat().st_size:
             write_index(journal, segment.header, other, disk)
             replaced = len(set(other) - set(raw))
             return Repaired(other, other[-1].stop, other[-1].end, 0, replaced, 0, [])
@@ -73,7 +73,7 @@ def repair(journal: Path, segment: Segment, disk: Disk) -> Repaired:
     if found or replaced or lost or not segment.header_is_whole:
         write_index(journal, segment.header, entries, disk)
     adopted = sum(entry.rows for entry in found)
-    behind = segment.data_path.stat().st_size - stop
+    behind = segment.name.data_path(journal).stat().st_size - stop
     return Repaired(entries, stop, end, adopted, replaced, behind, lost)
 
 
@@ -83,7 +83,7 @@ def whole_commits(segment: Segment, offset: int, position: int) -> Iterator[Entr
     ``offset`` is the offset that the first one must have.  The commits' own CRCs are checked; the index is
     not read.
     """
-    with segment.data_path.open("rb") as file:
+    with segment.folder.open(segment.name.data_name) as file:
         file.seek(position)
         # Only what is behind the last entry: usually nothing, or one commit.
         tail = pa.py_buffer(file.read())
@@ -100,7 +100,7 @@ def whole_commits(segment: Segment, offset: int, position: int) -> Iterator[Entr
 
 def is_whole(segment: Segment, entry: Entry) -> bool:
     """Return whether the data file has all bytes of a commit, unchanged."""
-    with segment.data_path.open("rb") as file:
+    with segment.folder.open(segment.name.data_name) as file:
         file.seek(entry.position)
         commit = file.read(entry.length)
     return len(commit) == entry.length and commit_crc(commit, entry.check_at) == entry.crc

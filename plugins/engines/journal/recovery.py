@@ -107,13 +107,13 @@ def _last_segment(disk: Disk, journal: Path, now: int) -> tuple[SegmentWriter, R
     # The kernel restarts an engine that fails here, so each descriptor that is left open is one for each
     # attempt.
     with ExitStack() as opened:
-        data = AppendedFile.reopen(disk, segment.data_path, repaired.stop)
+        data = AppendedFile.reopen(disk, segment.name.data_path(journal), repaired.stop)
         opened.callback(data.close)
         index = AppendedFile.reopen(disk, index_path, index_size)
         opened.callback(index.close)
         writer = SegmentWriter(
             segment.name,
-            DataFile(disk, data, segment.data_path),
+            DataFile(disk, data, segment.name.data_path(journal)),
             index,
             entries=len(repaired.entries),
             end=repaired.end,
@@ -167,6 +167,6 @@ def _after_damage(disk: Disk, journal: Path, segment: Segment, repaired: Repaire
     # it.
     if name.index_path(journal).exists():
         raise JournalError(
-            f"{segment.data_path}: nothing of this segment can be read; move it away to continue without its rows"
+            f"{segment.data_location}: nothing of this segment can be read; move it away to continue without its rows"
         )
     return SegmentWriter.begin(disk, journal, name, now)

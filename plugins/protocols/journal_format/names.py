@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,10 @@ INDEX = ".index"
 LOCK = "writer.lock"
 CONSUMERS = "consumers"
 IDENTITY = "identity.json"
+ARCHIVE, ARCHIVE_KNOWN = "archive.json", "archive.known"
+"""In a journal's directory: where its archive is and what was moved there; and that there is such a file."""
+RECORD = "record.json"
+"""In an archive: which rows were moved there."""
 
 FILE_MODE = 0o640
 """Permissions of a journal's files, as of the broker's store: its readers run in other processes, also as
@@ -29,13 +34,23 @@ class SegmentName(NamedTuple):
     def __str__(self) -> str:
         return f"{self.base:020d}-{self.generation:04d}"
 
+    @property
+    def data_name(self) -> str:
+        """The name of its data file, which has the batches."""
+        return f"{self}{DATA}"
+
+    @property
+    def index_name(self) -> str:
+        """The name of its index."""
+        return f"{self}{INDEX}"
+
     def data_path(self, journal: Path) -> Path:
-        """Return the path of its data file, which has the batches."""
-        return journal / f"{self}{DATA}"
+        """Return the path of its data file."""
+        return journal / self.data_name
 
     def index_path(self, journal: Path) -> Path:
         """Return the path of its index."""
-        return journal / f"{self}{INDEX}"
+        return journal / self.index_name
 
 
 def without_index(journal: Path) -> list[SegmentName]:
@@ -45,9 +60,13 @@ def without_index(journal: Path) -> list[SegmentName]:
     it runs.
     """
     try:
-        names = {path.name for path in journal.iterdir()}
+        return without_index_among({path.name for path in journal.iterdir()})
     except FileNotFoundError:
         return []
+
+
+def without_index_among(names: Collection[str]) -> list[SegmentName]:
+    """Return the segments of which only the data file is among some names of files, as ``without_index`` does."""
     data = (_NAME.fullmatch(name.removesuffix(DATA) + INDEX) for name in names if name.endswith(DATA))
     found = sorted(SegmentName(int(match[1]), int(match[2])) for match in data if match)
     return [name for name in found if f"{name}{INDEX}" not in names]
@@ -60,9 +79,14 @@ def segment_names(journal: Path) -> list[SegmentName]:
     none.
     """
     try:
-        found = [_NAME.fullmatch(path.name) for path in journal.iterdir()]
+        return segments_among([path.name for path in journal.iterdir()])
     except FileNotFoundError:
         return []
+
+
+def segments_among(files: Iterable[str]) -> list[SegmentName]:
+    """Return the segments whose indexes are among some names of files, as ``segment_names`` does."""
+    found = map(_NAME.fullmatch, files)
     names = [SegmentName(int(match[1]), int(match[2])) for match in found if match]
     # The newest generation first: it is the one that counts, so that a reader can stop at the first of a
     # base.

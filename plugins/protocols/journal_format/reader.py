@@ -26,8 +26,16 @@ import pyarrow as pa
 
 from plugins.protocols.journal_format.decode import flat, rows_schema
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
+from plugins.protocols.journal_format.folders import (
+    Archived,
+    Directory,
+    Files,
+    Located,
+    Location,
+    is_address,
+)
 from plugins.protocols.journal_format.index import Entry
-from plugins.protocols.journal_format.names import SegmentName, segment_names, without_index
+from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.segment import OnDamage, Segment, raise_damage
 
 EVERYTHING = 1 << 62
@@ -54,13 +62,20 @@ class SegmentInfo(NamedTuple):
     """Time of the first batch, microseconds since 1970 UTC."""
     max_ts: int
     """Time of the last batch."""
+    archived: bool = False
+    """Whether it is in the archive only."""
 
 
 class JournalReader:
-    """Reads the journal in a directory.  A directory that does not exist yet is an empty journal."""
+    """Reads the journal in a directory, or in an archive alone (``s3://bucket/folder``).
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    A directory that does not exist yet is an empty journal.  One that names its archive is read with it, unless
+    ``with_archive`` is false.
+    """
+
+    def __init__(self, path: Location, *, with_archive: bool = True) -> None:
+        self.path = path if is_address(path) else Path(path)
+        self._files = Files(path, with_archive=with_archive)
 
     def __repr__(self) -> str:
         return f"<JournalReader {self.path}>"
@@ -70,29 +85,35 @@ class JournalReader:
 
         Cheap: one listing, and the last entry of the last segment.
         """
-        names = segment_names(self.path)
-        for name in reversed(names):
-            segment = self._open(name)
+        listed, record = self._files.listed()
+        earliest, end = _expected(listed, record)
+        for found in reversed(listed):
+            segment = self._open(found)
             if segment is None:
                 # Compacted or deleted after the listing: begin again with a new one.
                 return self.bounds()
             # A new segment may still be empty.  Then the end is that of the last one with rows.
-            if len(segment) or name is names[0]:
-                return Bounds(names[0].base, segment.end)
-        return Bounds(names[0].base, names[0].base) if names else Bounds(0, 0)
+            if len(segment) or found is listed[0]:
+                return Bounds(earliest, max(segment.end, end))
+        return Bounds(earliest, end)
+
+    def next_base(self) -> int:
+        """Return the offset at which the last segment begins, which may have no row yet; 0 without segments."""
+        listed, _ = self._files.listed()
+        return listed[-1].name.base if listed else 0
 
     def segments(self) -> list[Segment]:
         """Return the segments that have the journal's rows now, without those that were compacted."""
         found: list[Segment] = []
         end = -1
-        for name in segment_names(self.path):
-            if name.base < end:
+        for each in self._files.listed()[0]:
+            if each.name.base < end:
                 continue  # its rows are in a compacted segment that begins earlier
-            segment = self._open(name)
+            segment = self._open(each)
             if segment is None:
                 return self.segments()
             # The generation before, which a compaction is about to delete.  The newest one comes first.
-            if found and found[-1].name.base == name.base:
+            if found and found[-1].name.base == each.name.base:
                 continue
             found.append(segment)
             end = segment.end
@@ -144,7 +165,11 @@ class JournalReader:
             if segment is None:
                 # No segment has the row.  This is the end of the journal, or a gap, if there are later
                 # segments.
-                later = [name.base for name in segment_names(self.path) if name.base > offset]
+                listed, record = self._files.listed()
+                later = [found.name.base for found in listed if found.name.base > offset]
+                # Rows that were moved to an archive, and are in none of its segments.
+                if record is not None and record.end > offset:
+                    later = [*later, record.end]
                 # Look again after the listing: between the two looks the last segment may have grown, or a
                 # compaction may have replaced it.  Only then a gap is certain.
                 segment = self._segment_with(offset, stop)
@@ -162,28 +187,44 @@ class JournalReader:
                     offset = end
                     yield record_batch
             except FileNotFoundError:
+                segment.folder.forget()
                 if not segment.lost_its_data():
                     continue  # deleted or compacted after its index was read: find the rows' new segment
                 report = on_damage or raise_damage
-                report(Damaged(str(segment.data_path), offset, min(segment.end, stop), "the file is missing"))
+                report(Damaged(segment.data_location, offset, min(segment.end, stop), "the file is missing"))
             # Damaged rows at the end of the segment were reported and are passed.
             offset = max(segment.end, offset)
 
     def gap(self, offset: int, stop: int) -> Damaged:
         """Return what is known of offsets that are in no segment although later ones are."""
-        lost = [name for name in without_index(self.path) if name.base <= offset]
-        before = [name for name in segment_names(self.path) if name.base <= offset]
+        listed, record = self._files.listed()
+        before = [found for found in listed if found.name.base <= offset]
+        lost = [found for found in self._files.without_index(record) if found.name.base <= offset]
         # The last one that begins there or before should have them.
-        if lost and (not before or lost[-1].base > before[-1].base):
-            index = lost[-1].index_path(self.path)
+        if lost and (not before or lost[-1].name.base > before[-1].name.base):
+            name, folder = lost[-1]
+            first = (
+                ""
+                if isinstance(folder, Directory)
+                else f"copy {name.data_name} into the journal's directory: "
+            )
             return Damaged(
-                str(index), offset, stop, "the file is missing; kernel journal repair makes it again"
+                folder.location(name.index_name),
+                offset,
+                stop,
+                f"the file is missing; {first}kernel journal repair makes it again",
             )
         if not before:
-            return Damaged(str(self.path), offset, stop, "in no segment")
-        index = before[-1].index_path(self.path)
+            # What is no longer in the directory was moved.
+            where = str(self.path) if record is None else record.address
+            return Damaged(where, offset, stop, "in no segment")
+        name, folder = before[-1]
+        mends = "; if this index was cut, kernel journal repair mends it"
         return Damaged(
-            str(index), offset, stop, "in no segment; if this index was cut, kernel journal repair mends it"
+            folder.location(name.index_name),
+            offset,
+            stop,
+            "in no segment" + (mends if isinstance(folder, Directory) else ""),
         )
 
     def offset_at(self, ts: int) -> int:
@@ -241,35 +282,53 @@ class JournalReader:
 
         Raises ``OutOfRange`` if retention has deleted the row.
         """
-        names = segment_names(self.path)
-        if not names or offset >= stop:
+        listed, record = self._files.listed()
+        if not listed or offset >= stop:
             return None
-        if offset < names[0].base:
-            raise OutOfRange(str(self.path), offset, min(names[0].base, stop))
-        at = bisect_right(names, offset, key=lambda name: name.base)
+        earliest, _ = _expected(listed, record)
+        if offset < earliest:
+            raise OutOfRange(str(self.path), offset, min(earliest, stop))
+        at = bisect_right(listed, offset, key=lambda found: found.name.base)
         # The last segment that begins at or before the offset.  While a compaction deletes the old segments,
         # this may be one of them; its rows are the same.  It may also end before the offset, when a compacted
         # segment that begins earlier has the row.
-        for name in reversed(names[:at]):
-            segment = self._open(name)
+        for found in reversed(listed[:at]):
+            segment = self._open(found)
             if segment is None:
                 return self._segment_with(offset, stop)
             if offset < segment.end:
                 return segment
         return None
 
-    def _open(self, name: SegmentName) -> Segment | None:
+    def _open(self, found: Located) -> Segment | None:
         try:
-            return Segment(self.path, name)
+            return Segment(found.folder, found.name)
         except FileNotFoundError:
+            found.folder.forget()
             return None
+
+
+def _expected(listed: list[Located], record: Archived | None) -> Bounds:
+    """Return the first row, and an offset that the journal has reached.
+
+    Of segments that have gone from an archive only the record tells.  Reading then finds a gap.
+    """
+    first = listed[0].name.base if listed else 0
+    return Bounds(first, first) if record is None else Bounds(record.earliest, record.end)
 
 
 def _summary(segment: Segment) -> SegmentInfo:
     last = segment.last()
+    archived = not isinstance(segment.folder, Directory)
     if last is None:
-        return SegmentInfo(segment.name, segment.name.base, segment.name.base, 0, 0, 0, 0)
-    first = segment.first()
+        return SegmentInfo(segment.name, segment.name.base, segment.name.base, 0, 0, 0, 0, archived)
     return SegmentInfo(
-        segment.name, segment.name.base, last.end, len(segment), last.stop, first.min_ts, last.max_ts
+        segment.name,
+        segment.name.base,
+        last.end,
+        len(segment),
+        last.stop,
+        segment.first().min_ts,
+        last.max_ts,
+        archived,
     )

@@ -20,6 +20,7 @@ from plugins.protocols.journal_format.checksum import crc32
 from plugins.protocols.journal_format.commit import commit_crc
 from plugins.protocols.journal_format.decode import commit_at, stored_batches
 from plugins.protocols.journal_format.errors import Damaged, UnknownVersion
+from plugins.protocols.journal_format.folders import Folder, as_folder
 from plugins.protocols.journal_format.index import (
     SIZE,
     Entry,
@@ -33,18 +34,14 @@ from plugins.protocols.journal_format.schema import STORED_BYTES, VERSION
 
 OnDamage = Callable[[Damaged], None]
 
-_READ_SIZE = 4 << 20
-"""Neighbouring commits up to about this number of bytes are read with one system call."""
-
 
 class Segment:
     """A segment as its index described it when this object was made; ``refresh`` reads the index again."""
 
-    def __init__(self, journal: Path, name: SegmentName) -> None:
+    def __init__(self, journal: Path | Folder, name: SegmentName) -> None:
         """Read the index.  Raises ``FileNotFoundError`` if retention or compaction has deleted it."""
         self.name = name
-        self._data = name.data_path(journal)
-        self._index = name.index_path(journal)
+        self.folder = as_folder(journal)
         self._count = -1
         self._first = self._last = b""
         self.header_is_whole = True
@@ -67,7 +64,7 @@ class Segment:
 
     def _read_ends(self) -> Header:
         """Read the header, the first and the last entry: enough for the bounds of the segment."""
-        with self._index.open("rb") as file:
+        with self.folder.open(self.name.index_name) as file:
             header = self._read_header(file.read(SIZE))
             if self._is_foreign:
                 # Damaged entries, as many as there are.
@@ -90,14 +87,14 @@ class Segment:
         return self.name.base if last is None else last.end
 
     @property
-    def index_path(self) -> Path:
-        """The file with the entries."""
-        return self._index
+    def index_location(self) -> str:
+        """Where the file with the entries is."""
+        return self.folder.location(self.name.index_name)
 
     @property
-    def data_path(self) -> Path:
-        """The file with the batches."""
-        return self._data
+    def data_location(self) -> str:
+        """Where the file with the batches is."""
+        return self.folder.location(self.name.data_name)
 
     def lost_its_data(self) -> bool:
         """Return whether the data file is missing although the index exists.
@@ -105,7 +102,7 @@ class Segment:
         Retention and compaction delete the index before the data, so a segment that they are deleting is
         never in this state: the data is lost.
         """
-        return self._index.exists() and not self._data.exists()
+        return self.folder.exists(self.name.index_name) and not self.folder.exists(self.name.data_name)
 
     def last(self) -> Entry | None:
         """Return the last entry; None for an empty segment."""
@@ -124,7 +121,7 @@ class Segment:
         """Return the entries as they are in the index; None in place of a damaged one."""
         if self._is_foreign:
             return [None] * self._count
-        with self._index.open("rb") as file:
+        with self.folder.open(self.name.index_name) as file:
             file.seek(SIZE)
             return list(decode_entries(file.read(self._count * SIZE)))
 
@@ -152,7 +149,7 @@ class Segment:
         """
         if self._is_foreign:
             return None
-        with self._index.open("rb", buffering=0) as file:
+        with self.folder.open(self.name.index_name) as file:
             # Only the entries on the way of the bisection are read: a following reader asks for a few rows at
             # the end of a long index.
             def offset_of(number: int) -> int:
@@ -191,8 +188,8 @@ class Segment:
         # The walk returns all entries, and the bisection may return one too many.
         wanted = [entry for entry in entries if entry.offset < stop and entry.end > start]
         prefix = self.schema_bytes()
-        with self._data.open("rb", buffering=0) as file:
-            for group in _groups(wanted):
+        with self.folder.open(self.name.data_name) as file:
+            for group in _groups(wanted, self.folder.read_size):
                 # Arrow decodes streams, which begin with a schema message.  It is put in front of the commits
                 # that were read, so that they need not be copied.
                 buffer = pa.allocate_buffer(len(prefix) + group[-1].stop - group[0].position)
@@ -229,11 +226,13 @@ class Segment:
             if len(commit) < entry.length:
                 missing = entry.length - len(commit)
                 report(
-                    self._damaged(entry, f"the file ends {missing} bytes before what {self._index.name} says")
+                    self._damaged(
+                        entry, f"the file ends {missing} bytes before what {self.name.index_name} says"
+                    )
                 )
             # Before anything is decoded: Arrow does not validate the buffers that it reads.
             elif commit_crc(commit, entry.check_at) != entry.crc:
-                report(self._damaged(entry, f"the CRC does not agree with {self._index.name}"))
+                report(self._damaged(entry, f"the CRC does not agree with {self.name.index_name}"))
             else:
                 whole.append(entry)
         # The usual case: all of them are one stream.
@@ -247,7 +246,7 @@ class Segment:
 
     def schema_bytes(self) -> bytes:
         """Return the schema message of the data file; if it is damaged, the one that this version writes."""
-        with self._data.open("rb") as file:
+        with self.folder.open(self.name.data_name) as file:
             raw = file.read(self.header.data_start)
         # All journals of this format have the same schema.
         return raw if crc32(raw) == self.header.schema_crc else STORED_BYTES
@@ -257,7 +256,7 @@ class Segment:
         # A later format may have another meaning for anything.
         if header is not None and header.version > VERSION:
             raise UnknownVersion(
-                f"{self._index}: format {header.version}; this version reads up to format {VERSION}"
+                f"{self.index_location}: format {header.version}; this version reads up to format {VERSION}"
             )
         self._is_foreign = header is not None and (header.base, header.generation) != self.name
         if header is None or self._is_foreign:
@@ -279,7 +278,7 @@ class Segment:
         whole entries that have not been passed; ``trailing`` is how many damaged entries after the last whole
         one remain.
         """
-        data = _mapped(self._data)
+        data = self.folder.whole(self.name.data_name)
         prefix = self.schema_bytes()
         offset, position = self.name.base, self.header.data_start
         whole = deque(entry for entry in entries if entry is not None)
@@ -319,19 +318,14 @@ class Segment:
 
     def _lost(self, start: int, stop: int, number: int) -> Damaged:
         return Damaged(
-            str(self._index),
+            self.index_location,
             start,
             stop,
             f"entry {number} of the index is damaged or missing, and so is its batch",
         )
 
     def _damaged(self, entry: Entry, what: str) -> Damaged:
-        return Damaged(str(self._data), entry.offset, entry.end, f"{what} (byte {entry.position})")
-
-
-def _mapped(path: Path) -> pa.Buffer:
-    # An empty file cannot be mapped.
-    return pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
+        return Damaged(self.data_location, entry.offset, entry.end, f"{what} (byte {entry.position})")
 
 
 def _is_chain(entries: list[Entry], offset: int, position: int) -> bool:
@@ -342,11 +336,11 @@ def _is_chain(entries: list[Entry], offset: int, position: int) -> bool:
     return True
 
 
-def _groups(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Divide entries into groups of neighbours that are read together, up to ``_READ_SIZE`` bytes."""
+def _groups(entries: list[Entry], most: int) -> Iterator[list[Entry]]:
+    """Divide entries into groups of neighbours that are read together, up to ``most`` bytes."""
     group: list[Entry] = []
     for entry in entries:
-        if group and (entry.position != group[-1].stop or entry.stop - group[0].position > _READ_SIZE):
+        if group and (entry.position != group[-1].stop or entry.stop - group[0].position > most):
             yield group
             group = []
         group.append(entry)
