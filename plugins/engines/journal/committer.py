@@ -4,12 +4,14 @@ Everything that was submitted while a turn was running is committed and synchron
 (group commit): the slower the disk, the larger the groups.  A turn may have several commits, because a commit
 has a limited size, and one synchronisation for all of them.
 
-Three threads work here:
+Three threads write:
 
 * the committer's thread (``_run``) encodes commits, and decides when to write, to synchronise and to delete
   segments;
 * ``_beside`` has one thread that writes a commit while the next one is encoded;
 * ``_syncer`` has one thread that synchronises, with ``fsync = "interval"``, while more is written.
+
+A journal with an archive has one more (``archiver.py``), which moves and deletes segments.
 
 Encoding and writing overlap because both leave the interpreter's lock to the other: Arrow and zlib while they
 work on buffers, the system while it writes.  There is one commit ahead and no more; ``BufferPool`` keeps two
@@ -32,11 +34,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
+from plugins.engines.journal.archiver import Archiver
 from plugins.engines.journal.options import JournalOptions
 from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.writer import DiskFull, JournalWriter
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.errors import JournalError
+from plugins.protocols.journal_format.folders import ArchiveUnavailable
 from plugins.protocols.journal_format.record_batch import EncodedRecordBatch
 
 HOUSEKEEPING = 5.0
@@ -110,6 +114,11 @@ class Committer:
         self._syncing: Future[None] | None = None
         self._telling = threading.Lock()
         """Keeps the reports of two threads in order: a report is never older than the one before it."""
+        self.archiver = (
+            None
+            if options.archive is None
+            else Archiver(name, writer.path, options.archive, self._delete_expired, warn)
+        )
         self._thread = threading.Thread(target=self._run, name=f"{name}-committer", daemon=True)
 
     def start(self) -> None:
@@ -146,6 +155,8 @@ class Committer:
                 # The threads end first, since they use the writer.
                 self._beside.shutdown()
                 self._syncer.shutdown()
+                if self.archiver is not None:
+                    self.archiver.stop()
                 self._writer.close()
             # ``close`` has synchronised everything.  Not after a failure: after a failed fsync the system may
             # drop the pages, and what was written since the last success may be lost.
@@ -273,7 +284,7 @@ class Committer:
             self._report(self.progress)
 
     def _keep(self, now: float) -> None:
-        """Begin a new segment if it is time, and delete the segments that retention does not keep."""
+        """Begin a new segment if it is time, and move or delete others: by age, by size, to the archive."""
         self._keep_due = now + HOUSEKEEPING
         try:
             # Also without messages, or a quiet journal would never let retention delete its last rows.
@@ -281,10 +292,18 @@ class Committer:
         except DiskFull:
             # The old segment is still appended to.  The next commit reports the full disk.
             pass
+        if self.archiver is None:
+            self._delete_expired()
+        else:
+            self.archiver.begin()
+
+    def _delete_expired(self) -> None:
         try:
             # Read from the directory and not from the writer: compaction, another process, changes the
             # segments, too.
             found = expired(self._writer.path, self._options.keep, int(time.time() * 1e6))
+        except ArchiveUnavailable:
+            raise
         except JournalError as error:
             # A consumer's position cannot be read.  Until it can, nothing is deleted: the rows may be unread.
             if str(error) != self._warned:

@@ -1,6 +1,7 @@
 """Compaction: merges many small commits into few large, compressed ones, in a new generation of a segment.
 
-Rows keep their offsets.  The segment that a writer appends to is left out, and so are segments with damage.
+Rows keep their offsets.  The segment that a writer appends to is left out, and so are segments with damage,
+and those in an archive.
 
 The order makes a crash harmless at every point: the new data file is written and synchronised; its index is
 put in place as a whole, and from then on readers use the new generation; only then the old segments are
@@ -61,24 +62,41 @@ def compact(
     ``JournalBusy``.
     """
     with compaction_lock(journal):
-        # First finish a move to Parquet that was killed: its rows must not get into one segment with others,
-        # or they could not be deleted any more.
-        finish_move(journal)
-        remove_superseded(journal)
-        done = []
-        groups = candidates(journal, segment_bytes)
-        for group in groups:
-            try:
-                done.append(_compact(journal, group, compression, on_rows))
-            except Damaged as damage:
-                on_damage(damage)
-                # The loop goes on with them: one bad commit must not keep its neighbours from being
-                # compacted.
-                groups += filter(_is_worth_it, _beside(damage, journal, group))
-            except FileNotFoundError:
-                # Retention, in the writer's process, has deleted some of them meanwhile.
-                pass
-        return done
+        return compact_locked(
+            journal,
+            compression=compression,
+            segment_bytes=segment_bytes,
+            on_rows=on_rows,
+            on_damage=on_damage,
+        )
+
+
+def compact_locked(
+    journal: Path,
+    *,
+    compression: str | None,
+    segment_bytes: int,
+    on_rows: Callable[[int], object] = lambda _: None,
+    on_damage: Callable[[Damaged], object] = lambda _: None,
+) -> list[Compacted]:
+    """Do what ``compact`` does, for a caller that holds the lock for compaction."""
+    # First finish a move to Parquet that was killed: its rows must not get into one segment with others, or
+    # they could not be deleted any more.
+    finish_move(journal)
+    remove_superseded(journal)
+    done = []
+    groups = candidates(journal, segment_bytes)
+    for group in groups:
+        try:
+            done.append(_compact(journal, group, compression, on_rows))
+        except Damaged as damage:
+            on_damage(damage)
+            # The loop goes on with them: one bad commit must not keep its neighbours from being compacted.
+            groups += filter(_is_worth_it, _beside(damage, journal, group))
+        except FileNotFoundError:
+            # Retention, in the writer's process, has deleted some of them meanwhile.
+            pass
+    return done
 
 
 def candidates(journal: Path, segment_bytes: int) -> list[list[Segment]]:
@@ -88,7 +106,7 @@ def candidates(journal: Path, segment_bytes: int) -> list[list[Segment]]:
     """
     groups: list[list[Segment]] = []
     size = 0
-    for segment in JournalReader(journal).sealed():
+    for segment in JournalReader(journal, with_archive=False).sealed():
         last = segment.last()
         if last is None:
             continue

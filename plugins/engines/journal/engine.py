@@ -164,6 +164,7 @@ class JournalEngine:
             "commits": committer.commits,
             "syncs": committer.syncs,
             "segments_deleted": committer.deleted,
+            **_archived(committer),
             "next_offset": writer.next_offset,
             "segment": str(writer.segment),
             "full": self._progress.full,
@@ -345,6 +346,18 @@ class JournalEngine:
     def _report(self, what: str, detail: str) -> None:
         if self._host is not None:
             self._host.report(EngineEvent(engine=self._name, what=what, detail=detail))
+
+
+def _archived(committer: Committer) -> dict[str, Any]:
+    """Return the counters of a journal with an archive."""
+    archiver = committer.archiver
+    if archiver is None:
+        return {}
+    return {
+        "segments_archived": archiver.moved,
+        "archive_failures": archiver.failures,
+        "archive_error": archiver.error,
+    }
 
 
 def _open(options: JournalOptions) -> JournalWriter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -56,15 +57,36 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Begin a new segment when the current one is this old."""
     keep: KeepOptions = KeepOptions()
     """Retention: what may be deleted."""
+    archive: str | None = None
+    """Where segments are moved that are not written any more: the address of a folder that pyarrow has a file
+    system for (``s3://bucket/folder``, ``gs://``, ``abfss://``, ``hdfs://``, ``file:///``).  They are compacted
+    before.  Readers of the directory find them there; those of other computers read the address."""
     min_free_bytes: Size = 67_108_864
     """Write nothing while the file system has fewer free bytes; meanwhile the route's ``when_full``
     applies."""
     retry: Seconds = 0.5
     """Seconds between two attempts to write to a full disk."""
 
+    def __post_init__(self) -> None:
+        if self.archive is not None:
+            _check_archive(self.archive)
+
     def folders(self) -> Iterator[tuple[str, str]]:
         """``WritesFolders``: the journal's directory."""
         yield "path", self.path
+
+
+def _check_archive(address: str) -> None:
+    parts = urlsplit(address)
+    if not parts.scheme or not (parts.netloc or parts.path.strip("/")):
+        raise ValueError(
+            f"archive is {address!r}; it must be the address of a folder, such as s3://bucket/folder or file:///mnt/far"
+        )
+    if "@" in parts.netloc:
+        raise ValueError(
+            "archive: leave the password out of the address, since it is written into files and messages. For S3, "
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use the files of the provider's tools"
+        )
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernel.hosting.disk import sync_directory
+from plugins.engines.journal.archive_folder import raise_earliest
 from plugins.engines.journal.options import KeepOptions
 from plugins.engines.journal.positions import positions
 from plugins.protocols.journal_format.names import SegmentName, segment_names
@@ -52,10 +53,20 @@ def delete(journal: Path, segments: list[SegmentInfo]) -> None:
     Before a compacted segment, the segments that it has replaced are deleted.  A compaction that was killed
     may have left some of them, and readers would find their rows again.
 
+    Raises ``ArchiveUnavailable`` if the journal has an archive that cannot be reached.
+
     The order holds after a loss of power, too: each index is durably gone before its data file and before the
     next index.
     """
+    if not segments:
+        return
+    # Readers of an archive take what is before its first offset for deleted, and what is missing behind it for
+    # lost.
+    archive = raise_earliest(journal, segments[-1].end)
     for segment in segments:
+        if archive is not None and segment.archived:
+            archive.delete_segment(segment.name)
+            continue
         # The old ones first: once the compacted segment has gone, readers would take them for valid.
         for name in [*_superseded(journal, segment), segment.name]:
             name.index_path(journal).unlink(missing_ok=True)

@@ -7,11 +7,17 @@ from pathlib import Path
 import click
 
 from kernel.hosting.appending import Disk
-from plugins.engines.journal.commands.common import DamageReport, journal_argument, progress
+from plugins.engines.journal.commands.common import (
+    DamageReport,
+    journal_argument,
+    progress,
+    readable_argument,
+)
 from plugins.engines.journal.index_repair import create_missing_indexes, whole_commits
 from plugins.engines.journal.index_repair import repair as repair_index
 from plugins.engines.journal.lock import writer_lock
 from plugins.protocols.journal_format.errors import Damaged
+from plugins.protocols.journal_format.folders import Location
 from plugins.protocols.journal_format.index import Entry
 from plugins.protocols.journal_format.names import segment_names, without_index
 from plugins.protocols.journal_format.reader import JournalReader
@@ -19,8 +25,8 @@ from plugins.protocols.journal_format.segment import Segment
 
 
 @click.command("verify")
-@journal_argument
-def verify(journal: Path) -> int:
+@readable_argument
+def verify(journal: Location) -> int:
     """Read everything and check every checksum; report damage by file and offset.
 
     Exit status 1 if there is any damage.
@@ -30,9 +36,9 @@ def verify(journal: Path) -> int:
     damage_report = DamageReport()
     rows = damaged_entries = 0
     # Each segment has to begin where the one before ends.  The first may begin anywhere, as retention deletes
-    # from the front.
-    end = segments[0].name.base
-    with progress("verifying", segments[-1].end - end) as step:
+    # from the front; of an archive the first offset is known.
+    end, stop = reader.bounds()
+    with progress("verifying", stop - end) as step:
         for segment in segments:
             if segment.name.base != end:
                 click.echo(f"kernel: {reader.gap(end, segment.name.base)}", err=True)
@@ -46,18 +52,20 @@ def verify(journal: Path) -> int:
             except FileNotFoundError:
                 if segment.lost_its_data():
                     damage_report(
-                        Damaged(str(segment.data_path), segment.name.base, end, "the file is missing")
+                        Damaged(segment.data_location, segment.name.base, end, "the file is missing")
                     )
                 else:
                     click.echo(f"{segment.name} was deleted or compacted while it was read")
+    if end < stop:
+        damage_report(reader.gap(end, stop))
     # No damage: a writer was killed between the data and the index, or is just at work.
-    behind = sum(entry.rows for entry in _behind(segments[-1]))
+    behind = sum(entry.rows for segment in segments[-1:] for entry in _behind(segment))
     if behind:
-        click.echo(f"{behind} rows after the end of {segments[-1].data_path} are whole, but not in "
-                   f"{segments[-1].index_path.name}: the next writer, or repair, adds them")  # fmt: skip
-    for name in without_index(journal):
+        click.echo(f"{behind} rows after the end of {segments[-1].data_location} are whole, but not in "
+                   f"{segments[-1].name.index_name}: the next writer, or repair, adds them")  # fmt: skip
+    for name in without_index(Path(journal)):
         click.echo(
-            f"{name.index_path(journal)}: it is missing, unless a compaction or a deletion is at work; the next writer,"
+            f"{name.index_path(Path(journal))}: it is missing, unless a compaction or a deletion is at work; the next writer,"
             " or repair, makes it again"
         )
     click.echo(f"{rows:,} rows in {len(segments)} segments are whole; {damage_report.rows:,} are damaged")
@@ -94,7 +102,7 @@ def _report_entries(segment: Segment) -> int:
     damaged = _damaged_entries(segment)
     if damaged:
         click.echo(
-            f"{segment.index_path}: {damaged} entries or headers are damaged or missing; their rows can be read from"
+            f"{segment.index_location}: {damaged} entries or headers are damaged or missing; their rows can be read from"
             " the data; repair writes them again"
         )
     return damaged

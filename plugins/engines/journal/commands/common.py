@@ -14,6 +14,7 @@ import click
 from plugins.engines.journal.moments import Moment, moment_of
 from plugins.engines.journal.selection import Selection
 from plugins.protocols.journal_format.errors import Damaged
+from plugins.protocols.journal_format.folders import Files, Location, is_address
 from plugins.protocols.journal_format.names import segment_names
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,13 +23,18 @@ _TIME_OF_DAY = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?")
 
 
 class JournalPath(click.Path):
-    """A directory that contains at least one segment."""
+    """A directory that contains at least one segment; with ``archives``, also the address of an archive."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, archives: bool = False) -> None:
         super().__init__(exists=True, file_okay=False, path_type=Path)
+        self._archives = archives
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path; fail if it has no segment."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Location:
+        """Return the path or the address; fail if it has no segment."""
+        if self._archives and is_address(value):
+            if not Files(value).listed()[0]:
+                self.fail(f"{value} is not the archive of a journal: it has no .index file", param, ctx)
+            return str(value)
         path: Path = super().convert(value, param, ctx)  # type: ignore[assignment]
         if not segment_names(path):
             self.fail(f"{path} is not a journal: it has no .index file", param, ctx)
@@ -51,6 +57,8 @@ class MomentType(click.ParamType):  # type: ignore[type-arg]
 
 
 journal_argument = click.argument("journal", type=JournalPath())
+readable_argument = click.argument("journal", type=JournalPath(archives=True))
+"""For commands that only read."""
 
 
 json_option: Callable[[Any], Any] = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 import pyarrow as pa
 from pyarrow import compute
 
-from plugins.engines.journal.commands.common import DamageReport, journal_argument, progress, range_options
+from plugins.engines.journal.commands.common import DamageReport, progress, range_options, readable_argument
 from plugins.engines.journal.moments import Moment, offset_of
+from plugins.protocols.journal_format.folders import Location
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS
 
@@ -22,7 +22,7 @@ _FOLD = 4_000_000
 
 
 @click.command("stat")
-@journal_argument
+@readable_argument
 @range_options
 @click.option(
     "--by",
@@ -35,7 +35,7 @@ _FOLD = 4_000_000
     "-n", "count", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def stat(journal: Path, start: Moment, end: Moment, by: str, count: int, as_json: bool) -> None:
+def stat(journal: Location, start: Moment, end: Moment, by: str, count: int, as_json: bool) -> None:
     """Count messages and bytes by key, engine or another column; those with the most messages first."""
     reader = JournalReader(journal)
     began = time.perf_counter()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
-from plugins.engines.journal.commands.common import journal_argument, when
+from plugins.engines.journal.commands.common import readable_argument, when
 from plugins.engines.journal.positions import positions
+from plugins.protocols.journal_format.folders import Location
 from plugins.protocols.journal_format.reader import JournalReader
 
 
 @click.command("ls")
-@journal_argument
+@readable_argument
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def ls(journal: Path, as_json: bool) -> None:
+def ls(journal: Location, as_json: bool) -> None:
     """List the segments of a journal, and the positions of its consumers."""
     reader = JournalReader(journal)
     bounds = reader.bounds()
@@ -28,6 +28,7 @@ def ls(journal: Path, as_json: bool) -> None:
             "rows": segment.end - segment.start,
             "batches": segment.record_batches,
             "bytes": segment.bytes,
+            "in": "archive" if segment.archived else "directory",
             "first": when(segment.min_ts) if segment.record_batches else "",
             "last": when(segment.max_ts) if segment.record_batches else "",
         }

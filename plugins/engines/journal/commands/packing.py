@@ -13,12 +13,14 @@ from plugins.engines.journal.commands.common import (
     journal_argument,
     progress,
     range_options,
+    readable_argument,
     selection_of,
 )
 from plugins.engines.journal.export import PARTITIONS, export_parquet
 from plugins.engines.journal.lock import compaction_lock
 from plugins.engines.journal.moments import Moment, offset_of
 from plugins.engines.journal.moving import abandon_move, begin_move, finish_move, is_recorded, record_move
+from plugins.protocols.journal_format.folders import Location
 from plugins.protocols.journal_format.reader import JournalReader
 
 _MEBIBYTE = 1 << 20
@@ -80,7 +82,7 @@ def compact(
 
 
 @click.command("export")
-@journal_argument
+@readable_argument
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @range_options
 @filter_options
@@ -95,7 +97,7 @@ def compact(
     help="Compression of the files.",
 )
 def export(
-    journal: Path,
+    journal: Location,
     directory: Path,
     start: Moment,
     end: Moment,

@@ -16,8 +16,8 @@ from plugins.engines.journal.commands.common import (
     DamageReport,
     F,
     filter_options,
-    journal_argument,
     range_options,
+    readable_argument,
     selection_of,
 )
 from plugins.engines.journal.commands.formats import FORMATS, header_of
@@ -25,6 +25,7 @@ from plugins.engines.journal.moments import Moment, offset_of
 from plugins.engines.journal.selection import Selection
 from plugins.engines.journal.watch import watch_directory
 from plugins.protocols.journal_format.decode import flat
+from plugins.protocols.journal_format.folders import Location, is_address
 from plugins.protocols.journal_format.reader import EVERYTHING, JournalReader
 from plugins.protocols.journal_format.schema import ROWS
 
@@ -45,13 +46,13 @@ _format = click.option(
 
 
 def _showing(command: F) -> F:
-    return journal_argument(filter_options(_format(command)))
+    return readable_argument(filter_options(_format(command)))
 
 
 @click.command("head")
 @_showing
 @_count
-def head(journal: Path, count: int, form: str, **filters: Any) -> None:
+def head(journal: Location, count: int, form: str, **filters: Any) -> None:
     """Show the first messages."""
     _show(_limited(_rows(JournalReader(journal), selection_of(**filters)), count), form)
 
@@ -60,10 +61,12 @@ def head(journal: Path, count: int, form: str, **filters: Any) -> None:
 @_showing
 @_count
 @click.option("-f", "--follow", is_flag=True, help="Continue with new messages, until Ctrl-C.")
-def tail(journal: Path, count: int, form: str, follow: bool, **filters: Any) -> None:
+def tail(journal: Location, count: int, form: str, follow: bool, **filters: Any) -> None:
     """Show the last messages; with --follow, also new ones."""
     reader, selection = JournalReader(journal), selection_of(**filters)
-    watch = watch_directory(journal) if follow else None
+    if follow and is_address(journal):
+        raise click.UsageError("an archive cannot be followed: only the directory has what is being written")
+    watch = watch_directory(Path(journal)) if follow else None
     # The watch was opened before the end is read, so that no row is missed in between.
     end = reader.bounds().end
     _show(iter(_last(reader, selection, end, count)), form)
@@ -78,7 +81,7 @@ def tail(journal: Path, count: int, form: str, follow: bool, **filters: Any) -> 
 @click.command("cat")
 @_showing
 @range_options
-def cat(journal: Path, start: Moment, end: Moment, form: str, **filters: Any) -> None:
+def cat(journal: Location, start: Moment, end: Moment, form: str, **filters: Any) -> None:
     """Show all messages, or those from an offset or time to another.
 
     JSON has one object per line.  CSV begins with the names of the columns.  raw has only the bodies, with a
