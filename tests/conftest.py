@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import java
+from tests.object_store import CREDENTIALS
 from tests.peers import PEERS
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.seeds import examples
@@ -150,14 +151,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The one session of Spark: it takes seconds to start.  Its users are marked slow."""
     from plugins.apis.spark import session
 
-    running = session(
-        "tests",
-        master="local[2]",
-        configuration={
-            "spark.driver.memory": "1g",
-            "spark.sql.shuffle.partitions": "1",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        },
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        # The JVM's Python workers have its environment.
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        running = session(
+            "tests",
+            master="local[2]",
+            configuration={
+                "spark.driver.memory": "1g",
+                "spark.sql.shuffle.partitions": "1",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            },
+        )
     yield running
     running.stop()

@@ -14,6 +14,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 BUCKET = "bucket"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "stand-in",
+    "AWS_SECRET_ACCESS_KEY": "stand-in",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""The environment of its clients."""
 _DATE = "Mon, 01 Jan 2024 00:00:00 GMT"
 
 

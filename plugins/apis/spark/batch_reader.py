@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +39,7 @@ from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.planning import bounds, ranges, row_at
 from plugins.apis.spark.rows import read_rows
 from plugins.apis.spark.workers import freeze_after, freeze_loaded
+from plugins.protocols.journal_format.folders import Location
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import NEVER_NULL, ROWS
 
@@ -55,7 +55,7 @@ class Rows(InputPartition):
 
 
 def read_task(
-    journals: Sequence[Path],
+    journals: Sequence[Location],
     task: InputPartition,
     schema: pa.Schema,
     options: ReadOptions,

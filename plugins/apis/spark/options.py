@@ -12,6 +12,7 @@ import msgspec
 
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.running_kernel import journal_of
+from plugins.protocols.journal_format.folders import Files, Location, is_address
 from plugins.protocols.journal_format.names import segment_names
 
 ROWS_PER_TASK = 1_000_000
@@ -65,7 +66,8 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
 
     path: str = ""
     """The journal's directory, or a pattern such as ``/var/journals/*``: then the table has the rows of all
-    journals that match.  Every process that reads must see them: the driver, and on a cluster the executors."""
+    journals that match.  Every process that reads must see them: the driver, and on a cluster the executors.
+    Or the address of a journal's archive (``s3://bucket/folder``), which every computer can read."""
     paths: str = ""
     """Instead of ``path``: several, as a JSON list.  Spark makes it of ``load([...])``."""
     kernel: str = ""
@@ -108,6 +110,11 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
                 "socket), and not both. Spark passes a table of CREATE TABLE none of its options: give them in "
                 "the query, SELECT ... FROM name WITH (path '...'), or make a temporary view"
             )
+        if self.consumer and is_address(self.path):
+            raise SparkOptionError(
+                f"{self.path}: the option consumer writes a position into a journal's directory, and this is an "
+                "archive, which is only read. Leave it out, and keep rows as long as a query may be stopped"
+            )
         if self.rows_per_task < 1:
             raise SparkOptionError(f"rowsPerTask is {self.rows_per_task}; it must be 1 or more")
         for name in ("starting", "ending"):
@@ -123,8 +130,8 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
         return names_several(self.path, self.paths)
 
     @property
-    def journals(self) -> list[Path]:
-        """The directories of all journals; ``SparkOptionError`` if there is none, or one that is named is none."""
+    def journals(self) -> list[Location]:
+        """The directories and archives of all journals; ``SparkOptionError`` if there is none, or one that is named is none."""
         if not self.several:
             return [self.journal]
         for name in ("starting_offset", "ending_offset"):
@@ -133,14 +140,14 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
                     f"{self.path or self.paths} may be several journals, and each has offsets of its own: use "
                     "startingTimestamp and endingTimestamp"
                 )
-        found: dict[Path, None] = {}
+        found: dict[Location, None] = {}
         for path in _texts(self.paths) if self.paths else [self.path]:
-            found |= dict.fromkeys(_matching(path) if _is_pattern(path) else [_checked(local_path(path))])
+            found |= dict.fromkeys(_matching(path) if _is_pattern(path) else [_checked(_location(path))])
         return list(found)
 
     @property
-    def journal(self) -> Path:
-        """The journal's directory; ``SparkOptionError`` if there is none, or there may be several.
+    def journal(self) -> Location:
+        """The journal's directory, or its archive; ``SparkOptionError`` if there is none, or there may be several.
 
         A running kernel is asked each time.
         """
@@ -149,7 +156,7 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
                 f"{self.path or self.paths} may be several journals, and a report with a history reads one: make one "
                 "of each"
             )
-        return _checked(journal_of(self.kernel, self.engine) if self.kernel else local_path(self.path))
+        return _checked(journal_of(self.kernel, self.engine) if self.kernel else _location(self.path))
 
 
 class WriteOptions(_Options, frozen=True, kw_only=True):
@@ -183,9 +190,19 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
             )
 
 
-def _checked(path: Path) -> Path:
-    """Return the path of a journal; ``SparkOptionError`` if there is none."""
-    if not segment_names(path):
+def _location(path: str) -> Location:
+    return path if is_address(path) else local_path(path)
+
+
+def _checked(path: Location) -> Location:
+    """Return where a journal is; ``SparkOptionError`` if there is none."""
+    if isinstance(path, str):
+        if not Files(path).listed()[0]:
+            raise SparkOptionError(
+                f"there is no segment of a journal at {path}. An engine moves segments to its archive when they "
+                "are complete: see its options roll_bytes and roll_seconds"
+            )
+    elif not segment_names(path):
         there = "the directory has no segment (.index)" if path.is_dir() else "the directory does not exist"
         raise SparkOptionError(
             f"there is no journal at {path}: {there}. A kernel creates a journal when its journal engine "
@@ -200,15 +217,16 @@ def names_several(path: str, paths: str) -> bool:
 
 
 def _is_pattern(path: str) -> bool:
-    return any(character in path for character in "*?[")
+    # An address may have options behind a question mark.
+    return not is_address(path) and any(character in path for character in "*?[")
 
 
-def _matching(pattern: str) -> list[Path]:
+def _matching(pattern: str) -> list[Location]:
     """Return the journals that match, by name.  Other directories, and files, are left out."""
     import glob
 
     found = [Path(each) for each in sorted(glob.glob(str(local_path(pattern))))]
-    journals = [each for each in found if each.is_dir() and segment_names(each)]
+    journals: list[Location] = [each for each in found if each.is_dir() and segment_names(each)]
     if not journals:
         what = f"{len(found)} files and directories, none of which is a journal" if found else "nothing"
         raise SparkOptionError(f"there is no journal at {pattern}: the pattern matches {what}")

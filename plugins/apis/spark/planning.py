@@ -7,7 +7,6 @@ from itertools import pairwise
 from plugins.apis.spark.errors import DataLost
 from plugins.apis.spark.options import ReadOptions, microseconds
 from plugins.apis.spark.rows import skip
-from plugins.protocols.journal_format.names import segment_names
 from plugins.protocols.journal_format.reader import JournalReader
 
 
@@ -48,8 +47,7 @@ def next_offset(reader: JournalReader) -> int:
     the writer begins a new segment at a higher offset than the journal's end: offsets are not used again.
     That segment may still be empty, so that ``bounds`` does not know it.
     """
-    names = segment_names(reader.path)
-    return max(reader.bounds().end, names[-1].base if names else 0)
+    return max(reader.bounds().end, reader.next_base())
 
 
 def row_at(reader: JournalReader, moment: int, options: ReadOptions) -> int:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ import pyarrow as pa
 from plugins.apis.spark.conditions import Condition, fitting
 from plugins.protocols.journal_format.decode import flat
 from plugins.protocols.journal_format.errors import Damaged, OutOfRange
+from plugins.protocols.journal_format.folders import Location
 from plugins.protocols.journal_format.reader import JournalReader
 
 BATCH_ROWS = 10_000
@@ -44,7 +44,7 @@ AHEAD_BYTES = 4 << 20
 
 
 def read_rows(
-    journal: Path,
+    journal: Location,
     first: int,
     end: int,
     schema: pa.Schema,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +14,11 @@ from pathlib import Path
 import pytest
 
 from plugins.apis.spark.java import java_home
+from plugins.engines.journal.archiving import archive_sealed
+from plugins.protocols.journal_format.folders import archive_at
+from plugins.protocols.journal_format.identity import encode_identity
 from plugins.protocols.journal_format.reader import JournalReader
+from tests.object_store import CREDENTIALS, object_store
 from tests.plugins.apis.spark.journals import Journal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -22,7 +27,7 @@ TIMEOUT = 400.0
 PROGRAM = """
 import sys
 from plugins.apis.spark import session
-master, source, target, checkpoint = sys.argv[1:]
+master, source, target, checkpoint, archive = sys.argv[1:]
 spark = session("cluster", master=master, configuration={
     "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false",
     "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2",
@@ -34,6 +39,9 @@ feed = spark.read.format("kernel").option("rowsPerTask", 25).load(source)
 where = feed.selectExpr("offset", "1 as one").groupBy("one").count().collect()
 hosts = feed.rdd.mapPartitions(lambda rows: [__import__("os").environ["SPARK_EXECUTOR_DIRS"] for _ in [0]]).distinct().count()
 print("rows:", where[0]["count"], "executors:", hosts)
+far = spark.read.format("kernel").option("rowsPerTask", 25).load(archive).selectExpr("offset").rdd
+workers = far.mapPartitions(lambda rows: [(sum(1 for _ in rows), __import__("os").environ["SPARK_EXECUTOR_DIRS"])]).collect()
+print("archived:", sum(count for count, _ in workers), "executors:", len({worker for _, worker in workers}))
 query = (
     spark.readStream.format("kernel").option("rowsPerTask", 25).load(source).select("key", "body")
     .writeStream.format("kernel").option("path", target).option("checkpointLocation", checkpoint)
@@ -53,6 +61,7 @@ class Daemon:
         home = Path(pyspark.__file__).parent
         env = {
             **os.environ,
+            **CREDENTIALS,
             "JAVA_HOME": str(java_home()),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -108,11 +117,34 @@ def master(tmp_path: Path) -> Iterator[str]:
             daemon.stop()
 
 
-def test_a_cluster_reads_and_writes_journals(master: str, journal: Journal, tmp_path: Path) -> None:
+def _with_archive(path: Path, address: str) -> None:
+    """Move 100 rows into an archive, and delete the journal's directory."""
+    far = Journal(path)
+    (path / "identity.json").write_bytes(encode_identity("far"))
+    far.numbers(100)
+    far.roll()
+    far.numbers(1)
+    archive_sealed(path, address)
+    shutil.rmtree(path)
+
+
+def test_a_cluster_reads_and_writes_journals(
+    master: str, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with object_store() as store:
+        _with_archive(tmp_path / "far", store.address())
+        _read_and_write(master, journal, store.address(), tmp_path)
+        archive_at.cache_clear()
+
+
+def _read_and_write(master: str, journal: Journal, archive: str, tmp_path: Path) -> None:
     journal.numbers(100)
     target = tmp_path / "target"
+    checkpoint = tmp_path / "checkpoint"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, master, str(journal), str(target), str(tmp_path / "checkpoint")],
+        [sys.executable, "-c", PROGRAM, master, str(journal), str(target), str(checkpoint), archive],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -121,6 +153,7 @@ def test_a_cluster_reads_and_writes_journals(master: str, journal: Journal, tmp_
     )
     assert done.returncode == 0, done.stderr
     assert "rows: 100 executors: 2" in done.stdout
+    assert "archived: 100 executors: 2" in done.stdout
     bodies = [
         value.as_py()
         for batch in JournalReader(target).record_batches(columns=["body"])

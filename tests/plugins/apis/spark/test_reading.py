@@ -35,7 +35,7 @@ from plugins.apis.spark import stream_reader
 from plugins.apis.spark.batch_reader import BatchReader, PushdownReader, Rows
 from plugins.apis.spark.columns import SCHEMA, WITH_JOURNAL, wanted_columns
 from plugins.apis.spark.errors import DataLost, SparkOptionError
-from plugins.apis.spark.options import ReadOptions, WriteOptions
+from plugins.apis.spark.options import ReadOptions, WriteOptions, local_path
 from plugins.apis.spark.planning import ranges
 from plugins.apis.spark.rows import BATCH_ROWS
 from plugins.apis.spark.several_streams import SeveralStreams
@@ -481,10 +481,18 @@ def test_names_of_options_may_be_written_in_any_case(journal: Journal) -> None:
     assert ReadOptions.parse({"PATH": "/j", "startingoffset": "5"}).starting_offset == 5
 
 
-def test_paths_may_be_urls_of_files_and_of_nothing_else(journal: Journal) -> None:
+def test_paths_may_be_urls_of_files(journal: Journal) -> None:
     assert _options(Path(f"file:{journal}")).journal == journal.path
+
+
+def test_rows_are_written_into_a_directory_only() -> None:
     with pytest.raises(SparkOptionError, match="not a s3 address"):
-        _ = ReadOptions(path="s3://bucket/journal").journal
+        local_path("s3://bucket/journal")
+
+
+def test_nobody_keeps_a_position_in_an_archive() -> None:
+    with pytest.raises(SparkOptionError, match="the option consumer"):
+        ReadOptions(path="s3://bucket/journal", consumer="report")
 
 
 def test_a_time_that_is_none_is_refused(journal: Journal) -> None:

@@ -31,7 +31,7 @@ from plugins.protocols.journal_format.identity import identity_of
 from plugins.protocols.journal_format.names import segment_names
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from tests.events import Events
-from tests.object_store import ObjectStore, object_store
+from tests.object_store import CREDENTIALS, ObjectStore, object_store
 from tests.plugins.engines.journal.conftest import LimitedDisk, append, numbered
 from tests.plugins.engines.journal.test_engine import TIMEOUT, figures
 
@@ -41,9 +41,8 @@ MISSING = b"missing"
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "stand-in")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
