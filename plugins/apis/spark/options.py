@@ -110,9 +110,9 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
                 "socket), and not both. Spark passes a table of CREATE TABLE none of its options: give them in "
                 "the query, SELECT ... FROM name WITH (path '...'), or make a temporary view"
             )
-        if self.consumer and is_address(self.path):
+        if self.consumer and any(map(is_address, _texts(self.paths) if self.paths else [self.path])):
             raise SparkOptionError(
-                f"{self.path}: the option consumer writes a position into a journal's directory, and this is an "
+                f"{self.path or self.paths}: the option consumer writes a position into a journal's directory, and this is an "
                 "archive, which is only read. Leave it out, and keep rows as long as a query may be stopped"
             )
         if self.rows_per_task < 1:

@@ -493,6 +493,8 @@ def test_rows_are_written_into_a_directory_only() -> None:
 def test_nobody_keeps_a_position_in_an_archive() -> None:
     with pytest.raises(SparkOptionError, match="the option consumer"):
         ReadOptions(path="s3://bucket/journal", consumer="report")
+    with pytest.raises(SparkOptionError, match="the option consumer"):
+        ReadOptions(paths='["/j", "s3://bucket/journal"]', consumer="report")
 
 
 def test_a_time_that_is_none_is_refused(journal: Journal) -> None:
