@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from kernel.contracts.message import batch_of
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
-from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed, Published
+from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed, LoginRequested, Published
 from plugins.protocols.amqp091.frames import PROTOCOL_HEADER, method_frame
 from plugins.protocols.amqp091.methods import basic, channel, confirm, connection, queue, tx
 from plugins.protocols.amqp091.options import ClientOptions, ServerOptions
@@ -181,6 +181,19 @@ def test_limits_outside_of_the_offer_are_refused(tune_ok: connection.TuneOk, tex
     (event,) = server.receive_data(method(0, tune_ok), 0.0)
     assert event.reply_code == 530
     assert text in event.reply_text
+
+
+def test_a_login_may_be_longer_than_the_smallest_frame() -> None:
+    """RabbitMQ 3.10 resets the connection.  Tokens may be as long."""
+    server = ServerConnection(ServerOptions(), 0.0)
+    start_ok = connection.StartOk(client_properties={"x": "a" * 5000}, response=b"\0a\0b")
+    (event,) = server.receive_data(PROTOCOL_HEADER + method(0, start_ok), 0.0)
+    assert isinstance(event, LoginRequested)
+    too_long = connection.StartOk(client_properties={"x": "a" * 9000}, response=b"")
+    server = ServerConnection(ServerOptions(), 0.0)
+    (event,) = server.receive_data(PROTOCOL_HEADER + method(0, too_long), 0.0)
+    assert isinstance(event, ConnectionClosed)
+    assert event.reply_code == 501
 
 
 def test_a_body_that_is_too_large_closes_the_channel_only(make_pair: Any) -> None:
