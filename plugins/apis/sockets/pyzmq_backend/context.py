@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import math
 import os
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +42,11 @@ _DEFAULTS: dict[int, int] = {
     ContextOption.THREAD_AFFINITY_CPU_REMOVE: 0,
     ContextOption.THREAD_NAME_PREFIX: 0,
 }
+
+_CALLS = 6
+"""Calls between ``__del__`` and ``term``, and some more."""
+_WRITING: list[threading.Thread] = []
+"""Of contexts that were collected as garbage."""
 
 _CORES: dict[int, ContextCore] = {}
 """Contexts that are open, by their numbers."""
@@ -96,8 +104,12 @@ class ContextCore:
             self._open.discard(core)
             self._changed.notify_all()
 
-    def term(self) -> None:
-        """Wake all calls that wait; wait until sockets are closed, and until they have written."""
+    def term(self, *, wanted: bool) -> None:
+        """Wake all calls that wait; wait until sockets are closed, and until they have written.
+
+        ``wanted``: whether the program has called it.  If not, the context was collected as garbage, and what is
+        left is written behind the program's back.
+        """
         with self._changed:
             self.terminated = True
             _CORES.pop(self.number, None)
@@ -106,8 +118,56 @@ class ContextCore:
             for core in self._open:
                 core.interrupt(_ENDED)
             self._changed.wait_for(lambda: not self._open, PATIENCE)
-            left = self._until - time.monotonic()
-        self._ours.close(None if left == math.inf else max(0.0, left))
+            left = max(0.0, self._until - time.monotonic())
+        # Nobody can end a process that does not end: here libzmq waits for ever, too.
+        if not threading.main_thread().is_alive():
+            self._ours.close(min(left, PATIENCE))
+        elif wanted:
+            self._write_out(left)
+        else:
+            writing = threading.Thread(target=self._write_out, args=(left,), daemon=True)
+            _WRITING.append(writing)
+            writing.start()
+
+    def _write_out(self, seconds: float) -> None:
+        """Wait until what was sent is written."""
+        complaint = threading.Timer(PATIENCE, _complain)
+        complaint.daemon = True
+        if seconds == math.inf:
+            complaint.start()
+        try:
+            self._ours.close(None if seconds == math.inf else seconds)
+        finally:
+            complaint.cancel()
+
+
+def _complain() -> None:
+    warnings.warn(
+        "a context of zmq is being terminated, and waits for peers that take what was sent to them: the program has "
+        "set LINGER to -1, which is without limit; set it to milliseconds, or give them to close() or destroy()",
+        RuntimeWarning,
+        stacklevel=1,
+    )
+
+
+@atexit.register
+def _end() -> None:
+    """Leave what was collected as garbage some time to write, as libzmq does; but an end of the process comes."""
+    until = time.monotonic() + PATIENCE
+    for writing in _WRITING:
+        writing.join(max(0.0, until - time.monotonic()))
+
+
+def _is_garbage() -> bool:
+    """Whether the object is being collected: pyzmq then terminates it like any other."""
+    frame = sys._getframe(1)
+    for _ in range(_CALLS):
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+        if frame.f_code.co_name == "__del__":
+            return True
+    return False
 
 
 class Context:
@@ -143,7 +203,7 @@ class Context:
         """Terminate it: calls that wait raise ``ContextTerminated``."""
         if not self.closed:
             self.closed = True
-            self._core.term()
+            self._core.term(wanted=not _is_garbage())
 
     def set(self, option: int, optval: int) -> None:
         """Set an option of the context."""

@@ -12,7 +12,7 @@ from zmq.constants import SocketOption, SocketType
 
 from kernel.contracts.errors import KernelError
 from plugins.apis.sockets.errors import NotSupported, WrongState
-from plugins.apis.sockets.options import TYPES
+from plugins.apis.sockets.options import TYPES, UNLIMITED, UNLIMITED_BYTES
 from plugins.apis.sockets.pyzmq_backend.errors import failure, translated
 from plugins.apis.sockets.pyzmq_backend.options import (
     BACKEND_OPTIONS,
@@ -145,12 +145,18 @@ class Core:
             return
         get = self._values.get
         seconds = get(SocketOption.HANDSHAKE_IVL, 30_000) / 1000
+        most = get(SocketOption.MAXMSGSIZE, -1)
         engine: dict[str, Any] = {
             "authenticator": ADDRESS,
             "authenticator_needed": bool(get(SocketOption.ZAP_ENFORCE_DOMAIN)),
             "zap_domain": get(SocketOption.ZAP_DOMAIN, b"").decode("utf-8", "replace"),
             "describe_peers": True,
             "handshake": seconds,
+            # libzmq has no such limits.
+            "max_message": our_value(option_of(SocketOption.MAXMSGSIZE, self.kind), most),
+            "max_parts": UNLIMITED,
+            "max_subscriptions": UNLIMITED,
+            "subscription_bytes": UNLIMITED_BYTES,
         }
         if self.mechanism == _CURVE:
             engine |= self._curve()

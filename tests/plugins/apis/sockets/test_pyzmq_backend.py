@@ -146,6 +146,105 @@ print("done")
 """
 
 
+FOR_EVER = """
+import atexit
+import sys
+import zmq
+
+def make():
+    context = zmq.Context()
+    push = context.socket(zmq.PUSH)
+    push.linger = -1
+    push.connect("tcp://127.0.0.1:1")
+    push.send(b"nobody gets it")
+    return context, push
+
+way = sys.argv[1]
+context, push = make()
+if way == "collected":
+    push.close()
+    del context, push
+elif way == "terminated by atexit":
+    push.close()
+    atexit.register(context.term)
+elif way == "destroyed by atexit":
+    atexit.register(context.destroy)
+elif way == "left":
+    push.close()
+print("end")
+"""
+
+WAITS = """
+import threading
+import time
+import warnings
+import zmq
+from plugins.apis.sockets.pyzmq_backend import context as ours
+
+warnings.simplefilter("always")
+ours.PATIENCE = 0.05
+complained = threading.Event()
+warnings.showwarning = lambda message, *more: complained.set() if "LINGER" in str(message) else None
+there = zmq.Context()
+pull = there.socket(zmq.PULL)
+place = f"tcp://127.0.0.1:{pull.bind_to_random_port('tcp://127.0.0.1')}"
+pull.unbind(place)
+context = zmq.Context()
+push = context.socket(zmq.PUSH)
+push.linger = -1
+push.connect(place)
+push.send(b"a message that is not lost")
+push.close()
+
+def receive():
+    assert complained.wait(30)
+    pull.bind(place)
+    print(pull.recv().decode())
+
+receiver = threading.Thread(target=receive)
+receiver.start()
+context.term()
+receiver.join()
+pull.close(0)
+there.term()
+"""
+
+INTERRUPTED = """
+import signal
+import threading
+import zmq
+from plugins.apis.sockets.pyzmq_backend import context as ours
+
+ours.PATIENCE = 0.05
+ours._complain = lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+context = zmq.Context()
+push = context.socket(zmq.PUSH)
+push.linger = -1
+push.connect("tcp://127.0.0.1:1")
+push.send(b"nobody gets it")
+push.close()
+try:
+    context.term()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+LIMITS = """
+import zmq
+
+with zmq.Context() as context:
+    with context.socket(zmq.PULL) as pull, context.socket(zmq.PUSH) as push:
+        push.connect(f"tcp://127.0.0.1:{pull.bind_to_random_port('tcp://127.0.0.1')}")
+        push.send_multipart([b"part"] * 5000)
+        print(len(pull.recv_multipart()))
+    with context.socket(zmq.XPUB) as pub, context.socket(zmq.SUB) as sub:
+        pub.rcvhwm = sub.sndhwm = 0
+        sub.connect(f"tcp://127.0.0.1:{pub.bind_to_random_port('tcp://127.0.0.1')}")
+        for number in range(17_000):
+            sub.subscribe(b"%d." % number)
+        print(len({pub.recv() for _ in range(17_000)}))
+"""
+
 AT_ONCE = """
 import zmq
 
@@ -225,6 +324,25 @@ def test_tasks_of_asyncio_ask_and_answer() -> None:
 
 def test_the_end_of_a_context_wakes_who_waits_and_no_program_hangs() -> None:
     assert run(ENDS) == ["terminated", "end"]
+
+
+@pytest.mark.parametrize("way", ["collected", "terminated by atexit", "destroyed by atexit", "left"])
+def test_no_program_hangs_at_its_end_for_a_message_that_may_wait_for_ever(way: str) -> None:
+    assert run(FOR_EVER, way) == ["end"]
+
+
+def test_a_program_that_wants_to_wait_for_a_peer_waits_and_says_so() -> None:
+    """As in libzmq, whose manual says that ``term`` waits until what was sent is with a peer."""
+    assert run(WAITS) == ["a message that is not lost"]
+
+
+def test_a_program_that_waits_for_a_peer_can_be_interrupted() -> None:
+    assert run(INTERRUPTED) == ["interrupted"]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
+def test_parts_and_subscriptions_have_no_limits_that_libzmq_does_not_have(ours: bool) -> None:
+    assert run(LIMITS, ours=ours) == ["5000", "17000"]
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
