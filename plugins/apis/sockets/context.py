@@ -62,7 +62,8 @@ class Place:
 
     def _begin(self) -> None:
         values, pattern = self._values, self.pattern
-        pace = {"first": float(values["reconnect"]), "most": max(30.0, float(values["reconnect"]))}
+        first = float(values["reconnect"])
+        pace = {"first": first, "most": max(first, float(values["reconnect_max"]))}
         options: dict[str, Any] = {
             "type": pattern.kind,
             "places_later": True,
@@ -70,12 +71,16 @@ class Place:
             "immediate": values["immediate"],
             "max_message": values["maxmsgsize"],
             "heartbeat": float(values["heartbeat"]),
+            "heartbeat_timeout": float(values["heartbeat_timeout"]),
+            "heartbeat_ttl": float(values["heartbeat_ttl"]),
             "authenticator": self._authenticator(),
             "reconnect": pace,
             **pattern.engine_options(),
         }
         if values["identity"]:
             options["identity"] = values["identity"].decode("utf-8", "surrogateescape")
+        if values["hello"] is not None:
+            options["hello"] = values["hello"].decode("utf-8", "surrogateescape")
         options |= values["engine"]
         try:
             # Before the routes: it has no port yet that could need them.

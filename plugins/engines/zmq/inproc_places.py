@@ -27,7 +27,7 @@ from plugins.engines.zmq.options import name_of
 from plugins.engines.zmq.zap_question import key_of_place
 from plugins.protocols.zmtp.addressing import Head, addressing_of
 from plugins.protocols.zmtp.keys import KeySplitter, key_of
-from plugins.protocols.zmtp.options import identity_of
+from plugins.protocols.zmtp.options import hello_of, identity_of
 from plugins.protocols.zmtp.prefixes import Prefixes, prefix_of
 from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
 
@@ -55,6 +55,8 @@ class InprocPeer(InprocEnd):
         self._splitter = KeySplitter()
         self._addressing = addressing_of(options)
         self._theirs = Prefixes()
+        self._hello: bytes | None = None
+        """What is to be said to the peer first, and was not said yet."""
         self._questions: deque[Batch] = deque()
         """Questions of a REQ that wait for the answer to the one before."""
 
@@ -73,6 +75,9 @@ class InprocPeer(InprocEnd):
         if self._addressing is not None:
             self._addressing.reply_to = port.name
         self._theirs = Prefixes()
+        self._hello = hello_of(self._engine.options)
+        if not self._type.publishes:
+            self._say_hello(outgoing)
         self.plug(incoming, outgoing, stamped(port, self._engine.options))
         outgoing.on_asked = self._on_peer_asked
 
@@ -86,7 +91,14 @@ class InprocPeer(InprocEnd):
         if self._type.publishes and self.port is not None:
             change = self._theirs.add if verb == "subscribe" else self._theirs.remove
             change(prefix_of(pattern))
+            if self._hello is not None and self._outgoing is not None and self._theirs.match(self._hello):
+                self._say_hello(self._outgoing)
             self.ask_port(verb, pattern)
+
+    def _say_hello(self, outgoing: Pipe) -> None:
+        hello, self._hello = self._hello, None
+        if hello is not None:
+            outgoing.write(batch_of([hello]))
 
     # ------------------------------------------------------------------ messages
 

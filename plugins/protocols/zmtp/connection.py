@@ -55,13 +55,13 @@ from plugins.protocols.zmtp.greeting import (
 )
 from plugins.protocols.zmtp.keys import KeySplitter, key_of
 from plugins.protocols.zmtp.mechanisms import Mechanism, RandomOctets, is_plain_server, mechanism_of
-from plugins.protocols.zmtp.options import IDENTITY_LIMIT, ZmtpOptions, identity_of
+from plugins.protocols.zmtp.options import IDENTITY_LIMIT, ZmtpOptions, hello_of, identity_of
 from plugins.protocols.zmtp.prefixes import Prefixes, exact_pattern_of, pattern_of, prefix_of
 from plugins.protocols.zmtp.socket_types import NUMBERED, SOCKET_TYPES
 from plugins.protocols.zmtp.zap import MEANINGS, TEMPORARY
 
 MISSED_HEARTBEATS = 3
-"""Heartbeat intervals of silence after which a peer counts as lost."""
+"""Heartbeat intervals of silence after which a peer counts as lost, if the options do not say another time."""
 
 SUBSCRIBE, CANCEL = b"\1", b"\0"
 """First bytes of a message that subscribes, or takes it back (before 3.1)."""
@@ -124,6 +124,8 @@ class ZmtpConnection:
         self._peer_type = ""
         self._minor = 0
         self._splitter = KeySplitter()
+        self._hello = hello_of(options)
+        """What the peer is to get first, and has not got yet."""
         self._ours, self._theirs = Prefixes(), Prefixes()
         self.subscriptions: list[tuple[str, str]] = []
         """("subscribe" or "unsubscribe", pattern) of the peer.  The host reads and removes the entries."""
@@ -264,6 +266,15 @@ class ZmtpConnection:
             )
         for topic in self._options.subscribe:
             self._subscribe(topic.encode())
+        # A subscriber may not have subscribed yet when its READY comes; one of 1.0 does not tell.
+        if self._hello is not None and (not self._type.publishes or self._theirs.match(self._hello)):
+            self._say_hello()
+
+    def _say_hello(self) -> None:
+        """Send the peer the message that each new peer gets, once."""
+        hello, self._hello = self._hello, None
+        if hello is not None:
+            self._encode(batch_of([hello]), ())
 
     def _on_identity(self, identity: bytes) -> None:
         """Name the peer, if this type sends by identity."""
@@ -361,6 +372,8 @@ class ZmtpConnection:
                 f"subscription_bytes is {options.subscription_bytes}"
             )
         theirs.add(prefix)
+        if self._hello is not None and theirs.match(self._hello):
+            self._say_hello()
         self.subscriptions.append(("subscribe", self._pattern_of(prefix)))
 
     # ------------------------------------------------------------------ messages of the peer
@@ -534,12 +547,17 @@ class ZmtpConnection:
             deadlines.append(self._last_received + self._lifetime)
         interval = self._interval()
         if interval:
-            deadlines.append(self._last_received + interval * (MISSED_HEARTBEATS if self._pinged else 1))
+            deadlines.append(self._last_received + (self._patience() if self._pinged else interval))
         return min(deadlines, default=None)
 
     def _interval(self) -> float:
         """Return the interval of heartbeats; 0 if the peer does not know PING."""
         return self._options.heartbeat if self._framing.version == MAJOR and self._minor >= 1 else 0.0
+
+    def _patience(self) -> float:
+        """Return how long a peer may be silent."""
+        interval, timeout = self._options.heartbeat, self._options.heartbeat_timeout
+        return interval + timeout if timeout else interval * MISSED_HEARTBEATS
 
     def handle_timeout(self, now: float) -> None:
         """Send a PING, or give the peer up.  Raises ``RemoteProtocolError``."""
@@ -556,13 +574,13 @@ class ZmtpConnection:
         if self._lifetime is not None and silence >= self._lifetime:
             self.phase = Phase.CLOSED
             raise RemoteProtocolError(f"silent for {silence:.1f} s; its own PING allows {self._lifetime:g} s")
-        if silence >= interval * MISSED_HEARTBEATS:
+        if silence >= self._patience():
             self.phase = Phase.CLOSED
             raise RemoteProtocolError(f"silent for {silence:.1f} s, without an answer to PING")
         if not self._pinged:
             self._pinged = True
-            # The peer may give this side up after the same time, in tenths of a second.
-            lifetime = max(1, round(interval * MISSED_HEARTBEATS * 10))
+            # In tenths of a second.
+            lifetime = max(1, round((self._options.heartbeat_ttl or interval * MISSED_HEARTBEATS) * 10))
             self._send_command(encode_command(b"PING", lifetime.to_bytes(2, "big")))
 
     # ------------------------------------------------------------------ the rest of the contract

@@ -74,14 +74,24 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     handshake: _Seconds = 10.0
     """Seconds that a peer may take from the connection to its READY."""
     heartbeat: Annotated[float, msgspec.Meta(ge=0, le=2000)] = 10.0
-    """Seconds without a byte of the peer after which it is sent a PING, if it speaks ZMTP 3.1.  It is given up
-    after three times as long.  0: no heartbeats."""
+    """Seconds without a byte of the peer after which it is sent a PING, if it speaks ZMTP 3.1.  0: no heartbeats."""
+
+    heartbeat_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    """Seconds behind a PING without a byte of the peer after which it is given up.  0: twice ``heartbeat``."""
+    heartbeat_ttl: Annotated[float, msgspec.Meta(ge=0, le=6553.5)] = 0.0
+    """Seconds after which the peer shall give this side up if it hears nothing: each PING says so.  0: three times
+    ``heartbeat``."""
+    hello: str | None = None
+    """A message that goes to each new peer before all others.  It may be empty.  A subscriber gets it when it has
+    subscribed to it."""
 
     def __post_init__(self) -> None:
         if self.subscribe and self.type not in ("SUB", "XSUB"):
             raise ValueError(f"subscribe: {self.type} does not subscribe; SUB and XSUB do")
         if self.chosen_by_route and (self.type not in ("PUB", "XPUB") or self.key_part is not False):
             raise ValueError("chosen_by_route is for PUB and XPUB with key_part = false")
+        if self.hello is not None and not SOCKET_TYPES[self.type].gives:
+            raise ValueError(f"hello: {self.type} does not send")
         if self.identity and not SOCKET_TYPES[self.type].identified:
             raise ValueError(f"identity: {self.type} tells none; REQ, DEALER and ROUTER do")
         if len(identity_of(self)) > IDENTITY_LIMIT or self.identity.startswith("\0"):
@@ -91,13 +101,16 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for name, kind in (("correlate", "REQ"), ("answer_by_key", "REQ"), ("relay", "DEALER")):
             if getattr(self, name) and self.type != kind:
                 raise ValueError(f"{name} is for {kind}, and this is {self.type}")
+        self._check_plain()
+        self._check_keys()
+
+    def _check_plain(self) -> None:
         if (self.username or self.password) and self.mechanism != "PLAIN":
             raise ValueError('username and password are for mechanism = "PLAIN"')
         if self.plain_server is not None and self.mechanism != "PLAIN":
             raise ValueError('plain_server is for mechanism = "PLAIN"')
         if any(not value.isascii() or not value.isprintable() for value in (self.username, self.password)):
             raise ValueError("username and password are printable ASCII")
-        self._check_keys()
 
     def _check_keys(self) -> None:
         keys = {name: getattr(self, name) for name in ("curve_secret_key", "curve_server_key")}
@@ -122,3 +135,8 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 def identity_of(options: ZmtpOptions) -> bytes:
     """Return the octets of the identity.  Those that are not UTF-8 are lone surrogates in the text."""
     return options.identity.encode("utf-8", "surrogateescape")
+
+
+def hello_of(options: ZmtpOptions) -> bytes | None:
+    """Return the octets of the message to each new peer.  Those that are not UTF-8 are lone surrogates in the text."""
+    return None if options.hello is None else options.hello.encode("utf-8", "surrogateescape")

@@ -22,7 +22,7 @@ class Pattern:
     """Whether its peers subscribe."""
     router: ClassVar[str] = "fan-out"
     """The router of the route to its peers."""
-    when_full: ClassVar[str] = "block"
+    when_full: str = "block"
     """What happens when the pipe to a peer is full."""
     alike: ClassVar[bool] = True
     """Whether messages are sent without a look at what is in them: then they take the shortest way."""

@@ -22,23 +22,37 @@ class Pub(Pattern):
     takes: ClassVar[bool] = False
     publishes: ClassVar[bool] = True
     router: ClassVar[str] = "by-prefix"
-    when_full: ClassVar[str] = "drop-newest"
+    when_full: str = "drop-newest"
+
+    def __init__(self, end: End, values: Values, engine: str) -> None:
+        super().__init__(end, values, engine)
+        self._waits = False
+        """Whether a message waits for a subscriber that has no room."""
 
     def engine_options(self) -> Mapping[str, Any]:
-        """Return that nobody needs to look at what the router has chosen."""
+        """Return that nobody needs to look at what the router has chosen.  See what a slow subscriber does."""
+        self._waits = self.values["xpub_nodrop"]
+        if self._waits:
+            self.when_full = "block"
         return {"chosen_by_route": True}
 
     def may_send(self) -> bool:
-        """Return True: a publisher never waits."""
-        return True
+        """Return True, if a publisher never waits."""
+        return not self._waits or super().may_send()
 
     def send_batch(self, batch: Batch, timeout: float | None) -> None:
         """Send messages; those without subscribers are dropped."""
+        if self._waits:
+            super().send_batch(batch, timeout)
+            return
         self.end.look()
         self.end.port.send((batch,))
 
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Send one message."""
+        if self._waits:
+            super().send_parts(parts, timeout)
+            return
         self.end.look()
         if len(parts) == 1:
             self.end.port.send((batch_of_one(parts[0]),))
@@ -67,9 +81,10 @@ class Xpub(Pub):
         end.on_subscription = self._on_subscription
 
     def _on_subscription(self, verb: str, prefix: bytes, news: bool) -> None:
-        if verb == "subscribe" and (news or self.values["xpub_verbose"]):
+        values = self.values
+        if verb == "subscribe" and (news or values["xpub_verbose"] or values["xpub_verboser"]):
             self.end.inbox.append(batch_of_one(_SUBSCRIBE + prefix))
-        elif verb == "unsubscribe" and news:
+        elif verb == "unsubscribe" and (news or values["xpub_verboser"]):
             self.end.inbox.append(batch_of_one(_CANCEL + prefix))
 
     def before_receiving(self) -> None:
@@ -110,7 +125,7 @@ class Xsub(_Subscriber):
     """XSUB: as SUB, and a message that begins with 1 or 0 subscribes, or takes it back."""
 
     kind: ClassVar[str] = "XSUB"
-    when_full: ClassVar[str] = "drop-newest"
+    when_full: str = "drop-newest"
     alike: ClassVar[bool] = False
 
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:

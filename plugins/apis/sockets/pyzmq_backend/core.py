@@ -60,6 +60,8 @@ class Core:
         self.number = next(NUMBERS)
         self.process = os.getpid()
         self.socket: OurSocket = context.make(kind)
+        # As in libzmq, where RECONNECT_IVL_MAX is 0: the waits do not grow.
+        self.socket.options["reconnect_max"] = 0.0
         # Not methods: they are called for each message.
         self.send_whole: Callable[[bytes], None] = (
             self.socket.send if kind != "ROUTER" else self._send_nothing

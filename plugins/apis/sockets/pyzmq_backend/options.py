@@ -14,7 +14,7 @@ from zmq.constants import SocketOption, _OptType
 from plugins.apis.sockets.options import UNLIMITED_BYTES
 from plugins.apis.sockets.pyzmq_backend.errors import failure
 
-Meaning: TypeAlias = Literal["as it is", "truth", "milliseconds", "bytes"]
+Meaning: TypeAlias = Literal["as it is", "truth", "milliseconds", "bytes", "hello", "probe"]
 """How a value of pyzmq becomes one of ours."""
 
 _MOST_INT = (1 << 31) - 1
@@ -46,6 +46,7 @@ def _option(name: str, default: int | bytes = 0, ours: str = "", **more: Any) ->
     return BackendOption(number=number, default=default, ours=ours, **more)
 
 
+_PROBING = ("REQ", "DEALER", "ROUTER")
 _FLAG: dict[str, Any] = {"most": 1, "meaning": "truth"}
 _SECONDS: dict[str, Any] = {"least": -1, "meaning": "milliseconds"}
 _READ: dict[str, Any] = {"writable": False}
@@ -75,7 +76,7 @@ BACKEND_OPTIONS: dict[int, BackendOption] = {
         _option("THREAD_SAFE", **_READ),
         _option("LINGER", -1, "linger", **_SECONDS),
         _option("RECONNECT_IVL", 100, "reconnect", **_SECONDS),
-        _option("RECONNECT_IVL_MAX"),
+        _option("RECONNECT_IVL_MAX", 0, "reconnect_max", meaning="milliseconds"),
         _option("BACKLOG", 100),
         _option("MAXMSGSIZE", -1, "maxmsgsize", least=-1, most=(1 << 63) - 1, meaning="bytes"),
         _option("MULTICAST_HOPS", 1, least=1),
@@ -94,8 +95,8 @@ BACKEND_OPTIONS: dict[int, BackendOption] = {
         _option("TOS"),
         _option("HANDSHAKE_IVL", 30_000),
         _option("HEARTBEAT_IVL", 0, "heartbeat", meaning="milliseconds"),
-        _option("HEARTBEAT_TTL", most=6_553_599),
-        _option("HEARTBEAT_TIMEOUT", -1, least=-1),
+        _option("HEARTBEAT_TTL", 0, "heartbeat_ttl", most=6_553_500, meaning="milliseconds"),
+        _option("HEARTBEAT_TIMEOUT", -1, "heartbeat_timeout", least=-1, meaning="milliseconds"),
         _option("CONNECT_TIMEOUT"),
         _option("INVERT_MATCHING", most=1),
         _option("USE_FD", -1, least=-1),
@@ -111,6 +112,10 @@ BACKEND_OPTIONS: dict[int, BackendOption] = {
         _option("REQ_RELAXED", 0, "req_relaxed", only=("REQ",), **_FLAG, **_WRITE),
         _option("REQ_CORRELATE", 0, "req_correlate", only=("REQ",), **_FLAG, **_WRITE),
         _option("XPUB_VERBOSE", 0, "xpub_verbose", only=("XPUB",), **_FLAG, **_WRITE),
+        _option("XPUB_VERBOSER", 0, "xpub_verboser", only=("XPUB",), **_FLAG, **_WRITE),
+        _option("XPUB_NODROP", 0, "xpub_nodrop", only=("PUB", "XPUB"), **_FLAG, **_WRITE),
+        _option("XPUB_WELCOME_MSG", b"", "hello", only=("XPUB",), most=1 << 30, meaning="hello", **_WRITE),
+        _option("PROBE_ROUTER", 0, "hello", only=_PROBING, most=1, meaning="probe", **_WRITE),
         _option("ZAP_DOMAIN", b""),
         _option("ZAP_ENFORCE_DOMAIN", most=1),
         _option("LOOPBACK_FASTPATH", most=1),
@@ -164,7 +169,13 @@ def our_value(option: BackendOption, value: Any) -> Any:
     """Return a value as ``kernel.sockets`` has it."""
     if option.meaning == "truth":
         return bool(value)
+    if option.meaning == "hello":
+        return value or None
+    if option.meaning == "probe":
+        return b"" if value else None
     if option.meaning == "milliseconds":
+        if option.ours in ("heartbeat_timeout", "reconnect_max"):
+            return max(0.0, value / 1000)
         if option.ours == "reconnect":
             # -1 is never, which there is not: a wait of a year.
             return value / 1000 if value > 0 else 0.001 if value == 0 else 31_536_000.0

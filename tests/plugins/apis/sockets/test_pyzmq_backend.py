@@ -245,6 +245,43 @@ with zmq.Context() as context:
         print(len({pub.recv() for _ in range(17_000)}))
 """
 
+NEW_PEERS = """
+import zmq
+
+with zmq.Context() as context:
+    for place in ("inproc://router", "tcp://127.0.0.1:*"):
+        with context.socket(zmq.ROUTER) as router, context.socket(zmq.DEALER) as dealer:
+            dealer.routing_id = b"me"
+            dealer.setsockopt(zmq.PROBE_ROUTER, 1)
+            router.bind(place)
+            dealer.connect(router.last_endpoint)
+            print(router.recv_multipart())
+    with context.socket(zmq.XPUB) as pub, context.socket(zmq.SUB) as sub, context.socket(zmq.SUB) as other:
+        pub.setsockopt(zmq.XPUB_WELCOME_MSG, b"welcome")
+        pub.setsockopt(zmq.XPUB_VERBOSER, 1)
+        pub.bind("inproc://pub")
+        for each in (sub, other):
+            each.subscribe("wel")
+            each.connect("inproc://pub")
+            print(pub.recv(), each.recv())
+        for each in (sub, other):
+            each.unsubscribe("wel")
+            print(pub.recv())
+    with context.socket(zmq.PUB) as pub, context.socket(zmq.SUB) as sub:
+        pub.setsockopt(zmq.XPUB_NODROP, 1)
+        pub.sndhwm = sub.rcvhwm = 10
+        pub.bind("inproc://pub")
+        sub.subscribe("")
+        sub.connect("inproc://pub")
+        sent = 0
+        try:
+            while sent < 100_000:
+                pub.send(b"x", zmq.NOBLOCK)
+                sent += 1
+        except zmq.Again:
+            print(len([sub.recv() for _ in range(sent)]) == sent, sub.poll(0))
+"""
+
 AT_ONCE = """
 import zmq
 
@@ -343,6 +380,16 @@ def test_a_program_that_waits_for_a_peer_can_be_interrupted() -> None:
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
 def test_parts_and_subscriptions_have_no_limits_that_libzmq_does_not_have(ours: bool) -> None:
     assert run(LIMITS, ours=ours) == ["5000", "17000"]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
+def test_probes_welcomes_and_subscriptions_that_are_told(ours: bool) -> None:
+    assert run(NEW_PEERS, ours=ours) == [
+        *["[b'me', b'']"] * 2,
+        *["b'\\x01wel' b'welcome'"] * 2,
+        *["b'\\x00wel'"] * 2,
+        "True 0",
+    ]
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])

@@ -1,0 +1,110 @@
+"""What goes to each new peer, XPUB's modes, and waits between attempts, with libzmq (pyzmq) on the other side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernel.sockets import Again, Context
+from tests.plugins.apis.sockets.test_with_pyzmq import TIMEOUT, Join, Peers, context, join, make, peers
+
+__all__ = ["context", "join", "peers"]
+
+pytestmark = pytest.mark.peer("pyzmq")
+
+
+def test_a_probe_of_ours(context: Context, peers: Peers, join: Join) -> None:
+    dealer, router = make(context, "DEALER", identity=b"me", hello=b""), peers("ROUTER")
+    join(dealer, router)
+    assert router.recv_multipart() == [b"me", b""]
+    router.send_multipart([b"me", b"known"])
+    assert dealer.recv() == b"known"
+
+
+def test_a_probe_of_libzmq(context: Context, peers: Peers) -> None:
+    """It sends one where it connects."""
+    router, dealer = make(context, "ROUTER"), peers("DEALER", routing_id=b"me", probe_router=1)
+    dealer.connect(router.bind("tcp://127.0.0.1:0"))
+    assert router.recv_multipart() == [b"me", b""]
+
+
+def test_a_welcome_of_ours(context: Context, peers: Peers, join: Join) -> None:
+    pub, sub = make(context, "XPUB", hello=b"welcome"), peers("SUB")
+    sub.subscribe("wel")
+    join(pub, sub)
+    assert sub.recv() == b"welcome"
+
+
+def test_a_welcome_among_ours(context: Context) -> None:
+    with Context() as other:
+        pub, sub = make(other, "XPUB", hello=b"welcome"), make(context, "SUB")
+        sub.subscribe("wel")
+        sub.connect(pub.bind("tcp://127.0.0.1:0"))
+        assert sub.recv() == b"welcome"
+
+
+def test_within_a_context(context: Context) -> None:
+    """A subscriber of ``inproc`` gets it when it has subscribed to it, and once."""
+    router, dealer = make(context, "ROUTER"), make(context, "DEALER", identity=b"me", hello=b"")
+    router.bind("inproc://router")
+    dealer.connect("inproc://router")
+    assert router.recv_multipart() == [b"me", b""]
+    pub, sub = make(context, "XPUB", hello=b"welcome"), make(context, "SUB")
+    pub.bind("inproc://pub")
+    sub.connect("inproc://pub")
+    for prefix in ("other", "wel", "welcome"):
+        sub.subscribe(prefix)
+        pub.wait_for_subscribers(topic=prefix)
+    pub.send(b"welcome again")
+    assert [sub.recv(), sub.recv()] == [b"welcome", b"welcome again"]
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({}, [b"\1a", b"\0a"]),
+        ({"xpub_verbose": True}, [b"\1a", b"\1a", b"\0a"]),
+        ({"xpub_verboser": True}, [b"\1a", b"\1a", b"\0a", b"\0a"]),
+    ],
+)
+def test_which_subscriptions_are_told(
+    context: Context, peers: Peers, options: dict[str, Any], told: list[bytes]
+) -> None:
+    """Of two subscribers, by this side and by libzmq."""
+    import zmq
+
+    ours, theirs = make(context, "XPUB", **options), peers("XPUB")
+    for name in options:
+        theirs.setsockopt(getattr(zmq, name.upper()), 1)
+    theirs.bind("tcp://127.0.0.1:0")
+    for pub, place in ((ours, ours.bind("tcp://127.0.0.1:0")), (theirs, theirs.last_endpoint.decode())):
+        subs = [peers("XSUB") for _ in range(2)]
+        got = []
+        for number, verb in enumerate((b"\1", b"\0")):
+            for sub in subs:
+                if verb == b"\1":
+                    sub.connect(place)
+                sub.send(verb + b"a")
+                # Behind it: what it has told is there when this is.
+                mark = b"\1%d of %d" % (number, subs.index(sub))
+                sub.send(mark)
+                got += iter(pub.recv, mark)
+        assert got == told
+
+
+def test_a_publisher_that_waits_for_its_subscribers(context: Context) -> None:
+    pub, sub = context.socket("XPUB", sndhwm=2, xpub_nodrop=True), make(context, "SUB", rcvhwm=2)
+    pub.bind("inproc://place")
+    sub.subscribe()
+    sub.connect("inproc://place")
+    assert pub.recv(timeout=TIMEOUT) == b"\1"
+    sent = 0
+    while pub.writable():
+        pub.send(b"%d" % sent, timeout=0)
+        sent += 1
+    with pytest.raises(Again):
+        pub.send(b"one too many", timeout=0)
+    assert [sub.recv() for _ in range(sent)] == [b"%d" % number for number in range(sent)]
+    pub.send(b"and on", timeout=TIMEOUT)
+    assert sub.recv() == b"and on"
