@@ -24,6 +24,8 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
+HUNDRED = 100
+"""Events that are given to the page in one go."""
 EVIL = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
 
 
@@ -206,15 +208,20 @@ def test_declare_publish_get_and_delete(page: Tab, broker: Managed) -> None:
 
 
 def test_a_connection_is_closed(page: Tab, broker: Managed) -> None:
-    connection = pika.BlockingConnection(pika.ConnectionParameters(port=broker.amqp))
+    own_name = {"connection_name": f"shop {EVIL}"}
+    parameters = pika.ConnectionParameters(port=broker.amqp, client_properties=own_name)
+    connection = pika.BlockingConnection(parameters)
     name = f"127.0.0.1:{connection._impl._transport._sock.getsockname()[1]}"
     click(page, "Connections", "nav")
+    shows(page, "shop <img")
     click(page, name)
+    shows(page, "shop <img")
     click(page, "Close…")
     click(page, "Close it", "dialog")
     page.until("location.hash === '#connections'")
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="closed by an operator"):
         connection.process_data_events(60)
+    assert page.value("document.title") != "taken"
 
 
 def test_what_a_user_may_not_do_is_said(browser: Tab, broker: Managed, channel: BlockingChannel) -> None:
@@ -351,6 +358,43 @@ def test_the_page_does_not_grow(page: Tab, channel: BlockingChannel) -> None:
         )
         assert found[0] == found[1]
         assert found[2] == page.value("HISTORY")
+
+
+def test_two_hours_of_events_leave_nothing_in_memory(page: Tab, channel: BlockingChannel) -> None:
+    """As many events as a page gets in two hours, at once, each with other queues; garbage is collected first."""
+    channel.queue_declare("grown")
+    go(page, "queues")
+    page.until("source.onmessage !== null && view !== null && document.querySelector('tbody tr') !== null")
+    page.value(
+        """void (() => {
+          window.sent = 0;
+          window.feedOn = (count) => {
+            for (const end = sent + count; sent < end; sent += 1) {
+              source.onmessage({ data: JSON.stringify({
+                broker: 'broker', user: 'guest', tags: [],
+                queues: {
+                  total: 1000, matched: 1000, page: 1, pages: 20,
+                  sums: { ready: sent, unacked: 0, consumers: 0, in_rate: sent % 7, out_rate: 0 },
+                  rows: Array.from({ length: 50 }, (_, i) => ({ vhost: '/', name: `q${sent}.${i}`, ready: sent,
+                    unacked: 0, consumers: 0, in_rate: 0, out_rate: 0 })),
+                },
+              }) });
+            }
+          };
+        })()"""
+    )
+
+    def used_after(count: int) -> int:
+        for _ in range(count // HUNDRED):
+            page.value(f"feedOn({HUNDRED})")
+        page.ask("HeapProfiler.collectGarbage")
+        heap: int = page.ask("Runtime.getHeapUsage")["usedSize"]
+        return heap
+
+    before = used_after(1200)
+    after = used_after(6000)
+    # An event that stayed would be 10 KB, and all of them 60 MB.
+    assert after - before < 2 * 2**20
 
 
 @contextmanager

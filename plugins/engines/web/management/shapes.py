@@ -125,6 +125,7 @@ class Shapes:
             "user": row["user"],
             "user_who_performed_action": row["user"],
             "vhost": row["vhost"],
+            **_own_name(row),
         }
 
     def channel(self, row: Row) -> Row:
@@ -212,6 +213,12 @@ def peer(name: str) -> tuple[str, int]:
     """Return host and port of a client; of one without an address its name, and 0."""
     host, _, port = name.rpartition(":")
     return (host.strip("[]"), int(port)) if host and port.isdigit() else (name, 0)
+
+
+def _own_name(row: Row) -> Row:
+    """Return what a client calls itself; nothing if it does not."""
+    name = row.get("client_properties", {}).get("connection_name")
+    return {"user_provided_name": name} if isinstance(name, str) else {}
 
 
 def _messages(row: Mapping[str, Any]) -> dict[str, int]:
