@@ -111,6 +111,22 @@ with Kernel(system(address="backend+ws://127.0.0.1:0", mode="listen")) as server
         print(bytes(there.receive(timeout=60)).decode())
 """
 
+TRACES = """
+import time
+from kernel import EnginePlan, Envelope, Kernel, Message, Plan, RoutePlan
+
+app = EnginePlan(name="app", kind="native")
+# Nobody listens there: what is exported is lost.
+traces = EnginePlan(name="traces", kind="traces", options={"endpoint": "http://127.0.0.1:1/v1/traces"})
+route = RoutePlan(source="app", targets=("traces",), router="tap", confirm=True)
+context = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+with Kernel(Plan(engines=(app, traces), routes=(route,))) as kernel, kernel.open("app") as app:
+    app.send_message(Message(b"x", Envelope(properties={"headers": context})))
+    app.wait_confirmed(timeout=60)
+    counters = {engine.name: engine.counters for engine in kernel.statistics().engines}
+    print(counters["traces"]["spans"], "span")
+"""
+
 CURVE = """
 from kernel.sockets import Context
 
@@ -298,6 +314,13 @@ def test_with_journal(release: Release, tmp_path: Path) -> None:
     release.environment.command("python", "-c", JOURNAL, "journal", cwd=tmp_path, paths=[extra])
     printed = release.environment.command("kernel", "journal", "cat", "journal", cwd=tmp_path, paths=[extra])
     assert [line.split()[-1] for line in printed.splitlines()] == ["one", "two", "three"]
+
+
+def test_with_otel(release: Release, tmp_path: Path) -> None:
+    printed = release.environment.command(
+        "python", "-c", TRACES, cwd=tmp_path, paths=[release.with_extra("otel")]
+    )
+    assert "1 span" in printed.splitlines()  # beside what the SDK says of the collector
 
 
 def test_with_sctp(release: Release, tmp_path: Path) -> None:

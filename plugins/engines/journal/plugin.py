@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from kernel import Plan
 
 _KINDS = ("journal", "journal-replay")
+_COMMANDS = {
+    "rehearse": "Play a journal through a topology file in memory, and say who gets what.",
+    "rewind": "Send a stretch of a journal to an engine of a running system.",
+}
 OPERATIONS = ("rewind", "rewind-end", "rewind-state")
 """See ``rewinds.py``.  Here, since that module imports pyarrow."""
 _WITHOUT_PYARROW = "a journal needs pyarrow: pip install messaging-kernel[journal]"
@@ -70,15 +75,9 @@ def register_commands() -> Iterable[CommandKind]:
         CommandKind(
             name="journal", summary="Show, replay, check, repair, compact and export journals.", load=_load
         ),
-        CommandKind(
-            name="rehearse",
-            summary="Play a journal through a topology file in memory, and say who gets what.",
-            load=_load_rehearse,
-        ),
-        CommandKind(
-            name="rewind",
-            summary="Send a stretch of a journal to an engine of a running system.",
-            load=_load_rewind,
+        *(
+            CommandKind(name=name, summary=summary, load=partial(_load_here, name))
+            for name, summary in _COMMANDS.items()
         ),
     ]
 
@@ -124,13 +123,8 @@ def _load() -> Any:
     return command
 
 
-def _load_rewind() -> Any:
-    from plugins.engines.journal.commands.rewind import command
+def _load_here(name: str) -> Any:
+    """Load a command that is not one of ``kernel journal``."""
+    from plugins.engines.journal.commands.group import load_command
 
-    return command
-
-
-def _load_rehearse() -> Any:
-    from plugins.engines.journal.commands.rehearse import command
-
-    return command
+    return load_command(name, _COMMANDS[name], name)

@@ -38,12 +38,7 @@ class JournalGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module_name, summary = COMMANDS[cmd_name]
-        # The modules of the commands import pyarrow at their head.
-        if not has_pyarrow():
-            return _without_pyarrow(cmd_name, summary)
-        module = importlib.import_module(f"plugins.engines.journal.commands.{module_name}")
-        command: click.Command = getattr(module, cmd_name)
-        return command
+        return load_command(cmd_name, summary, module_name, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
@@ -56,6 +51,16 @@ class JournalGroup(click.Group):
             return super().invoke(ctx)
         except JournalError as error:
             raise click.ClickException(str(error)) from error
+
+
+def load_command(name: str, summary: str, module_name: str, attribute: str = "command") -> click.Command:
+    """Import a command of this package; without pyarrow, return a stand-in that says what to install."""
+    # The modules of the commands import pyarrow at their head.
+    if not has_pyarrow():
+        return _without_pyarrow(name, summary)
+    module = importlib.import_module(f"plugins.engines.journal.commands.{module_name}")
+    command: click.Command = getattr(module, attribute)
+    return command
 
 
 def _without_pyarrow(name: str, summary: str) -> click.Command:

@@ -1,0 +1,65 @@
+"""Registers the engine ``traces``."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kernel import hookimpl
+from kernel.contracts.engine import Engine
+from kernel.contracts.errors import PluginError
+from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
+
+if TYPE_CHECKING:
+    from kernel import Plan
+
+_MISSING = "traces need OpenTelemetry: pip install messaging-kernel[otel]"
+
+
+@hookimpl
+def register_engines() -> Iterable[EngineKind]:
+    """Register the kind ``traces``."""
+    from plugins.engines.traces.options import TracesOptions
+
+    return [
+        EngineKind(
+            name="traces",
+            summary="spans of OpenTelemetry for messages whose publishers are traced",
+            options=TracesOptions,
+            create=_create,
+            flow=lambda options: Flow(gives=False, alone=False),
+        )
+    ]
+
+
+@hookimpl
+def check_plan(plan: Plan) -> Iterable[str]:
+    """Report a missing OpenTelemetry, and routes to traces that would hold up what they lead from."""
+    traces = {engine.name for engine in plan.engines if engine.kind == "traces"}
+    complaints = []
+    if traces and not _is_installed():
+        complaints.append(f"engine {min(traces)!r}: {_MISSING}")
+    complaints += [
+        f'route {route.label!r}: a route to traces has to have router = "tap", or a slow collector would hold up '
+        "its source, and messages that nobody else takes would count as routed"
+        for route in plan.routes
+        if traces.intersection(route.targets) and route.router != "tap"
+    ]
+    return complaints
+
+
+def _is_installed() -> bool:
+    try:
+        return importlib.util.find_spec("opentelemetry.sdk") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _create(setup: EngineSetup) -> Engine:
+    if not _is_installed():
+        raise PluginError(_MISSING)
+    # Imported here: the SDK takes a tenth of a second.
+    from plugins.engines.traces.engine import TracesEngine
+
+    return TracesEngine(setup.name, setup.options)
