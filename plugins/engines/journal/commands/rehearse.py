@@ -178,7 +178,8 @@ def _line(
     yield f"{'  ' if now == before else '! '}{receiver:{width}}  {before.total():>12,} -> {now.total():,}"
     changes = Counter({subject: now[subject] - before[subject] for subject in {*now, *before}})
     changed = sorted(
-        ((subject, change) for subject, change in changes.items() if change), key=lambda pair: -abs(pair[1])
+        ((subject, change) for subject, change in changes.items() if change),
+        key=lambda pair: (-abs(pair[1]), pair[0]),
     )
     yield from (f"    {change:+,}  {_name(subject)}" for subject, change in changed[:keys])
     if len(changed) > keys:
