@@ -172,15 +172,39 @@ class ZmtpConnection:
                 data = self._greet(self._first_bytes + data)
                 if not data:
                     return []
-            batches: Sequence[Batch] = ()
-            try:
-                batches = self._decoder.decode(data)
-            except RemoteProtocolError as error:
-                batches = error.batches
-                raise
-            finally:
-                # Also after an error: what was complete before it counts as received.
-                self._take(batches, taken)
+            self._decode(self._decoder.decode, data, taken)
+        except RemoteProtocolError as error:
+            error.batches = taken
+            self._fail(str(error))
+            raise
+        return taken
+
+    def _decode(self, decode: Callable[[Any], list[Batch]], what: Any, taken: list[Batch]) -> None:
+        batches: Sequence[Batch] = ()
+        try:
+            batches = decode(what)
+        except RemoteProtocolError as error:
+            batches = error.batches
+            raise
+        finally:
+            # Also after an error: what was complete before it counts as received.
+            self._take(batches, taken)
+
+    def room(self) -> memoryview:
+        """Return the memory for the rest of a large body."""
+        return self._decoder.room()
+
+    def read_hint(self, usual: int) -> int:
+        """Return how many bytes to read next."""
+        return self._decoder.read_hint(usual)
+
+    def filled(self, count: int, now: float) -> list[Batch]:
+        """Process ``count`` bytes that were received into ``room``.  Raises ``RemoteProtocolError``."""
+        self._last_received = now
+        self._pinged = False
+        taken: list[Batch] = []
+        try:
+            self._decode(self._decoder.filled, count, taken)
         except RemoteProtocolError as error:
             error.batches = taken
             self._fail(str(error))

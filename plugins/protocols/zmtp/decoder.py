@@ -3,6 +3,9 @@
 Messages of one part become plain batches, messages of several parts multi-part batches.  A message whose
 successors have the same headers (as many parts, of the same sizes) is the first of a *run*: the run is found
 by comparing bytes, and is cut by one ``struct`` call (``_run``).
+
+A large frame that is incomplete at the end of a read gets a buffer of its own, into which the host receives the rest
+(``room``, ``filled``).  Its body is copied once, and not three times; then the buffer is free for the next one.
 """
 
 from __future__ import annotations
@@ -25,6 +28,20 @@ _RUN_PARTS = 16
 
 _TOGETHER = 16
 """Messages of one part that are cut together."""
+
+
+_LARGE_FROM = 32 * 1024
+"""Bytes of a body for which it pays to have a buffer."""
+
+_GROWTH = 4
+"""The buffer is at most this many times as large as what has come.  So a peer cannot make us allocate memory by only
+announcing a large message."""
+
+_BEGINNING = 4096
+"""Bytes to read where a large frame may begin, so that the rest of it is received into its buffer."""
+
+_SPARE = 8 * 1024 * 1024
+"""Bytes of the largest buffer that is kept for the next frame of its size."""
 
 
 # Peers choose these sizes, so the table has a limit.
@@ -51,6 +68,8 @@ class Decoder:
 
     opener: Opener | None = None
     """For ``SealedDecoder``.  Set by ``on_command`` when the handshake is over, maybe in the middle of a read."""
+    buffers_large = True
+    """Whether large frames get a buffer of their own."""
 
     def __init__(
         self,
@@ -74,6 +93,11 @@ class Decoder:
         """Bytes of an incomplete frame."""
         self._needed = 0
         """How many bytes ``_rest`` has to have before it is worth looking again."""
+        self._large: bytearray | None = None
+        """The body of a large frame, as far as it has come or is to come next."""
+        self._large_size = self._large_flags = self._filled = 0
+        self._spare: bytearray | None = None
+        """The buffer of the last large frame, whose successor mostly has its size."""
         self._parts: list[bytes] = []
         """The parts that have come of an incomplete message, and the sum of their sizes."""
         self._parts_size = 0
@@ -83,13 +107,16 @@ class Decoder:
 
     def in_message(self) -> bool:
         """Whether the bytes so far end in the middle of a frame or message."""
-        return bool(self._rest or self._parts)
+        return bool(self._rest or self._parts) or self._large is not None
 
     def decode(self, data: bytes) -> list[Batch]:
         """Return the batches that ``data`` completes.
 
         Raises ``RemoteProtocolError``, whose ``batches`` are those that were complete before the error.
         """
+        if self._large is not None:
+            return self._decode_large(data)
+        self._large_size = 0
         rest = self._rest
         if rest:
             if len(rest) + len(data) < self._needed:
@@ -104,9 +131,77 @@ class Decoder:
         except RemoteProtocolError as error:
             error.batches = batches
             raise
-        if position < len(data):
+        if position < len(data) and not self._begin_large(data, position):
             self._rest = bytearray(data[position:] if position else data)
         return batches
+
+    # ------------------------------------------------------------------ large frames
+
+    def room(self) -> memoryview:
+        """Return the free part of the buffer while a large frame is incomplete; else an empty view."""
+        return memoryview(self._large)[self._filled :] if self._large is not None else memoryview(b"")
+
+    def read_hint(self, usual: int) -> int:
+        """Return how many bytes to read next.  ``usual``: the size that would be read otherwise."""
+        return _BEGINNING if self._large_size > usual else usual
+
+    def filled(self, count: int) -> list[Batch]:
+        """``count`` bytes were received into ``room``; return the batches that they complete."""
+        large, size = self._large, self._large_size
+        assert large is not None
+        self._filled += count
+        if self._filled < len(large):
+            return []
+        if self._filled < size:
+            large.extend(bytes(min(size, _GROWTH * len(large)) - len(large)))
+            return []
+        self._large = None
+        self._spare = large if size <= _SPARE else None
+        batches = self._batches = []
+        if self._large_flags & MORE:
+            self._take_part(bytes(large))
+        else:
+            self._end_message(bytes(large))
+            self._end_batch()
+        return batches
+
+    def _begin_large(self, data: bytes, position: int) -> bool:
+        """Give the incomplete frame at ``position`` a buffer, if it is a large one."""
+        flags, head, size = self._framing.measure(data, position)
+        if (
+            not head
+            or size < _LARGE_FROM
+            or flags & COMMAND
+            or self._identity_comes
+            or not self.buffers_large
+        ):
+            return False
+        received = len(data) - position - head
+        large = self._spare
+        if large is None or len(large) != size:
+            large = bytearray(min(size, max(_GROWTH * received, _BEGINNING)))
+        large[:received] = memoryview(data)[position + head :]
+        self._large, self._large_size, self._large_flags, self._filled = large, size, flags, received
+        return True
+
+    def _decode_large(self, data: bytes) -> list[Batch]:
+        """Decode what a wire has read that cannot receive into ``room``, such as TLS."""
+        batches: list[Batch] = []
+        at = 0
+        while self._large is not None and at < len(data):
+            with self.room() as view:
+                count = min(len(view), len(data) - at)
+                view[:count] = data[at : at + count]
+            at += count
+            # Behind the view: a bytearray cannot be resized while there is one.
+            batches += self.filled(count)
+        if at == len(data):
+            return batches
+        try:
+            return batches + self.decode(data[at:])
+        except RemoteProtocolError as error:
+            error.batches = [*batches, *error.batches]
+            raise
 
     def _frames(self, data: bytes) -> int:
         """Decode all complete frames; return the position of the first incomplete one."""

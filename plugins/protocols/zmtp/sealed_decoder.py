@@ -9,7 +9,12 @@ from plugins.protocols.zmtp.sealing import NAME, OVERHEAD, Opener, plain_flags
 
 
 class SealedDecoder(Decoder):
-    """``Decoder`` for frames that are opened one by one.  It has the same limits."""
+    """``Decoder`` for frames that are opened one by one.  It has the same limits.
+
+    A box is opened as a whole, so large frames do without a buffer of their own.
+    """
+
+    buffers_large = False
 
     def _frames(self, data: bytes) -> int:
         measure = self._framing.measure
