@@ -335,6 +335,7 @@ def _kill_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     killing("note", __import__("plugins.apis.spark.publishing", fromlist=["_note"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strangers", [0, 3], ids=["alone", "another writer comes in between"])
 @pytest.mark.parametrize("again", [True, False], ids=["the epoch comes again", "the next one comes"])
 @pytest.mark.parametrize("step", range(7))

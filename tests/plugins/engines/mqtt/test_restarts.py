@@ -27,6 +27,8 @@ from tests.plugins.engines.mqtt.raw_client import (
 )
 from tests.plugins.engines.mqtt.still_server import StillServer
 
+pytestmark = pytest.mark.slow  # each starts a broker two or more times, on disk
+
 Still = Callable[..., StillServer]
 LASTING: dict[str, Any] = {"client_id": "lasting", "clean_start": False}
 FIVE: dict[str, Any] = {**LASTING, "session_expiry_interval": 1000}
@@ -153,7 +155,6 @@ def test_what_was_sent_of_a_shared_subscription_waits_for_its_member(
     assert killed.row("mqtt.share.group.a")["messages"] == 1
 
 
-@pytest.mark.slow
 def test_one_member_has_a_shared_message_whenever_the_broker_is_killed(still: Still, tmp_path: Path) -> None:
     before = tmp_path / "before"
     server = still({}, data_dir=str(before))
@@ -365,7 +366,6 @@ def test_a_retained_message_expires_by_the_time_of_day(restart: Callable[..., St
     reader.expect_nothing()
 
 
-@pytest.mark.slow
 def test_subscriptions_in_one_write_are_described_once_a_turn(
     restart: Callable[..., StillServer],
 ) -> None:
@@ -385,7 +385,6 @@ def test_subscriptions_in_one_write_are_described_once_a_turn(
     again.expect_message("a/1999", b"there", qos=1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("limit", [{"x-max-length": 3}, {"x-max-length-bytes": 3}])
 def test_messages_and_identifiers_are_on_disk_together_where_a_full_queue_refuses_some(
     still: Still, tmp_path: Path, limit: dict[str, Any]

@@ -56,6 +56,7 @@ def ordeal(seed: int) -> None:
     network.run_until(lambda: bool(network.a.told(What.CLOSED)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", many(0, 40))
 def test_an_ordeal(seed: int) -> None:
     ordeal(seed)
