@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         WrongState,
     )
     from plugins.apis.sockets.options import OPTIONS, Option
+    from plugins.apis.sockets.proxy import proxy
     from plugins.apis.sockets.socket import Socket, poll
     from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
     from plugins.apis.sockets.tasks import TaskSocket
@@ -44,6 +45,7 @@ __all__ = [
     "Unreachable",
     "WrongState",
     "poll",
+    "proxy",
 ]
 
 _FOLDER = "plugins.apis.sockets"
@@ -56,6 +58,7 @@ _MODULES = {
     "SocketStatistics": "statistics",
     "TaskSocket": "tasks",
     "poll": "socket",
+    "proxy": "proxy",
 }
 
 
