@@ -31,7 +31,7 @@ from plugins.protocols.journal_format.names import (
     INDEX,
     RECORD,
     SegmentName,
-    segment_names,
+    files_in,
     segments_among,
     without_index,
     without_index_among,
@@ -341,8 +341,11 @@ class Files:
             # In this order: a segment is there before the record names its rows.
             record = archive.record()
             return [Located(name, archive) for name in archive.names(record, again=True)], record
-        local = [Located(name, self._directory) for name in segment_names(self._directory.path)]
-        record = archived_of(self._directory.path) if self._with_archive else None
+        files = files_in(self._directory.path)
+        local = [Located(name, self._directory) for name in segments_among(files)]
+        # ``archive.json`` is written before the first copy is made, and so long before anything is deleted.
+        named = self._with_archive and (ARCHIVE in files or ARCHIVE_KNOWN in files)
+        record = archived_of(self._directory.path) if named else None
         if record is None:
             return local, None
         archive = archive_at(record.address)

@@ -78,8 +78,13 @@ def segment_names(journal: Path) -> list[SegmentName]:
     Of those with the same offset the newest generation comes first.  A directory that does not exist has
     none.
     """
+    return segments_among(files_in(journal))
+
+
+def files_in(journal: Path) -> list[str]:
+    """Return the names of all files of a directory; none if it does not exist."""
     try:
-        return segments_among([path.name for path in journal.iterdir()])
+        return [path.name for path in journal.iterdir()]
     except FileNotFoundError:
         return []
 
