@@ -52,6 +52,9 @@ def export(control: str | None, engine: str | None, users: bool) -> None:
     shown = {what: broker.rows(what) for what in ("exchanges", "queues", "bindings")}
     definitions = as_definitions(**shown)
     definitions["policies"] = [{key: row[key] for key in _POLICY} for row in broker.rows("policies")]
+    parameters = [{key: row[key] for key in ("name", "value")} for row in broker.rows("global-parameters")]
+    if parameters:
+        definitions["global_parameters"] = parameters
     if users:
         definitions["users"] = [as_user_definition(row) for row in broker.rows("accounts")]
         definitions["permissions"] = [

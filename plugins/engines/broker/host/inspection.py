@@ -179,7 +179,7 @@ _OF_BROKER: dict[str, Callable[[Broker], Iterator[Row]]] = {
     "exchanges": _exchanges,
     "bindings": _bindings,
     "policies": _policies,
-    "global_parameters": _global_parameters,
+    "global-parameters": _global_parameters,
 }
 _OF_USERS: dict[str, Callable[[Users, Broker], Iterator[Row]]] = {
     "users": _users,

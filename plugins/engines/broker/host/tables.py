@@ -77,6 +77,7 @@ BROKER_TABLES = (
     ),
     # For ``kernel definitions export --users`` and for programs only.
     Table(name="accounts", title="Users, with hashes of their passwords."),
+    Table(name="global-parameters", title="Values that tools keep in the broker."),
 )
 
 CLIENT_TABLES = (

@@ -23,7 +23,11 @@ from plugins.engines.web.management.quick_patterns import require_quick
 from plugins.engines.web.management.shapes import Row
 
 _TRUE = ("true", "1")
-_TABLES = {"users": "accounts", "topic_permissions": "topic-permissions"}
+_TABLES = {
+    "users": "accounts",
+    "topic_permissions": "topic-permissions",
+    "global_parameters": "global-parameters",
+}
 """The broker's tables that are not called as definitions are."""
 
 

@@ -51,7 +51,7 @@ def exported(call: Call) -> Steps:
         permissions = yield from call.browse("permissions")
         topics = yield from call.browse("topic-permissions")
         vhosts = yield from call.browse("vhosts")
-        parameters = yield from call.browse("global_parameters")
+        parameters = yield from call.browse("global-parameters")
         found |= {
             "rabbitmq_version": SPOKEN,
             "product_name": "messaging kernel",

@@ -25,13 +25,13 @@ _CONNECTIONS = "max-connections"
 
 def global_parameters(call: Call) -> Steps:
     """Answer with all global parameters."""
-    rows = yield from call.browse("global_parameters")
+    rows = yield from call.browse("global-parameters")
     return (yield from listed(rows, lambda row: row, call.request.query))
 
 
 def global_parameter(call: Call) -> Steps:
     """Answer with one of them."""
-    rows = yield from call.browse("global_parameters")
+    rows = yield from call.browse("global-parameters")
     found = [row for row in rows if row["name"] == call.names["name"]]
     if not found:
         raise not_found()

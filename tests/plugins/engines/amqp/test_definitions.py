@@ -143,6 +143,15 @@ def test_import(kernel: Command, path: Path, tmp_path: Path) -> None:
         assert client.ask(queue.Declare(queue="more", passive=True), queue.DeclareOk).message_count == 0
 
 
+def test_global_parameters_are_exported_and_imported(kernel: Command, path: Path, tmp_path: Path) -> None:
+    parameters = [{"name": "owner", "value": {"team": "shop"}}]
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps({"global_parameters": parameters}))
+    kernel("definitions", "import", file, "--control", path, "--engine", "one")
+    exported = json.loads(kernel("definitions", "export", "--control", path, "--engine", "one")[1])
+    assert exported["global_parameters"] == parameters
+
+
 def test_complaints_name_the_file_and_the_place(kernel: Command, path: Path, tmp_path: Path) -> None:
     file = tmp_path / "definitions.json"
     file.write_text(
