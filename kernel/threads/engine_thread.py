@@ -71,9 +71,9 @@ class EngineThread:
         self._leaving = False
         self._linger_until = 0.0
 
-    async def run(self, *, own_thread: bool, spin: float = 0.0) -> None:
+    async def run(self, *, own_thread: bool, spin: float = 0.0, helpers: bool = False) -> None:
         """Host engines until stopped."""
-        self._loop = Loop(self.mailbox, own_thread=own_thread, spin=spin)
+        self._loop = Loop(self.mailbox, own_thread=own_thread, spin=spin, helpers=helpers)
         try:
             async with trio.open_nursery() as self._nursery:
                 await self._loop.run()

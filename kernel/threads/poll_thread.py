@@ -55,4 +55,4 @@ class PollThread(EngineThread):
             self._report(EngineEvent(engine=self.name, what="thread crashed", detail=repr(error)))
 
     async def _run(self) -> None:
-        await self.run(own_thread=True, spin=self._options.spin)
+        await self.run(own_thread=True, spin=self._options.spin, helpers=self._options.helpers)
