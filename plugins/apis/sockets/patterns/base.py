@@ -31,6 +31,7 @@ class Pattern:
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
         self.end = end
+        end.answered = self.turns
         self.values = values
         self.engine = engine
         """The name of the socket's engine, which is the beginning of the names of peers."""
