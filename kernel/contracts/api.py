@@ -203,10 +203,6 @@ class CallerThread(Interface):
         """
         ...
 
-    def may_help(self) -> bool:
-        """Whether this thread may run the engine from which the last message came, while it sleeps."""
-        ...
-
     def pass_on(self, batches: Sequence[Batch]) -> bool:
         """Do as ``port.send``, for messages whose answer this thread will wait for.
 

@@ -91,6 +91,8 @@ class Dispatcher:
         self._refusable: list[tuple[RouteSpec, list[Pipe]]] = []
         """Dead-letter routes of removed routes, with the pipes whose readers may still refuse something."""
         self.past: PastFigures = PastFigures()
+        self.helped: bool = False
+        """Whether a thread may be helped by those of applications that join from now on."""
 
     # ------------------------------------------------------------------ threads and ports
 

@@ -42,6 +42,7 @@ class CallerThread:
         "post",
         "posted",
         "process",
+        "sleep",
         "wake",
     )
 
@@ -51,7 +52,7 @@ class CallerThread:
         self._dispatcher = dispatcher
         self._slot = dispatcher.borrow_slot(name)
         mailbox = self._mailbox = self._slot.mailbox
-        self.helps: bool = True
+        self.helps: bool = dispatcher.helped
         """Whether this thread may take turns of an engine's thread while it waits."""
         bell = self._bell = mailbox.bell
         # Bound methods of the mailbox and its bell, looked up once. Each one is called by the path of a
@@ -60,6 +61,8 @@ class CallerThread:
         self.post: Callable[[Callable[[], Any]], None] = mailbox.post
         self.process: Callable[[], bool] = mailbox.process
         self.arm: Callable[[], bool] = mailbox.may_sleep
+        # Without a call more where nobody is helped.
+        self.sleep: Callable[[float | None], bool] = self._sleep if self.helps else bell.wait
         self.fileno: Callable[[], int] = bell.fileno
         self.wake: Callable[[], None] = bell.ring
         self.clear: Callable[[], None] = bell.clear
@@ -91,7 +94,7 @@ class CallerThread:
             self.check_stalls()
         return True
 
-    def sleep(self, timeout: float | None) -> bool:
+    def _sleep(self, timeout: float | None) -> bool:
         """Sleep until woken, at most ``timeout`` seconds; False if it was not woken.
 
         It may work meanwhile, for the thread from which the last message came (``shared_turns.py``).
@@ -100,10 +103,6 @@ class CallerThread:
         if turns is not None and turns.wait(self._mailbox, timeout):
             return bool(self.posted) or timeout is None
         return self._bell.wait(timeout)
-
-    def may_help(self) -> bool:
-        """Whether it may take turns of the thread from which the last message came."""
-        return self._turns() is not None
 
     def pass_on(self, batches: Sequence[Batch]) -> bool:
         """``port.send``, for a message whose answer this thread will wait for: it is on its way when this returns."""

@@ -227,7 +227,7 @@ class Loop:
         if not self.mailbox.may_sleep():
             return 0
         if self._timers:
-            left = min(max(self.next_timer() - self.now(), 0), FOR_EVER)
+            left = min(max(self.next_timer() - trio.current_time(), 0), FOR_EVER)
             return left if timeout is None else min(timeout, left)
         return timeout
 
@@ -279,7 +279,7 @@ class Loop:
         fired = False
         # Read once: a timer that a callback sets for the present time fires in the next turn, not in this
         # loop.
-        now = self.now()
+        now = trio.current_time()
         while self.next_timer() <= now:
             _, _, key = heapq.heappop(self._timers)
             _, callback, blame = self._timer_of.pop(key)

@@ -28,6 +28,7 @@ class PollThread(EngineThread):
     ) -> None:
         super().__init__(name, dispatcher, report)
         self._options = options or PollThreadOptions()
+        dispatcher.helped = dispatcher.helped or self._options.helpers
         self.crash: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name=f"kernel {name}", daemon=True)
 

@@ -124,7 +124,7 @@ class Channel:
         # Envelopes by key.  Routers and codecs decide once for each envelope object, so ``send`` with the
         # same key has to use the same object.
         self._envelopes: dict[str, Envelope] = {}
-        caller.helps = options.help
+        caller.helps = caller.helps and options.help
         self._port.on_topology = self._find_short_cut
         self._find_short_cut()
 
@@ -402,7 +402,7 @@ class Channel:
         if self._posted:
             self._process()
         if not self._take():
-            if timeout != 0 and self.caller.may_help():
+            if timeout != 0 and self.caller.helps:
                 self._waits_for_messages()
             self._wait(self._take, timeout, lambda: "nothing to receive")
 
