@@ -40,10 +40,10 @@ from kernel.contracts.engine import EngineEvent, Host, Port, Taken
 from kernel.contracts.errors import KernelError
 from kernel.contracts.message import Batch, batch_of
 from kernel.contracts.system import System
+from kernel.hosting.in_thread import in_thread
 from plugins.engines.journal.committer import Committer, Progress, Stamped
 from plugins.engines.journal.options import JournalOptions
 from plugins.engines.journal.rewinds import Rewinds
-from plugins.engines.journal.threads import in_thread
 from plugins.engines.journal.writer import JournalWriter, WriterSettings
 from plugins.protocols.journal_format.envelopes import Source
 from plugins.protocols.journal_format.packing import Packer

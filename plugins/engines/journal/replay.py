@@ -26,13 +26,13 @@ from typing import Any
 import trio
 
 from kernel.contracts.engine import EngineEvent, Host, Port
+from kernel.hosting.in_thread import in_thread
 from plugins.engines.journal.moments import moment_of
 from plugins.engines.journal.options import ReplayOptions
 from plugins.engines.journal.positions import write_position
 from plugins.engines.journal.replay_reader import CHUNK_BYTES, CHUNK_ROWS, Chunk, ReplayReader
 from plugins.engines.journal.replay_schedule import ReplaySchedule
 from plugins.engines.journal.selection import Selection
-from plugins.engines.journal.threads import in_thread
 from plugins.engines.journal.watch import DirectoryWatch, watch_directory
 from plugins.protocols.journal_format.errors import Damaged
 

@@ -107,7 +107,7 @@ def test_another_journal_and_rows_that_are_gone_are_told(
 
 
 def test_several_journals_have_no_history(tmp_path: Path) -> None:
-    with pytest.raises(SparkOptionError, match="as a report with a history"):
+    with pytest.raises(SparkOptionError, match="a report with a history reads one"):
         History(tmp_path / "history", "job", {"path": f"{tmp_path}/*"})
 
 
