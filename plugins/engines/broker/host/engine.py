@@ -504,7 +504,12 @@ class BrokerEngine:
         # the clients are written to, so that ``going`` is known when publishers are judged below.
         self.broker.process_queues(now)
         self._observers.notify()
+        was_full = not self.feed.going
         self.feed.flush()
+        # The reader has made room, and somebody has published before the port could tell: now it has no
+        # reason to tell any more, and those who were held back before would wait for ever.
+        if was_full and self.feed.going:
+            self.host.soon(self._go_on)
         # What each queue may have in memory depends on all others, and is computed as seldom as the alarms
         # are.
         if self.alarm_watch.turn(now):

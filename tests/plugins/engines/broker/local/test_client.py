@@ -16,9 +16,11 @@ from kernel.pipes.water_marks import WaterMarks
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.system import Kernel
 from plugins.engines.broker.errors import AccessRefused, NotFound, PreconditionFailed
+from plugins.engines.broker.host.feed import Feed
 from plugins.engines.broker.local.client import BrokerClient
 
 TO_Q = Envelope(key="q")
+TO_TOPIC = Envelope(exchange="amq.topic", key="k")
 LONG = 60.0
 
 
@@ -313,3 +315,39 @@ def test_it_shares_queues_with_clients_of_other_protocols(start: Callable[..., K
         assert delivery.envelope.properties["content_type"] == "text/plain"
         names = {row["client"] for row in kernel.inspect("connections").rows}
         assert "in-process" in names
+
+
+class _FullOnce:
+    """A port that says once that a route is full; the reader makes room before it could tell."""
+
+    def __init__(self, port: Any) -> None:
+        self._port = port
+        self._said = False
+
+    def send(self, batches: Any) -> bool:
+        going = self._said
+        self._said = True
+        self._port.send(batches)
+        return going
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+
+def test_who_is_held_back_goes_on_although_another_one_finds_the_room(
+    start: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Feed.open
+    monkeypatch.setattr(Feed, "open", lambda feed, port: opened(feed, _FullOnce(port)))  # type: ignore[arg-type]
+    kernel = start(RoutePlan(source="broker", targets=("app",), confirm=True))
+    with (
+        kernel.open("app") as app,
+        kernel.open("mine", "broker-client") as first,
+        kernel.open("mine", "broker-client") as second,
+    ):
+        first.publish(b"1", TO_TOPIC)
+        assert app.receive(timeout=LONG) == b"1"
+        second.publish(b"2", TO_TOPIC)
+        assert app.receive(timeout=LONG) == b"2"
+        first.publish(b"3", TO_TOPIC)
+        assert app.receive(timeout=LONG) == b"3"
