@@ -8,7 +8,7 @@ very end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sized
 from typing import Any
 from typing import Protocol as Interface
 
@@ -68,8 +68,6 @@ class FastPipe(Interface):
 
     signalled: bool
     """Whether the reading thread was already told that there is something."""
-    written: int
-    """Messages written so far, and those for which ``credit`` was given."""
 
     @property
     def marks(self) -> Marks:
@@ -136,9 +134,6 @@ class CallerThread(Interface):
     ``sleep``, or wait until ``fileno`` is readable.
     """
 
-    helps: bool
-    """Whether this thread may take turns of an engine's thread while it sleeps."""
-
     @property
     def port(self) -> CallerPort:
         """The port, under the name of the API."""
@@ -197,17 +192,7 @@ class CallerThread(Interface):
         ...
 
     def sleep(self, timeout: float | None) -> bool:
-        """Sleep until woken, at most ``timeout`` seconds; False if it was not woken.  Call ``arm`` before.
-
-        Meanwhile it may run the engine from which the last message came.
-        """
-        ...
-
-    def pass_on(self, batches: Sequence[Batch]) -> bool:
-        """Do as ``port.send``, for messages whose answer this thread will wait for.
-
-        If the thread of their destination sleeps, its work is done here, and it is not woken.
-        """
+        """Sleep until woken, at most ``timeout`` seconds; False if it was not woken.  Call ``arm`` before."""
         ...
 
     def fileno(self) -> int:

@@ -91,8 +91,6 @@ class Dispatcher:
         self._refusable: list[tuple[RouteSpec, list[Pipe]]] = []
         """Dead-letter routes of removed routes, with the pipes whose readers may still refuse something."""
         self.past: PastFigures = PastFigures()
-        self.helped: bool = False
-        """Whether a thread may be helped by those of applications that join from now on."""
 
     # ------------------------------------------------------------------ threads and ports
 
@@ -299,7 +297,6 @@ class Dispatcher:
         pipe.engine = target.group
         pipe.origin = (source.name, spec.name)
         pipe.called = self._slot_of[source].called
-        pipe.writer = writing.bell
         pipe.on_ready = target.ready_callback(pipe)
         self._pipes[pipe] = (spec, source, target)
         self._pipes_of[source].add(pipe)

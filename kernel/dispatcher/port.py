@@ -51,7 +51,6 @@ from kernel.dispatcher.demand import Demand
 from kernel.dispatcher.effect import Effect, PeerAnswers
 from kernel.dispatcher.route import Route
 from kernel.dispatcher.stall_watch import StallWatch
-from kernel.pipes.doorbell import Doorbell
 from kernel.pipes.fair_queue import FairQueue
 from kernel.pipes.pipe import Pipe
 
@@ -95,8 +94,6 @@ class Port:
         the port closed."""
         self.origin: tuple[str, str] = ("", "")
         """The names of the port and of the route from which the last messages taken came."""
-        self.writer: Doorbell | None = None
-        """The bell of the thread from which they came."""
         self.routes: list[Route] = []
         self.stall_watch: StallWatch = StallWatch(self.routes)
         self.on_topology: Callable[[], Any] = _ignore
@@ -230,7 +227,6 @@ class Port:
             return NOTHING_TAKEN
         pipe, batches, count = got
         self.origin = pipe.origin
-        self.writer = pipe.writer
         before = self._position
         position = self._position = before + count
         if pipe.confirms:

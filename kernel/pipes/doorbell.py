@@ -12,7 +12,7 @@ import logging
 import os
 import select
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 _log = logging.getLogger(__name__)
 
@@ -21,32 +21,15 @@ _LONGEST = 3600.0
 """Seconds of the longest wait.  ``poll`` takes at most 2**31 - 1 ms, which is 24 days."""
 
 
-class Turns(Protocol):
-    """The turns of a thread that others may take (``kernel/threads/shared_turns.py``)."""
-
-    lent: bool
-    """Whether they may now."""
-
-    def wait(self, mailbox: Any, timeout: float | None) -> bool:
-        """Wait in that thread's place until something was posted to ``mailbox``; False: it did not wait."""
-        ...
-
-    def send(self, mailbox: Any, send: Callable[[], bool]) -> bool:
-        """Call ``send``, and do what it has posted, for a thread that sleeps; return what it returns."""
-        ...
-
-
 class Doorbell:
     """An eventfd (a pipe where the system has none) that is written only for a sleeping reader."""
 
-    __slots__ = ("_poll", "_read_fd", "_write_fd", "on_ring", "sleeping", "turns")
+    __slots__ = ("_poll", "_read_fd", "_write_fd", "on_ring", "sleeping")
 
     def __init__(self) -> None:
         self.sleeping: bool = False
         self.on_ring: Callable[[], Any] | None = None
         """A further callback for each ring, called by the thread that rings; what it raises is logged."""
-        self.turns: Turns | None = None
-        """How another thread can take turns of the thread that this bell wakes; None: it cannot."""
         if hasattr(os, "eventfd"):
             self._read_fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC)
         else:  # macOS

@@ -56,7 +56,6 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.message import Batch, batch_of
-from kernel.pipes.doorbell import Doorbell
 from kernel.pipes.water_marks import WaterMarks
 
 Post = Callable[[Callable[[], Any]], Any]
@@ -138,7 +137,6 @@ class Pipe:
         "taken",
         "taken_bytes",
         "target",
-        "writer",
         "written",
         "written_bytes",
     )
@@ -178,8 +176,6 @@ class Pipe:
         self.origin: tuple[str, str] = (name, "")
         # Whether the writing thread belongs to the application: it does what is posted to it in its next call.
         self.called: bool = False
-        # The bell of the writing thread: whose turns the reader could take while it waits.
-        self.writer: Doorbell | None = None
         # Written by the writing thread only.
         self.written: int = 0
         self.written_bytes: int = 0

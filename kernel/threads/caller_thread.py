@@ -9,15 +9,12 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from kernel.contracts.engine import PortOwner
-from kernel.contracts.message import Batch
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.port import Port
-from kernel.pipes.doorbell import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +29,10 @@ class CallerThread:
     __slots__ = (
         "_bell",
         "_dispatcher",
-        "_mailbox",
         "_slot",
         "arm",
         "clear",
         "fileno",
-        "helps",
         "port",
         "post",
         "posted",
@@ -51,9 +46,7 @@ class CallerThread:
     ) -> None:
         self._dispatcher = dispatcher
         self._slot = dispatcher.borrow_slot(name)
-        mailbox = self._mailbox = self._slot.mailbox
-        self.helps: bool = dispatcher.helped
-        """Whether this thread may take turns of an engine's thread while it waits."""
+        mailbox = self._slot.mailbox
         bell = self._bell = mailbox.bell
         # Bound methods of the mailbox and its bell, looked up once. Each one is called by the path of a
         # message or of a wait.
@@ -61,8 +54,7 @@ class CallerThread:
         self.post: Callable[[Callable[[], Any]], None] = mailbox.post
         self.process: Callable[[], bool] = mailbox.process
         self.arm: Callable[[], bool] = mailbox.may_sleep
-        # Without a call more where nobody is helped.
-        self.sleep: Callable[[float | None], bool] = self._sleep if self.helps else bell.wait
+        self.sleep: Callable[[float | None], bool] = bell.wait
         self.fileno: Callable[[], int] = bell.fileno
         self.wake: Callable[[], None] = bell.ring
         self.clear: Callable[[], None] = bell.clear
@@ -93,27 +85,6 @@ class CallerThread:
             # After each wake-up: there is no timer that would do it at the deadline.
             self.check_stalls()
         return True
-
-    def _sleep(self, timeout: float | None) -> bool:
-        """Sleep until woken, at most ``timeout`` seconds; False if it was not woken.
-
-        It may work meanwhile, for the thread from which the last message came (``shared_turns.py``).
-        """
-        turns = self._turns()
-        if turns is not None and turns.wait(self._mailbox, timeout):
-            return bool(self.posted) or timeout is None
-        return self._bell.wait(timeout)
-
-    def pass_on(self, batches: Sequence[Batch]) -> bool:
-        """``port.send``, for a message whose answer this thread will wait for: it is on its way when this returns."""
-        turns = self._turns()
-        if turns is None or not turns.lent:
-            return self.port.send(batches)
-        return turns.send(self._mailbox, partial(self.port.send, batches))
-
-    def _turns(self) -> Turns | None:
-        writer = self.port.writer
-        return writer.turns if writer is not None and self.helps else None
 
     def check_stalls(self) -> bool:
         """Stop waiting for destinations whose stall timeout is over; whether there were any."""

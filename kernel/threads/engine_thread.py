@@ -71,9 +71,9 @@ class EngineThread:
         self._leaving = False
         self._linger_until = 0.0
 
-    async def run(self, *, own_thread: bool, spin: float = 0.0, helpers: bool = False) -> None:
+    async def run(self, *, own_thread: bool, spin: float = 0.0) -> None:
         """Host engines until stopped."""
-        self._loop = Loop(self.mailbox, own_thread=own_thread, spin=spin, helpers=helpers)
+        self._loop = Loop(self.mailbox, own_thread=own_thread, spin=spin)
         try:
             async with trio.open_nursery() as self._nursery:
                 await self._loop.run()

@@ -20,7 +20,6 @@ thread that is woken earlier would only compete for the interpreter's lock.
 
 from __future__ import annotations
 
-import contextvars
 import heapq
 import itertools
 import math
@@ -31,16 +30,11 @@ from typing import Any
 import trio
 
 from kernel.pipes.mailbox import Mailbox
-from kernel.threads.helper import HelperStay
-from kernel.threads.poller import Blame, EpollPoller, Poller, new_poller
-from kernel.threads.shared_turns import SharedTurns
-from kernel.threads.trio_inside import TrioInside, enter_run, leave_run, trio_inside
+from kernel.threads.poller import Blame, Poller, new_poller
+from kernel.threads.trio_inside import trio_inside
 
 _TURNS_BEFORE_TRIO = 1000
 """Turns after which trio has its turn in any case."""
-
-_TURNS_AT_ONCE = 4
-"""How often a helper looks at the mailbox in a turn: what engines post to themselves."""
 
 FOR_EVER = 3600.0
 """Seconds of the longest sleep.  Trio asks for a day at a time, and epoll refuses more than 24 days."""
@@ -52,9 +46,7 @@ _FEW_TIMERS = 1024
 class Loop:
     """Mailbox, poller and timers of one thread."""
 
-    def __init__(
-        self, mailbox: Mailbox, *, own_thread: bool, spin: float = 0.0, helpers: bool = False
-    ) -> None:
+    def __init__(self, mailbox: Mailbox, *, own_thread: bool, spin: float = 0.0) -> None:
         self.mailbox = mailbox
         self._spin = spin
         self._clock: trio.abc.Clock | None = None
@@ -76,11 +68,6 @@ class Loop:
         self.turns: int = 0
         """Turns taken so far: how often the thread was awake."""
         self._may_stop: Callable[[], bool] | None = None
-        self.shared_poll: Callable[[float | None], int] | None = None
-        """What to poll with instead of the poller, while the loop is lent."""
-        self._helpers = helpers
-        self._shared: SharedTurns | None = None
-        self._sharing: _Sharing | None = None
 
     def now(self) -> float:
         """Seconds of trio's clock, which is the loop's."""
@@ -126,19 +113,11 @@ class Loop:
         else:
             # An epoll descriptor is readable while a descriptor in it is ready, so our poller can watch
             # trio's.
-            self.poller.watch(inside.descriptor, self.trio_has_something, None, _raise)
+            self.poller.watch(inside.descriptor, self._trio_has_something, None, _raise)
             self.trio_wanted = inside.wanted
             # From here on bells of other threads are rung at the end of a turn.
             self.mailbox.rings = []
-            # Once: a loop that runs again ends.
-            if self._helpers and isinstance(self.poller, EpollPoller):
-                self._helpers = False
-                self._sharing = _Sharing(self, self.poller, inside)
-                self._shared = self.mailbox.bell.turns = self._sharing.turns
-            try:
-                await _Sleeper(self).run()
-            finally:
-                self._end_sharing()
+            await _Sleeper(self).run()
 
     def close(self) -> None:
         """Give the descriptors back, after the last engine has gone."""
@@ -147,14 +126,7 @@ class Loop:
         self.mailbox.rings = None
         self.poller.close()
 
-    def _end_sharing(self) -> None:
-        if self._sharing is not None:
-            self.mailbox.bell.turns = self._shared = None
-            self._sharing.close()
-            self._sharing = None
-
-    def trio_has_something(self) -> None:
-        """Give trio its turn."""
+    def _trio_has_something(self) -> None:
         self.trio_ready = True
 
     async def _run_as_task(self) -> None:
@@ -204,8 +176,7 @@ class Loop:
             return True
         if timeout != 0:
             timeout = self._sleep_for(timeout, worked)
-        poll = self.shared_poll or self.poller.poll
-        ready = poll(timeout)
+        ready = self.poller.poll(timeout)
         # After the poll, whether or not it slept: from here on posts need not ring.
         bell.sleeping = False
         self._found = self._found or ready > 0
@@ -221,8 +192,6 @@ class Loop:
             self._found = self._something_soon()
             if self._found:
                 return 0
-        if self._shared is not None and self._shared.wanted:
-            self._shared.lend()
         # After the spinning, which may take long: this is the last look before the sleep.
         if not self.mailbox.may_sleep():
             return 0
@@ -239,29 +208,6 @@ class Loop:
             if self.poller.poll(0) or self.mailbox.posted:
                 return True
         return False
-
-    def take_help(self, *, look: bool) -> None:
-        """Take a turn for the owner, in another thread: call what was posted, and descriptors that are ready.
-
-        Timers are the owner's.
-        """
-        mailbox = self.mailbox
-        self.turns += 1
-        if look:
-            self.poller.poll(0)
-        # What engines post to their own thread is done at once, within limits.
-        for _ in range(_TURNS_AT_ONCE):
-            if not mailbox.process():
-                break
-        mailbox.ring_all()
-
-    def needs_owner(self) -> bool:
-        """Whether a turn of a helper has left something for the owner, beside what is in the mailbox."""
-        return self.ending() or self.trio_wanted()
-
-    def ending(self) -> bool:
-        """Whether it stops, or will stop when nothing is left to write."""
-        return self.stopping or self._may_stop is not None
 
     def next_timer(self) -> float:
         """When the next timer is due."""
@@ -290,60 +236,6 @@ class Loop:
                 # Ends the engine that set the timer. Its supervisor decides what follows.
                 blame(error)
         return fired
-
-
-class _Sharing:
-    """What of a loop helpers need: two pollers, the context of its run, and when its owner will wake."""
-
-    def __init__(self, loop: Loop, inner: EpollPoller, inside: TrioInside) -> None:
-        self._loop = loop
-        self._inner = inner
-        self._inside = inside
-        self._outer = EpollPoller()
-        self._context = contextvars.copy_context()
-        self._first_timer = math.inf
-        """When the next timer was due as the owner went to sleep."""
-        self.turns: SharedTurns = SharedTurns(loop.mailbox, inner, self._outer, self, HelperStay)
-
-    def move_out(self) -> None:
-        """Have the outer poller watch the bell and trio instead of the inner one."""
-        bell, trio_fd = self._loop.mailbox.bell, self._inside.descriptor
-        self._inner.forget_bell(bell)
-        self._inner.watch(trio_fd, None, None, _raise)
-        self._outer.watch_bell(bell)
-        self._outer.watch(trio_fd, self._loop.trio_has_something, None, _raise)
-        self._loop.shared_poll = self._poll
-
-    def move_back(self) -> None:
-        """Have the inner poller watch them again, and wait there."""
-        bell, trio_fd = self._loop.mailbox.bell, self._inside.descriptor
-        self._outer.forget_bell(bell)
-        self._outer.watch(trio_fd, None, None, _raise)
-        self._inner.watch_bell(bell)
-        self._inner.watch(trio_fd, self._loop.trio_has_something, None, _raise)
-        self._loop.shared_poll = None
-
-    def _poll(self, timeout: float | None) -> int:
-        loop = self._loop
-        if loop.ending():
-            self.turns.refuse()
-        self._first_timer = loop.next_timer()
-        return self.turns.poll(timeout)
-
-    def take_help(self, look: bool) -> bool:
-        """Do a turn in the calling thread, as if it were in the run; return whether the owner has nothing to do."""
-        loop = self._loop
-        enter_run(self._inside)
-        try:
-            self._context.run(loop.take_help, look=look)
-        finally:
-            leave_run()
-        return not loop.needs_owner() and loop.next_timer() >= self._first_timer
-
-    def close(self) -> None:
-        """End, after the last helper has left."""
-        self.turns.close()
-        self._outer.close()
 
 
 class _Sleeper(trio.abc.Instrument):

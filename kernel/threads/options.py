@@ -16,6 +16,3 @@ class PollThreadOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     share one, it takes longer.  0: sleep at once."""
     cpus: tuple[int, ...] = ()
     """The processors that the thread may run on; empty: any.  Linux only."""
-    helpers: bool = False
-    """Whether a thread of the application that waits for messages may run the engine that they come from meanwhile
-    (``kernel/threads/shared_turns.py``): half as many switches between threads for a round trip.  Linux only."""

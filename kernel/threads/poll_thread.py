@@ -28,7 +28,6 @@ class PollThread(EngineThread):
     ) -> None:
         super().__init__(name, dispatcher, report)
         self._options = options or PollThreadOptions()
-        dispatcher.helped = dispatcher.helped or self._options.helpers
         self.crash: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name=f"kernel {name}", daemon=True)
 
@@ -56,4 +55,4 @@ class PollThread(EngineThread):
             self._report(EngineEvent(engine=self.name, what="thread crashed", detail=repr(error)))
 
     async def _run(self) -> None:
-        await self.run(own_thread=True, spin=self._options.spin, helpers=self._options.helpers)
+        await self.run(own_thread=True, spin=self._options.spin)

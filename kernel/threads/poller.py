@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import selectors
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from kernel.pipes.doorbell import Doorbell
@@ -12,8 +12,6 @@ from kernel.pipes.doorbell import Doorbell
 Callback = Callable[[], None]
 Blame = Callable[[Exception], None]
 Watch = tuple[Callback | None, Callback | None, Blame]
-Events = Sequence[tuple[int, int]]
-"""Descriptors that are ready, each with the bits of epoll."""
 
 
 class Poller(Protocol):
@@ -82,32 +80,11 @@ class EpollPoller:
         # each wake-up saves the system call that would read it.
         self._epoll.register(bell.fileno(), select.EPOLLIN | select.EPOLLET)
 
-    def forget_bell(self, bell: Doorbell) -> None:
-        """Take back ``watch_bell``."""
-        del self._watches[bell.fileno()]
-        self._epoll.unregister(bell.fileno())
-
-    def pause(self, fd: int) -> None:
-        """Report a descriptor no more, until ``resume``.  Another thread may be in ``wait``."""
-        self._epoll.modify(fd, 0)
-
-    def resume(self, fd: int) -> None:
-        """Report a descriptor for reading again; one that is ready is reported at once."""
-        self._epoll.modify(fd, select.EPOLLIN)
-
-    def wait(self, timeout: float | None) -> Events:
-        """Wait, and return what is ready, for ``poll``."""
-        return self._epoll.poll(timeout, 256)
-
-    def poll(self, timeout: float | None, events: Events | None = None) -> int:
-        """Wait, call whoever is ready, and return how many descriptors were.
-
-        With ``events`` it does not wait: these were returned by ``wait``.
-        """
+    def poll(self, timeout: float | None) -> int:
+        """Wait, call whoever is ready, and return how many descriptors were."""
         # At most 256 at once, so that the mailbox and the timers have their turn. What is left is reported by
         # the next call.
-        if events is None:
-            events = self._epoll.poll(timeout, 256)
+        events = self._epoll.poll(timeout, 256)
         watches = self._watches
         for fd, event in events:
             watch = watches.get(fd)

@@ -62,7 +62,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
-from kernel.contracts.api import FastPipe, Join
+from kernel.contracts.api import Join
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.groups import in_group
@@ -74,9 +74,6 @@ from plugins.apis.native.requests import REPLY_NAME, Requests, new_token
 from plugins.apis.native.statistics import ChannelStatistics
 
 _log = logging.getLogger(__name__)
-
-_IN_A_ROW = 4
-"""Times that exactly one message was sent between two waits, after which the next one is expected to be answered."""
 
 ALL = 1 << 30
 """More messages than any batch has: no limit."""
@@ -110,13 +107,6 @@ class Channel:
         # None until there is a request: then nobody has to look for answers.
         self._requests: Requests | None = None
         self._position: int | None = None
-        # Whether the application sends one message and waits, again and again; what shows it.
-        self._in_turn = False
-        self._in_a_row = 0
-        self._sent_before = 0
-        self._sent_in_turn = 0
-        self._slow_sent = 0
-        self._pipe: FastPipe | None = None
         # Whether the application watches the descriptor.  Only then it has to be armed again after a wait
         # for something else than messages.
         self._watched = False
@@ -124,7 +114,6 @@ class Channel:
         # Envelopes by key.  Routers and codecs decide once for each envelope object, so ``send`` with the
         # same key has to use the same object.
         self._envelopes: dict[str, Envelope] = {}
-        caller.helps = caller.helps and options.help
         self._port.on_topology = self._find_short_cut
         self._find_short_cut()
 
@@ -175,9 +164,7 @@ class Channel:
     def reply(self, message: Message, body: Buffer, *, timeout: float | None = None) -> None:
         """Answer a message: back to where it came from, on a route with ``router = "reply"``."""
         # The router finds the destination by the reply address, which is in the envelope of the question.
-        batch = batch_of([checked(body)], message.envelope)
-        # With nothing else to do, the application waits for the next question.
-        self._send_batch(batch, timeout, answered=not (self._unread or self._port.has_input()))
+        self._send_batch(batch_of([checked(body)], message.envelope), timeout)
 
     def request(self, body: Buffer, *, key: str | None = None, timeout: float | None = None) -> Message:
         """Send a question and return its answer; wait for it, at most ``timeout`` seconds (``TimedOut``).
@@ -200,7 +187,7 @@ class Channel:
             self._requests = Requests(self._token)
         number, envelope = self._requests.ask(key)
         try:
-            self._send_batch(batch_of([checked(body)], envelope), timeout, answered=True)
+            self._send_batch(batch_of([checked(body)], envelope), timeout)
         except BaseException:
             self._requests.forget(number)
             raise
@@ -232,16 +219,13 @@ class Channel:
             self._take()
         return True
 
-    def _send_batch(self, batch: Batch, timeout: float | None, *, answered: bool = False) -> None:
-        """Send; ``answered``: the application will wait for an answer next."""
+    def _send_batch(self, batch: Batch, timeout: float | None) -> None:
         self._check()
         if self._posted:
             self._process()
             # One of the calls may have been ``kernel_closed``: then the message must not be accepted, as
             # nobody would deliver it.
             self._check()
-        if self._in_turn:
-            answered = self._sends_one_more() or answered
         # A plain single message usually comes here because the credit is used up.  With new credit it, and up
         # to 1,023 more after it, take the fast path.
         bare = batch.envelope is PLAIN and len(batch) == 1 and not batch.multipart
@@ -259,37 +243,8 @@ class Channel:
             self._wait_aside(lambda: self._port.has_room_for(batch), timeout, self._why_no_room)
             if bare and self._fast.refill(batch.bodies[0]):
                 return
-        if self._pipe is None:
-            self._slow_sent += 1
         # The result is not used: the next call asks ``has_room_for`` itself, about its own batch.
-        if answered:
-            self.caller.pass_on((batch,))
-        else:
-            self._port.send((batch,))
-
-    def _waits_for_messages(self) -> None:
-        """Look whether the application sends one message and then waits, again and again.
-
-        Then its messages are passed on by this thread (``CallerThread.pass_on``), and not on the fast path.
-        """
-        # Unused credit counts as written.
-        self._fast.give_back()
-        sent = self._slow_sent + (self._pipe.written if self._pipe is not None else 0)
-        one, self._sent_before = sent - self._sent_before == 1, sent
-        self._in_a_row = self._in_a_row + 1 if one else 0
-        if self._in_turn:
-            self._sent_in_turn = 0
-        elif self._in_a_row >= _IN_A_ROW:
-            self._in_turn, self._sent_in_turn = True, 0
-            self._fast.plug(None)
-
-    def _sends_one_more(self) -> bool:
-        """Return whether it is the only message since the last wait, as before; if not, use the fast path again."""
-        self._sent_in_turn += 1
-        if self._sent_in_turn > 1:
-            self._in_turn, self._in_a_row = False, 0
-            self._find_short_cut()
-        return self._in_turn
+        self._port.send((batch,))
 
     def _why_no_room(self) -> str:
         """Say why a batch cannot be sent now."""
@@ -328,12 +283,10 @@ class Channel:
 
     def _find_short_cut(self) -> None:
         """Give the fast sender the only pipe, or none.  Called after each change of routes or pipes."""
-        pipe = self._pipe = self._port.short_cut()
+        pipe = self._port.short_cut()
         # A pipe that drops has to see each message, to drop it or to make room for it.  Bare bodies are
         # appended without a look at the marks.
-        self._fast.plug(
-            pipe if pipe is not None and pipe.marks.when_full == "block" and not self._in_turn else None
-        )
+        self._fast.plug(pipe if pipe is not None and pipe.marks.when_full == "block" else None)
 
     def _envelope_of(self, key: str | None) -> Envelope:
         if key is None:
@@ -402,8 +355,6 @@ class Channel:
         if self._posted:
             self._process()
         if not self._take():
-            if timeout != 0 and self.caller.helps:
-                self._waits_for_messages()
             self._wait(self._take, timeout, lambda: "nothing to receive")
 
     def _next_batch(self, timeout: float | None) -> None:

@@ -17,6 +17,3 @@ class NativeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     block without an error; if false, it has to call ``confirm``."""
     batch: Annotated[int, msgspec.Meta(ge=1)] = 65_536
     """About how many messages are taken from the pipes at once, at the most."""
-    help: bool = True
-    """Whether this thread may run the engine that its messages come from while it waits, if that engine's thread
-    has ``helpers = true``."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan, WaterMarks
+from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.errors import ContextClosed, PlaceError
@@ -154,22 +154,13 @@ class Place:
         )
 
 
-def _plan(*, helpers: bool) -> Plan | None:
-    if not helpers:
-        return None
-    return Plan(threads=(ThreadPlan(name="io", options={"helpers": True}),))
-
-
 class Context:
     """Makes sockets.  ``with Context() as context:`` closes it, and all of its sockets, at the end.
 
     The kernel behind it is made with the first socket.  Any thread.
-
-    ``helpers``: a thread that waits in ``recv`` may do the work of the context's thread meanwhile.
     """
 
-    def __init__(self, *, helpers: bool = False) -> None:
-        self._helpers = helpers
+    def __init__(self) -> None:
         self._kernel: Kernel | None = None
         self._lock = threading.Lock()
         self._numbers = count(1)
@@ -184,7 +175,7 @@ class Context:
             if self._closed:
                 raise ContextClosed("the context was closed; make another one")
             if self._kernel is None:
-                self._kernel = Kernel(_plan(helpers=self._helpers)).start()
+                self._kernel = Kernel().start()
             return self._kernel
 
     def socket(self, kind: TypeName, **options: Any) -> Socket:

@@ -31,8 +31,6 @@ class End(PortOwner):
     def __init__(self, name: str, join: Join) -> None:
         self.name = name
         self.inbox: deque[Batch] = deque()
-        self.answered = False
-        """Whether whoever sends waits for an answer next, as REQ and REP do."""
         self.incoming: Callable[[Batch], Batch | None] | None = None
         """What the pattern does with a batch; None: nothing."""
         self._reason = ""
@@ -71,10 +69,7 @@ class End(PortOwner):
             self.wait(
                 lambda: port.has_room_for(batch), timeout, "no peer has room for a message, or there is none"
             )
-        if self.answered:
-            self.caller.pass_on((batch,))
-        else:
-            port.send((batch,))
+        port.send((batch,))
 
     # ------------------------------------------------------------------ receiving
 

@@ -31,7 +31,6 @@ class Pattern:
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
         self.end = end
-        end.answered = self.turns and end.caller.helps
         self.values = values
         self.engine = engine
         """The name of the socket's engine, which is the beginning of the names of peers."""

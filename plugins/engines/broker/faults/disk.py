@@ -6,8 +6,6 @@ import errno
 import os
 import threading
 
-import trio
-
 from kernel.contracts.message import Buffer
 from kernel.hosting.appending import Disk
 
@@ -37,8 +35,7 @@ class FaultyDisk(Disk):
         """Write, after a while or not at all."""
         # Short groups that need not be synchronised are written by the broker's thread, which does not wait for
         # a real disk either.
-        # A helper of the broker's thread is in its trio run as well; the writer's thread is in none.
-        if self._seconds and threading.get_ident() != self._broker and not trio.lowlevel.in_trio_run():
+        if self._seconds and threading.get_ident() != self._broker:
             self._quick.wait(self._seconds)
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
