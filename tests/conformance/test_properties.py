@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from plugins.protocols.stomp.escapes import header_line
 from plugins.protocols.stomp.frame_reader import FrameReader
 from plugins.protocols.stomp.properties import envelope_of, headers_of
 from plugins.protocols.stomp.versions import Version
+from tests.notes import about
 from tests.seeds import examples
 
 _TEXT = st.text(max_size=300)
@@ -174,13 +177,10 @@ def test_a_name_that_nobody_knows_costs_nothing(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))
-@pytest.mark.parametrize("value", [object(), math.nan, {1: 2}, b"\xff", -1, 2**80])
-@pytest.mark.parametrize("name", sorted(PROPERTIES))
-def test_a_value_of_another_type_is_refused_and_breaks_nothing(codec: str, value: Any, name: str) -> None:
-    try:
-        CODECS[codec](Envelope(key="k", properties={name: value}))
-    except (LocalProtocolError, ValueError, CannotStore):
-        pass
+def test_a_value_of_another_type_is_refused_and_breaks_nothing(codec: str) -> None:
+    for name, value in product(sorted(PROPERTIES), (object(), math.nan, {1: 2}, b"\xff", -1, 2**80)):
+        with about(name, value), suppress(LocalProtocolError, ValueError, CannotStore):
+            CODECS[codec](Envelope(key="k", properties={name: value}))
 
 
 def test_the_table_has_a_value_for_every_type() -> None:

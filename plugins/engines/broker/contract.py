@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         BROKER_TABLES,
         CLIENT_TABLES,
         broker_assures,
+        rehearse_broker,
     )
-    from plugins.engines.broker.rehearsal import rehearse_broker
     from plugins.engines.broker.sink import Sink
     from plugins.engines.broker.storage.envelopes import PropertiesCodec
 
@@ -80,7 +80,7 @@ _MODULES = {
     "PropertiesCodec": "storage.envelopes",
     "Sink": "sink",
     "broker_assures": "host.tables",
-    "rehearse_broker": "rehearsal",
+    "rehearse_broker": "host.tables",
     "listener_address": "host.options",
 }
 """Where the exported names are that this module does not define.  Each is imported when it is first used."""

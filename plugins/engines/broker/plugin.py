@@ -15,8 +15,13 @@ from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import ApiKind, CommandKind, EngineKind, EngineSetup, KindGroup, KindTables
 from plugins.engines.broker.contract import EXCHANGE_TYPES, FRONT_ENDS, FrontEndKind, FrontEndSetup
 from plugins.engines.broker.host.options import BrokerClientOptions, ManyListenersOptions
-from plugins.engines.broker.host.tables import BROKER_OPERATIONS, BROKER_TABLES, CLIENT_TABLES, broker_assures
-from plugins.engines.broker.rehearsal import rehearse_broker
+from plugins.engines.broker.host.tables import (
+    BROKER_OPERATIONS,
+    BROKER_TABLES,
+    CLIENT_TABLES,
+    broker_assures,
+    rehearse_broker,
+)
 
 if TYPE_CHECKING:
     from kernel import EnginePlan, Plan

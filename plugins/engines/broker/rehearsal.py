@@ -21,7 +21,7 @@ _TIMEOUT = 60.0
 _LEFT_OUT = ("data_dir", "disk_watched")
 
 
-def rehearse_broker(plan: EnginePlan) -> Rehearsal:
+def rehearsal_of(plan: EnginePlan) -> Rehearsal:
     """Return how a broker takes part: with its exchanges, queues, bindings and policies, and without listeners."""
     kept = set(BrokerOptions.__struct_fields__).difference(_LEFT_OUT)
     options = {name: value for name, value in plan.options.items() if name in kept}

@@ -19,10 +19,8 @@ from functools import lru_cache
 from io import SEEK_SET, BytesIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias
 from urllib.parse import urlsplit
-
-import pyarrow as pa
 
 from plugins.protocols.journal_format.errors import JournalError
 from plugins.protocols.journal_format.names import (
@@ -36,6 +34,10 @@ from plugins.protocols.journal_format.names import (
     without_index,
     without_index_among,
 )
+
+# Commands for journals and Spark give their help without pyarrow, and import this module.
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Location: TypeAlias = Path | str
 """A journal's directory, or the address of an archive."""
@@ -127,6 +129,8 @@ class Directory:
         """``Folder``."""
         path = self.path / name
         # An empty file cannot be mapped.
+        import pyarrow as pa
+
         return pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
 
     def forget(self) -> None:
@@ -226,6 +230,8 @@ class Archive:
     @contextmanager
     def told(self, name: str) -> Iterator[None]:
         """Name the archive and the file in every error, except that a file is missing."""
+        import pyarrow as pa
+
         try:
             yield
         except FileNotFoundError:

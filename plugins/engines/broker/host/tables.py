@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.assurance import Assurance, Level
 from kernel.contracts.kinds import Table
+from kernel.contracts.rehearsing import Rehearsal
+
+if TYPE_CHECKING:
+    from kernel import EnginePlan
 
 BROKER_TABLES = (
     Table(
@@ -152,3 +156,10 @@ def broker_assures(options: Any) -> Assurance:
         how=how,
         but="for persistent messages in durable queues" if options.data_dir else "",
     )
+
+
+def rehearse_broker(plan: EnginePlan) -> Rehearsal:
+    """Return how a broker takes part in a rehearsal."""
+    from plugins.engines.broker.rehearsal import rehearsal_of
+
+    return rehearsal_of(plan)

@@ -94,6 +94,7 @@ def test_passwords_of_this_side(context: Context, peers: Peers, events: Events) 
 def test_keys(context: Context, peers: Peers) -> None:
     """Also where the server connects."""
     import zmq
+    from zmq.utils import z85
 
     pytest.importorskip("nacl")
     (server, server_secret), (public, secret) = zmq.curve_keypair(), zmq.curve_keypair()
@@ -118,7 +119,7 @@ def test_keys(context: Context, peers: Peers) -> None:
     assert pull.recv() == b"let in"
     assert pull.envelope.properties["user_id"] == "berta"
     assert {login.peer for login in asked} == {"127.0.0.1"}
-    assert asked[-1].secret == zmq.utils.z85.decode(public)
+    assert asked[-1].secret == z85.decode(public)
 
 
 def test_addresses(context: Context, peers: Peers) -> None:

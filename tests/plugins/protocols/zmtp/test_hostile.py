@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from plugins.protocols.zmtp.connection import ZmtpConnection, connection_of
 from plugins.protocols.zmtp.options import ZmtpOptions
 from plugins.protocols.zmtp.z85 import encode_z85
 from plugins.protocols.zmtp.zws import web_connection_of
+from tests.notes import about
 from tests.peers import optional
-from tests.seeds import many
+from tests.seeds import many, spread
 
 CORPUS = sorted((Path(__file__).parents[3] / "data" / "fuzz" / "zmtp").iterdir())
-TYPES = ("PULL", "PUB", "XSUB", "REP", "REQ", "ROUTER", "DEALER", "PAIR")
+_TYPES = ("PULL", "PUB", "XSUB", "REP", "REQ", "ROUTER", "DEALER", "PAIR")
+TYPES = [_TYPES[number] for number in spread(range(len(_TYPES)))]
 _KEY = encode_z85(bytes(range(32)))
 
 MECHANISMS: dict[str, tuple[Side, dict[str, Any]]] = {
@@ -51,28 +54,27 @@ def feed(end: ZmtpConnection, data: bytes, chunk: int) -> None:
     assert end.next_deadline() is None
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
-def test_what_is_meant_to_hurt(path: Path, mechanism: str) -> None:
-    side, options = MECHANISMS[mechanism]
+def test_what_is_meant_to_hurt(path: Path) -> None:
     data = path.read_bytes()
-    for kind in TYPES:
+    for kind, (mechanism, (side, options)) in product(TYPES, MECHANISMS.items()):
         made = ZmtpOptions(type=kind, max_message=100_000, **options)  # type: ignore[arg-type]
         for chunk in {1, 7, len(data)} if len(data) < 1000 else {len(data) // 3, len(data)}:
-            feed(connection_of(made, side), data, chunk)
+            with about(kind, mechanism, f"{chunk} bytes at a time"):
+                feed(connection_of(made, side), data, chunk)
 
 
 @pytest.mark.parametrize("subprotocol", ["ZWS2.0", "ZWS2.0/NULL"])
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
-def test_the_same_as_messages_of_websocket(path: Path, subprotocol: str) -> None:
-    data = path.read_bytes()[:2000]
-    # Cut where greeting and frames do not end, and each piece behind its size.
-    pieces = [data[at : at + 5] for at in range(0, len(data), 5)]
-    sized = b"".join(len(piece).to_bytes(8, "big") + piece for piece in pieces)
-    for kind in TYPES:
+def test_the_same_as_messages_of_websocket(subprotocol: str) -> None:
+    for path, kind in product(CORPUS, TYPES):
+        data = path.read_bytes()[:2000]
+        # Cut where greeting and frames do not end, and each piece behind its size.
+        pieces = [data[at : at + 5] for at in range(0, len(data), 5)]
+        sized = b"".join(len(piece).to_bytes(8, "big") + piece for piece in pieces)
         made = ZmtpOptions(type=kind)  # type: ignore[arg-type]
         for octets in (sized, data):
-            feed(web_connection_of(made, "server", None, subprotocol), octets, len(octets))
+            with about(path.stem, kind):
+                feed(web_connection_of(made, "server", None, subprotocol), octets, len(octets))
 
 
 @pytest.mark.parametrize("seed", many(17, 40))
