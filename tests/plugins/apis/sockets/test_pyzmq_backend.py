@@ -270,9 +270,9 @@ with zmq.Context() as context:
     with context.socket(zmq.PUB) as pub, context.socket(zmq.SUB) as sub:
         pub.setsockopt(zmq.XPUB_NODROP, 1)
         pub.sndhwm = sub.rcvhwm = 10
-        pub.bind("inproc://pub")
+        pub.bind("inproc://full")
         sub.subscribe("")
-        sub.connect("inproc://pub")
+        sub.connect("inproc://full")
         sent = 0
         try:
             while sent < 100_000:
