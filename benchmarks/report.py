@@ -167,5 +167,6 @@ def machine() -> str:
         pass
     return (
         f"Python {platform.python_version()}, {os.cpu_count()} cores ({model}), "
-        f"{platform.system()} {platform.release()}."
+        # The version alone: what follows it names a build.
+        f"{platform.system()} {platform.release().partition('-')[0]}."
     )
