@@ -178,7 +178,7 @@ class Port(Interface):
     def confirm_only(self, first: int, last: int) -> None:
         """Take the responsibility for the messages with positions ``first`` to ``last``, out of order.
 
-        The source is told when all messages before them are confirmed as well.  But neither ``rewind`` nor a
+        The source is told when all messages before them are confirmed as well.  But neither ``take_again`` nor a
         successor of this port gets them again.  Costs more than ``confirm_through`` if many earlier messages
         are not confirmed.
         """
@@ -211,7 +211,7 @@ class Port(Interface):
         """The position up to which every destination has confirmed."""
         ...
 
-    def rewind(self) -> Taken:
+    def take_again(self) -> Taken:
         """Return all messages that were taken and not confirmed, to send them again after a reconnection.
 
         They get new positions, behind all others.  Their old positions are not valid any more.

@@ -293,7 +293,7 @@ class Port:
                 found.append((pipe, max(first, begin) + shift, min(last, end) + shift))
         return found
 
-    def rewind(self) -> Taken:
+    def take_again(self) -> Taken:
         """Take once more, under new positions, what was taken and never answered for."""
         # The pipes know which messages are unconfirmed, ``_unconfirmed`` knows in which order they were taken
         # from several pipes. Both are in ascending order, so one pass over each is enough.

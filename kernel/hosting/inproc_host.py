@@ -64,7 +64,7 @@ class InprocEnd:
         outgoing.on_effect = partial(self._on_peer_asks, outgoing)
         self._waiting_for_room = False
         # What the last connection left unconfirmed goes out before anything newer.
-        self._write(port.rewind())
+        self._write(port.take_again())
         self._on_incoming()
         self.on_output()
 

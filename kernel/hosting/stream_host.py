@@ -453,7 +453,7 @@ class StreamHost(ConnectionOwner):
         self._ask_again(port)
         # Before the first ``take``: what an earlier conversation left unconfirmed goes out before newer
         # messages.
-        again = port.rewind()
+        again = port.take_again()
         if self._crediting is not None:
             # A peer with credit may not get all of it at once.
             self._over_credit = again

@@ -7,7 +7,7 @@ and its old position.
 
 The server may answer in any order, but the port is told in order: ``confirm_through(position)`` says that
 everything up to it is done.  What is done behind a gap waits in ``_done_after_gap`` until the gap is closed.
-If the channel ends before that, ``Port.rewind`` gives these messages again, and they are published twice.
+If the channel ends before that, ``Port.take_again`` gives these messages again, and they are published twice.
 
 Why not ``Port.confirm_only``, with which the port would do this work, and these messages would not be
 published twice?  It looks through everything that the port gave out since the gap.  A server can leave one
@@ -58,7 +58,7 @@ class InFlight:
 
     def expect(self, first: int, last: int) -> None:
         """Positions ``first`` to ``last`` were taken from the port and have to be confirmed."""
-        # Positions only grow, but they may jump: ``Port.rewind`` gives new ones, and the port also counts
+        # Positions only grow, but they may jump: ``Port.take_again`` gives new ones, and the port also counts
         # messages of routes without confirmation.
         if first != self._taken + 1:
             # What is done before the jump is confirmed already or was given again.

@@ -13,7 +13,7 @@ States of a message
 
 Messages go from state 3 back to state 2 in two cases: the server answers basic.nack (after a wait of the
 back-off all nacked messages are published again), or the channel or connection ends.  In the second case the
-port gives back what it has not been told to be done (``Port.rewind``), so that nothing is lost; what no route
+port gives back what it has not been told to be done (``Port.take_again``), so that nothing is lost; what no route
 wants confirmed is counted as lost.
 
 A message that the server refuses
@@ -113,7 +113,7 @@ class Publisher(ChannelHandler):
         # A new channel numbers from 1 again (confirm.select, RabbitMQ's publisher confirms).
         self._in_flight = InFlight()
         # What was taken and not confirmed, in order.  It goes out before anything new.
-        self._enqueue(self.session.port.rewind())
+        self._enqueue(self.session.port.take_again())
         # After a refusal any of these may be the refused one.
         self._one_by_one = sum(len(batch.bodies) for _, batch in self._waiting) if self._find_refused else 0
         self._find_refused = False
@@ -148,9 +148,9 @@ class Publisher(ChannelHandler):
         self.works()
 
     def lost(self) -> None:
-        """The channel has ended.  ``Port.rewind`` gives back what has to be confirmed; the rest is lost."""
+        """The channel has ended.  ``Port.take_again`` gives back what has to be confirmed; the rest is lost."""
         super().lost()
-        # Tracked messages come back with ``rewind``, so only the others are lost.
+        # Tracked messages come back with ``take_again``, so only the others are lost.
         again = sum(len(batch.bodies) for position, batch in self._waiting if position == UNTRACKED)
         self.session.counters.messages_lost += self._in_flight.untracked() + again
         self._in_flight = InFlight()

@@ -106,7 +106,7 @@ class StreamOutput:
     def begin(self) -> None:
         """Send again what an earlier conversation left unconfirmed."""
         # Before anything new is taken, so that the order of the messages stays.
-        self._encode(self._port.rewind())
+        self._encode(self._port.take_again())
         self._push()
 
     def send(self) -> bool:

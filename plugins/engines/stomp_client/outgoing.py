@@ -10,7 +10,7 @@ Receipts
     receipt stands for all messages before it (option ``receipts``).
 
 A new connection
-    The port gives again what was taken from it and is not confirmed (``rewind``).  What needs no confirmation
+    The port gives again what was taken from it and is not confirmed (``take_again``).  What needs no confirmation
     is kept here, and is sent again as well.
 
 Refusals
@@ -97,7 +97,7 @@ class Outgoing:
         self._forms = forms
         self._each = each
         self.answered_at = now
-        self._enqueue(self.port.rewind(), front=True)
+        self._enqueue(self.port.take_again(), front=True)
 
     def lost(self) -> None:
         """The connection has ended."""
@@ -107,7 +107,7 @@ class Outgoing:
         self._flights.clear()
         self._done.clear()
         self._front = self._next
-        # The port gives the others again (``rewind``).
+        # The port gives the others again (``take_again``).
         waiting = [part for part in self._waiting if part[0] == _UNTRACKED]
         self._waiting = deque(untracked + waiting)
 

@@ -142,7 +142,7 @@ class System:
         return bodies
 
     def confirm(self, name: str, count: int) -> None:
-        """Confirm so many more of the messages taken, where there was no rewind."""
+        """Confirm so many more of the messages taken, where nothing was taken again."""
         self.done[name] += count
         self.ports[name].confirm_through(self.done[name])
 

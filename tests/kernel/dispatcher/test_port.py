@@ -1,4 +1,4 @@
-"""Confirmation from end to end, rewinding, and what happens when an owner raises."""
+"""Confirmation from end to end, taking again, and what happens when an owner raises."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_plain_messages_taken_first_are_counted_by_whoever_confirms(system: Syst
     assert system.ports["a"].confirmed() == 1
 
 
-def test_rewind_gives_what_was_taken_and_not_confirmed_in_order(system: System) -> None:
+def test_take_again_gives_what_was_taken_and_not_confirmed_in_order(system: System) -> None:
     system.route("a", "t", confirm=True)
     system.route("b", "t", confirm=True)
     for name in "abt":
@@ -125,17 +125,17 @@ def test_rewind_gives_what_was_taken_and_not_confirmed_in_order(system: System) 
     system.send("a", b"a4")
     system.take("t")
     target.confirm_through(2)
-    assert [body for batch in target.rewind().batches for body in batch.bodies] == [b"a3", b"b1", b"a4"]
+    assert [body for batch in target.take_again().batches for body in batch.bodies] == [b"a3", b"b1", b"a4"]
     target.confirm_through(5)  # of the old positions: they mean nothing any more
     system.turn()
     assert system.ports["b"].confirmed() == 0
     target.confirm_through(8)
     system.turn()
     assert (system.ports["a"].confirmed(), system.ports["b"].confirmed()) == (4, 1)
-    assert not target.rewind()
+    assert not target.take_again()
 
 
-def test_rewind_leaves_out_what_nobody_waits_for(system: System) -> None:
+def test_take_again_leaves_out_what_nobody_waits_for(system: System) -> None:
     system.route("a", "t", confirm=True)
     system.route("b", "t")
     for name in "abt":
@@ -145,7 +145,7 @@ def test_rewind_leaves_out_what_nobody_waits_for(system: System) -> None:
         system.send(name, body)
         system.take("t")
     target = system.ports["t"]
-    assert [body for batch in target.rewind().batches for body in batch.bodies] == [b"a1", b"a2"]
+    assert [body for batch in target.take_again().batches for body in batch.bodies] == [b"a1", b"a2"]
     target.confirm_through(5)
     system.turn()
     system.turn()

@@ -118,8 +118,8 @@ class Account(RuleBasedStateMachine):
         self.system.turn()
 
     @rule()
-    def rewind(self) -> None:
-        again = self.system.ports["target"].rewind()
+    def take_again(self) -> None:
+        again = self.system.ports["target"].take_again()
         assert [body for batch in again.batches for body in batch.bodies] == [
             message.body for message in self.waiting
         ]

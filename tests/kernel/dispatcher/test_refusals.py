@@ -152,7 +152,7 @@ def test_what_was_acknowledged_alone_is_neither_taken_again_nor_handed_over(syst
     system.take("w/1")
     one = system.ports["w/1"]
     one.confirm_only(2, 3)
-    again = one.rewind()
+    again = one.take_again()
     assert (bodies(again.batches), again.position) == ([b"1", b"4"], 6)
     one.confirm_only(6, 6)
     one.close()
@@ -222,10 +222,10 @@ def test_the_dead_letters_of_a_removed_route_go_when_nothing_can_be_refused_any_
         st.tuples(st.sampled_from(["through", "only", "refuse"]), st.integers(1, 24), st.integers(0, 4)),
         max_size=30,
     ),
-    rewinds=st.booleans(),
+    takes_again=st.booleans(),
 )
 def test_each_message_is_answered_for_once_whatever_the_order(
-    sizes: list[int], answers: list[tuple[str, int, int]], rewinds: Any
+    sizes: list[int], answers: list[tuple[str, int, int]], takes_again: Any
 ) -> None:
     system = System()
     system.route("a", "b", confirm=True, dead_letters="d")
@@ -258,8 +258,8 @@ def test_each_message_is_answered_for_once_whatever_the_order(
     system.turn()
     assert system.ports["a"].confirmed() <= min(open_ones, default=total + 1) - 1
     left = [b"%d" % number for number in sorted(open_ones)]
-    if rewinds:
-        again = port.rewind()
+    if takes_again:
+        again = port.take_again()
         assert bodies(again.batches) == left
         port.confirm_through(again.position)
     else:

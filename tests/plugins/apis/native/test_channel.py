@@ -580,7 +580,7 @@ def test_only_what_was_received_is_confirmed_when_sources_that_wait_for_it_come_
         b.confirm()
         with pytest.raises(TimedOut):
             careful.wait_confirmed(0)
-        assert b._port.rewind().batches[0].bodies == [b"6", b"7"]
+        assert b._port.take_again().batches[0].bodies == [b"6", b"7"]
 
 
 def test_what_was_there_before_somebody_waited_is_not_counted(kernel_factory: KernelFactory) -> None:

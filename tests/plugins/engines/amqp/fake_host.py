@@ -102,7 +102,7 @@ class FakePort:
         """The sources that waited have gone."""
         self._waited_for.clear()
 
-    def rewind(self) -> Taken:
+    def take_again(self) -> Taken:
         return NOTHING_TAKEN
 
     def subscribe(self, pattern: str) -> None: ...

@@ -56,7 +56,7 @@ class Port(FakePort):
             batches.append(batch)
         return self.number(batches)
 
-    def rewind(self) -> Taken:
+    def take_again(self) -> Taken:
         self.nobody_waits()
         return self.number(self.taken[self.confirmed_in :])
 

@@ -238,7 +238,7 @@ def test_a_server_that_answers_for_nothing_is_given_up_and_all_is_sent_to_the_ne
     world.host.run(until=5.1)
     assert world.hosting.ended
     assert world.link.last_error == "the server answered for none of 2 messages within 5 s"
-    assert [bytes(body) for batch in world.port.rewind().batches for body in batch.bodies] == [b"1", b"2"]
+    assert [bytes(body) for batch in world.port.take_again().batches for body in batch.bodies] == [b"1", b"2"]
 
 
 def test_a_server_that_was_blocked_has_its_time_to_answer_from_then_on() -> None:

@@ -34,7 +34,7 @@ class Port:
     def take(self, count: int) -> Taken:
         return Taken([batch_of([BODY] * 8)], 8, None)
 
-    def rewind(self) -> Taken:
+    def take_again(self) -> Taken:
         return Taken([], 0, None)
 
     def has_input(self) -> bool:

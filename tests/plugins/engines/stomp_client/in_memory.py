@@ -41,7 +41,7 @@ class Port(FakePort):
             self._open.update(enumerate(singles, taken.position - taken.count + 1))
         return taken
 
-    def rewind(self) -> Taken:
+    def take_again(self) -> Taken:
         left, self._open = list(self._open.values()), {}
         self._waited_for.clear()
         return self._given(left) if left else NOTHING_TAKEN
