@@ -61,13 +61,13 @@ def command(
     Prints a line for each packet, frame or method, and at the end a table of all sessions: losses, repairs,
     round trips.  `kernel plugins` lists the protocols (dissectors); plugins may bring more.
     """
-    from kernel.inspection.captures import CaptureFile, LiveCapture, need_scapy
+    from kernel.inspection.captures import SCAPY, CaptureFile, LiveCapture
     from kernel.inspection.printing import printable
     from kernel.inspection.recognition import Recognition, Wanted
 
     if (file is None) == (interface is None):
         raise click.UsageError("give either FILE or --live INTERFACE")
-    need_scapy()
+    SCAPY.need()
     kinds = [installed.kind for installed in PluginRegistry.load().dissectors.values()]
     wanted = Wanted(protocols=protocols, ports=ports, meant=dict(map(_meant, meant)))
     _check_names([*protocols, *wanted.meant.values()], [kind.name for kind in kinds])

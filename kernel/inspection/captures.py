@@ -10,7 +10,6 @@ is shown, and ``complaint`` says why there is no more.
 
 from __future__ import annotations
 
-import importlib.util
 import select
 import time
 from collections.abc import Iterator
@@ -21,7 +20,8 @@ from typing import IO, Any
 
 import msgspec
 
-from kernel.contracts.errors import KernelError, PluginError
+from kernel.contracts.errors import KernelError
+from kernel.contracts.extras import Extra
 from kernel.inspection.ip_packets import ETHERNET, RAW
 
 MOST = 256 * 1024
@@ -37,7 +37,7 @@ _PACKET, _STATISTICS, _DROPS = 263, 6, Struct("II")
 """SOL_PACKET, PACKET_STATISTICS: counts of received and dropped packets."""
 _LIKE_ETHERNET = (1, 772)
 """Hardware types (ARPHRD) of Ethernet and of the loopback interface."""
-_WITHOUT_SCAPY = "kernel inspect needs scapy: pip install messaging-kernel[inspect]"
+SCAPY = Extra("inspect", "kernel inspect needs scapy", ("scapy",))
 
 
 class Packet(msgspec.Struct, frozen=True):
@@ -54,12 +54,6 @@ class Packet(msgspec.Struct, frozen=True):
 
 class CaptureError(KernelError):
     """A capture cannot be read. The message names it, and says what to do."""
-
-
-def need_scapy() -> None:
-    """Raise ``PluginError`` with what to install if scapy is missing."""
-    if importlib.util.find_spec("scapy") is None:
-        raise PluginError(_WITHOUT_SCAPY)
 
 
 class CaptureFile:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
+from kernel.contracts.extras import Extra
 from plugins.apis.spark.errors import NoSpark
 
 EARLIEST = (4, 2)
@@ -13,8 +13,9 @@ EARLIEST = (4, 2)
 
 def need_pyspark(who: str = "the format kernel") -> None:
     """Raise ``NoSpark``, with the command that mends it, if pyspark is missing or too old."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise NoSpark(f"{who} needs pyspark: pip install messaging-kernel[spark]")
+    needed = Extra("spark", f"{who} needs pyspark", ("pyspark",))
+    if not needed.is_installed():
+        raise NoSpark(needed.complaint())
     from pyspark.version import __version__ as version
 
     if tuple(map(int, re.findall(r"\d+", version)[:2])) < EARLIEST:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernel import hookimpl
 from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
-from kernel.contracts.errors import PluginError
+from kernel.contracts.extras import Extra
 from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, Flow
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ _COMMANDS = {
 }
 OPERATIONS = ("rewind", "rewind-end", "rewind-state")
 """See ``rewinds.py``.  Here, since that module imports pyarrow."""
-_WITHOUT_PYARROW = "a journal needs pyarrow: pip install messaging-kernel[journal]"
+PYARROW = Extra("journal", "a journal needs pyarrow", ("pyarrow",))
 
 
 @hookimpl
@@ -86,24 +85,13 @@ def register_commands() -> Iterable[CommandKind]:
 def check_plan(plan: Plan) -> Iterable[str]:
     """Report once if the plan has a journal and pyarrow is missing."""
     used = [engine.name for engine in plan.engines if engine.kind in _KINDS]
-    if used and not has_pyarrow():
-        return [f"engine {used[0]!r}: {_WITHOUT_PYARROW}"]
+    if used and not PYARROW.is_installed():
+        return [f"engine {used[0]!r}: {PYARROW.complaint()}"]
     return []
 
 
-def need_pyarrow() -> None:
-    """Raise ``PluginError`` with the command that installs it, if pyarrow is missing."""
-    if not has_pyarrow():
-        raise PluginError(_WITHOUT_PYARROW)
-
-
-def has_pyarrow() -> bool:
-    """Return whether pyarrow, of the extra ``journal``, is installed.  It is not imported."""
-    return importlib.util.find_spec("pyarrow") is not None
-
-
 def _create_journal(setup: EngineSetup) -> Engine:
-    need_pyarrow()
+    PYARROW.need()
     # Imported here: pyarrow takes long to import, and a kernel without a journal does not need it.
     from plugins.engines.journal.engine import JournalEngine
 
@@ -111,7 +99,7 @@ def _create_journal(setup: EngineSetup) -> Engine:
 
 
 def _create_replay(setup: EngineSetup) -> Engine:
-    need_pyarrow()
+    PYARROW.need()
     from plugins.engines.journal.replay import ReplayEngine
 
     return ReplayEngine(setup.name, setup.options)

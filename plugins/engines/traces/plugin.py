@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.errors import PluginError
+from kernel.contracts.extras import Extra
 from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 
 if TYPE_CHECKING:
     from kernel import Plan
 
-_MISSING = "traces need OpenTelemetry: pip install messaging-kernel[otel]"
+_OTEL = Extra(
+    "otel",
+    "traces need OpenTelemetry",
+    ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+)
 
 
 @hookimpl
@@ -38,8 +41,8 @@ def check_plan(plan: Plan) -> Iterable[str]:
     """Report a missing OpenTelemetry, and routes to traces that would hold up what they lead from."""
     traces = {engine.name for engine in plan.engines if engine.kind == "traces"}
     complaints = []
-    if traces and not _is_installed():
-        complaints.append(f"engine {min(traces)!r}: {_MISSING}")
+    if traces and not _OTEL.is_installed():
+        complaints.append(f"engine {min(traces)!r}: {_OTEL.complaint()}")
     complaints += [
         f'route {route.label!r}: a route to traces has to have router = "tap", or a slow collector would hold up '
         "its source, and messages that nobody else takes would count as routed"
@@ -49,16 +52,8 @@ def check_plan(plan: Plan) -> Iterable[str]:
     return complaints
 
 
-def _is_installed() -> bool:
-    try:
-        return importlib.util.find_spec("opentelemetry.sdk") is not None
-    except ModuleNotFoundError:
-        return False
-
-
 def _create(setup: EngineSetup) -> Engine:
-    if not _is_installed():
-        raise PluginError(_MISSING)
+    _OTEL.need()
     # Imported here: the SDK takes a tenth of a second.
     from plugins.engines.traces.engine import TracesEngine
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
-from kernel.contracts.errors import KernelError
+from kernel.contracts.extras import Extra
 from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 from plugins.engines.web.options import WebEngineOptions
 
 if TYPE_CHECKING:
     from kernel import Plan
+
+_WEB = Extra("web", "pages over HTTP need h11 and prometheus-client", ("h11", "prometheus_client"))
 
 
 @hookimpl
@@ -30,14 +32,15 @@ def register_engines() -> list[EngineKind]:
 
 @hookimpl
 def check_plan(plan: Plan) -> list[str]:
-    """Complain about a broker for the logins that a file does not have."""
-    # In a plan made in Python the broker may be added later.
-    if not plan.file:
-        return []
+    """Report missing packages, and a broker for the logins that a file does not have."""
+    engines = [engine for engine in plan.engines if engine.kind == "web"]
     complaints = []
-    for engine in plan.engines:
+    if engines and not _WEB.is_installed():
+        complaints.append(f"engine {engines[0].name!r}: {_WEB.complaint()}")
+    # In a plan made in Python the broker may be added later.
+    for engine in engines if plan.file else ():
         name = engine.options.get("broker", "")
-        if engine.kind == "web" and name and plan.engine(name) is None:
+        if name and plan.engine(name) is None:
             known = ", ".join(other.name for other in plan.engines if other is not engine) or "none"
             complaints.append(
                 f"engine {engine.name!r}: its broker {name!r} is no engine of this file; engines: {known}"
@@ -46,13 +49,8 @@ def check_plan(plan: Plan) -> list[str]:
 
 
 def _create(setup: EngineSetup) -> Engine:
-    try:
-        from plugins.engines.web.engine import WebEngine
-    except ModuleNotFoundError as error:
-        if error.name not in ("h11", "prometheus_client"):
-            raise
-        raise KernelError(
-            f"an engine of kind 'web' needs {error.name}: pip install messaging-kernel[web]"
-        ) from None
+    _WEB.need()
+    # Imported here: h11 and prometheus-client take longer than the kernel itself.
+    from plugins.engines.web.engine import WebEngine
 
     return WebEngine(setup)

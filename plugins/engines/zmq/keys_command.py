@@ -8,6 +8,7 @@ import click
 
 from kernel.contracts.errors import KernelError
 from plugins.engines.zmq.certificates import Certificate, write_certificates
+from plugins.protocols.zmtp.options import CURVE
 
 _DOLLAR = "$"
 
@@ -40,12 +41,11 @@ def command(name: str | None, folder: Path) -> None:
 
 
 def _new_pair() -> Certificate:
-    try:
-        from plugins.protocols.zmtp.boxes import random_octets
-        from plugins.protocols.zmtp.curve import pair_of
-    except ModuleNotFoundError as error:
-        text = f"keys need {error.name}: pip install messaging-kernel[curve]"
-        raise click.ClickException(text) from None
+    if not CURVE.is_installed():
+        raise click.ClickException(CURVE.complaint())
+    from plugins.protocols.zmtp.boxes import random_octets
+    from plugins.protocols.zmtp.curve import pair_of
+
     while True:
         pair = pair_of(random_octets(32))
         # In a topology a dollar has to be written twice.  Keys without one are 2 in 5.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Annotated, Literal
 
 import msgspec
 
+from kernel.contracts.extras import Extra
 from plugins.protocols.zmtp.socket_types import SOCKET_TYPES, TypeName
 from plugins.protocols.zmtp.z85 import decode_key
 
 IDENTITY_LIMIT = 255
 """Bytes of an identity at most."""
+
+CURVE = Extra("curve", "keys of CURVE need PyNaCl", ("nacl",))
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -122,8 +124,8 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError('curve_secret_key and curve_server_key are for mechanism = "CURVE"')
 
     def _check_curve(self, keys: dict[str, str]) -> None:
-        if importlib.util.find_spec("nacl") is None:
-            raise ValueError('mechanism "CURVE" needs PyNaCl: pip install messaging-kernel[curve]')
+        if not CURVE.is_installed():
+            raise ValueError(CURVE.complaint())
         for name, key in keys.items():
             try:
                 decode_key(key) if key else None

@@ -225,9 +225,7 @@ def test_a_damaged_file_is_shown_as_far_as_it_goes(kernel: Command, capture: Pat
 def test_without_scapy_it_says_what_to_install(
     kernel: Command, capture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "kernel.inspection.captures.importlib.util.find_spec", lambda name: None, raising=True
-    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     status, output, errors = kernel("inspect", capture)
     assert (status, output) == (cli.FAILED, "")
     assert errors == "kernel: kernel inspect needs scapy: pip install messaging-kernel[inspect]\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kernel.inspection.captures import CaptureError, CaptureFile, LiveCapture, Packet, need_scapy
+from kernel.inspection.captures import SCAPY, CaptureError, CaptureFile, LiveCapture, Packet
 from kernel.inspection.ip_packets import ETHERNET, IPV4_ONLY, RAW
 from tests.peers import optional
 from tests.seeds import many
@@ -186,9 +186,9 @@ def test_without_the_right_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_scapy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    need_scapy()
+    SCAPY.need()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
         Exception, match=r"^kernel inspect needs scapy: pip install messaging-kernel\[inspect\]$"
     ):
-        need_scapy()
+        SCAPY.need()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 from typing import Final
 
 from plugins.apis.sockets.pyzmq_backend.errors import failure
+from plugins.protocols.zmtp.options import CURVE
 
 IPC_PATH_MAX_LEN: Final[int] = 107
 """Octets of a path of ``ipc``: those of ``sockaddr_un``, without the zero at the end."""
@@ -23,7 +23,7 @@ def zmq_version_info() -> tuple[int, int, int]:
 def has(capability: str | bytes) -> bool:
     """Whether something optional is there: ``ipc``, and ``curve`` with PyNaCl."""
     name = capability.decode() if isinstance(capability, bytes) else capability
-    return name == "ipc" or (name == "curve" and importlib.util.find_spec("nacl") is not None)
+    return name == "ipc" or (name == "curve" and CURVE.is_installed())
 
 
 def curve_keypair() -> tuple[bytes, bytes]:
@@ -51,4 +51,4 @@ def curve_public(secret_key: str | bytes) -> bytes:
 
 def _need_curve() -> None:
     if not has("curve"):
-        raise failure(errno.ENOTSUP, "keys of CURVE need PyNaCl: pip install messaging-kernel[curve]")
+        raise failure(errno.ENOTSUP, CURVE.complaint())

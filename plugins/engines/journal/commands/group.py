@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from plugins.engines.journal.plugin import has_pyarrow, need_pyarrow
+from plugins.engines.journal.plugin import PYARROW
 from plugins.protocols.journal_format.errors import JournalError
 
 COMMANDS = {
@@ -56,7 +56,7 @@ class JournalGroup(click.Group):
 def load_command(name: str, summary: str, module_name: str, attribute: str = "command") -> click.Command:
     """Import a command of this package; without pyarrow, return a stand-in that says what to install."""
     # The modules of the commands import pyarrow at their head.
-    if not has_pyarrow():
+    if not PYARROW.is_installed():
         return _without_pyarrow(name, summary)
     module = importlib.import_module(f"plugins.engines.journal.commands.{module_name}")
     command: click.Command = getattr(module, attribute)
@@ -67,7 +67,7 @@ def _without_pyarrow(name: str, summary: str) -> click.Command:
     """Return a stand-in for a command, whose module cannot be imported without pyarrow."""
     return click.Command(
         name,
-        callback=lambda **_: need_pyarrow(),
+        callback=lambda **_: PYARROW.need(),
         params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
         help=f"{summary}  It needs the extra: pip install messaging-kernel[journal]",
         context_settings={"ignore_unknown_options": True},

@@ -33,7 +33,7 @@ def test_a_topology_with_a_journal_is_refused_in_one_sentence() -> None:
     with pytest.raises(PlanError, match=SENTENCE):
         Kernel(Plan(engines=(EnginePlan(name="log", kind="journal", options={"path": "x"}),)))
     with pytest.raises(PluginError, match=SENTENCE):
-        plugin.need_pyarrow()
+        plugin.PYARROW.need()
 
 
 @pytest.mark.usefixtures("without_pyarrow")

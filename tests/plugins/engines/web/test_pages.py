@@ -15,7 +15,6 @@ import trustme
 
 from kernel import KernelError
 from kernel.contracts.engine import EngineEvent, Host
-from kernel.contracts.kinds import EngineSetup
 from kernel.plugins import PluginRegistry
 from kernel.testing.fixtures import KernelFactory, plan_of_text
 from tests.plugins.engines.web.pages import THREADS, TIMEOUT, USERS, broker, get, watched, web
@@ -272,16 +271,3 @@ def test_users_from_elsewhere_only_log_in_if_they_may(kernel_factory: KernelFact
     for refused in (login, {**here, "mechanism": "EXTERNAL"}, {**here, "secret": b"\xff"}, {}):
         with pytest.raises(KernelError, match="login refused"):
             kernel.operate("broker", "authenticate", refused)
-
-
-def test_the_engine_needs_the_extra(kernel_factory: KernelFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    from plugins.engines.web.plugin import _create
-
-    for name in [name for name in sys.modules if name.startswith("plugins.engines.web.")]:
-        if name != "plugins.engines.web.plugin":
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "h11", None)
-    with pytest.raises(KernelError, match=r"needs h11: pip install messaging-kernel\[web\]"):
-        _create(EngineSetup(name="web", options=None, make_protocol=lambda *_: None))
