@@ -11,7 +11,7 @@ others are removed: a session that expires in a day may be set again each second
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from random import Random
 from types import MappingProxyType
@@ -61,6 +61,8 @@ class Broker:
         self.global_parameters: dict[str, Any] = {}
         """What operators and tools keep in the broker.  It means nothing to the model."""
         self.vhosts = {name: self.vhost_type(name, self) for name in vhosts}
+        self.leaving: dict[str, VirtualHost] = {}
+        """Virtual hosts that are being removed, until the last queue is."""
         self.detached: dict[Receiver, int] = {}
         """Receivers without a connection that have unacknowledged messages, and the octets of their bodies.
 
@@ -81,7 +83,18 @@ class Broker:
 
     def add_vhost(self, name: str) -> VirtualHost:
         """Return the virtual host of that name; create it if it does not exist."""
+        if name in self.leaving:
+            raise NotAllowed(f"vhost {name} is being deleted")
         return self.vhosts.setdefault(name, self.vhost_type(name, self))
+
+    def remove_vhost(self, name: str, now: Callable[[], float]) -> Iterator[None]:
+        """Remove a virtual host: at once for all who ask for it, and step by step what it has."""
+        vhost = self.leaving[name] = self.vhosts.pop(name)
+        try:
+            yield
+            yield from vhost.removal(now)
+        finally:
+            del self.leaving[name]
 
     def forget_permissions(self) -> None:
         """Permissions have changed: publishers cache what they were allowed to publish (``Publisher.admit``)."""

@@ -13,7 +13,7 @@ unlinked, the caches of ``routes`` forget what has become wrong, and the store i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -493,19 +493,34 @@ class VirtualHost:
             self._owned[queue.owner].remove(queue)
         self.store.drop_queue(queue)
 
-    def remove_all(self, now: float) -> None:
-        """Remove all queues and exchanges: the virtual host itself is going to be removed."""
+    def removal(self, now: Callable[[], float]) -> Iterator[None]:
+        """Remove all queues and exchanges: the virtual host itself is going to be removed.
+
+        It pauses after each binding, queue and exchange.
+        """
         for queue in list(self.queues.values()):
-            self.remove_queue(queue, now)
+            # One may be gone already, with its last consumer or its owner.
+            while queue.incoming and not queue.deleted:
+                self._remove_binding(queue.incoming.popitem()[1])
+                yield
+            self.remove_queue(queue, now())
+            yield
         for exchange in list(self.exchanges.values()):
-            # The exchanges that every virtual host has are not stored, and go with it; bindings to them are.
-            if not exchange.name or exchange.name.startswith("amq."):
-                for binding in list(exchange.incoming.values()):
-                    del exchange.incoming[binding.identity]
-                    self._remove_binding(binding)
             # One may be gone already, with the last binding from it.
-            elif self.exchanges.get(exchange.name) is exchange:
-                self._remove_exchange(exchange)
+            while exchange.incoming and self.exchanges.get(exchange.name) is exchange:
+                self._remove_binding(exchange.incoming.popitem()[1])
+                yield
+            # The exchanges that every virtual host has are not stored, and go with it.
+            if not exchange.name.startswith("amq.") and exchange.name:
+                while exchange.bindings and self.exchanges.get(exchange.name) is exchange:
+                    # The last one: to look for the first takes longer with each that has gone.
+                    binding = next(reversed(exchange.bindings.values()))
+                    del binding.destination.incoming[binding.identity]
+                    self._remove_binding(binding)
+                    yield
+                if self.exchanges.get(exchange.name) is exchange:
+                    self._remove_exchange(exchange)
+                    yield
 
     def remove_sink(self, sink: Sink) -> None:
         """Remove all bindings to a sink."""

@@ -8,7 +8,7 @@ engine in another process.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -24,7 +24,7 @@ from plugins.engines.broker.errors import (
     missing_queue,
 )
 from plugins.engines.broker.host.definition_forms import PolicyDefinition
-from plugins.engines.broker.host.importing import as_policy
+from plugins.engines.broker.host.importing import PIECE, as_policy
 from plugins.engines.broker.host.publisher import Publisher
 from plugins.engines.broker.host.users import Login
 from plugins.engines.broker.policies import APPLY_TO, check_policy, unknown_keys
@@ -41,12 +41,15 @@ MOST_GOT_BYTES = 16 * 1024 * 1024
 """Bytes of bodies after which ``get`` stops."""
 
 Asked: TypeAlias = "Mapping[str, Any]"
+Answer: TypeAlias = "dict[str, Any] | Generator[None, None, dict[str, Any]]"
+"""What was done, or the steps that do it, for several turns."""
 
 
-def administer(engine: BrokerEngine, what: str, asked: Asked) -> dict[str, Any]:
-    """Do it, or say why not.  It is a turn of the broker."""
+def administer(engine: BrokerEngine, what: str, asked: Asked) -> Answer:
+    """Do it, or say why not.  It is a turn of the broker, or several."""
     now = engine.host.now()
     try:
+        answer: Answer
         answer = ADMINISTRATION[what](engine, asked, now)
     except BrokerError as refusal:
         reason = refusal.text.partition(" - ")[2]
@@ -251,7 +254,7 @@ def _check_policy(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, A
     return {}
 
 
-def _delete_vhost(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, Any]:
+def _delete_vhost(engine: BrokerEngine, asked: Asked, now: float) -> Answer:
     name = asked["name"]
     vhost = engine.broker.vhosts.get(name)
     if vhost is None:
@@ -264,18 +267,41 @@ def _delete_vhost(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, A
         from plugins.engines.broker.host.users_file import UsersFile
 
         UsersFile(engine.kept.directory).remove_vhost(name)
-    for client in list(engine.clients):
-        if any(row.get("vhost") == name for row in client.inspect("connections")):
-            client.hang_up(f"vhost '{name}' is deleted")  # RabbitMQ's words
-    vhost.remove_all(now)
-    del engine.broker.vhosts[name]
     for account in engine.users.accounts.values():
         account.permissions.pop(name, None)
         account.topics = {place: each for place, each in account.topics.items() if place[0] != name}
+    return _in_pieces(engine, _remove_vhost(engine, name))
+
+
+def _remove_vhost(engine: BrokerEngine, name: str) -> Iterator[None]:
+    """Remove a virtual host: first its name, so that nobody comes, then its clients, then what it has.
+
+    If the broker ends before this does, its log still has the rest, and so has the broker that is started next.
+    """
+    steps = engine.broker.remove_vhost(name, engine.host.now)
+    yield next(steps)
+    for client in list(engine.clients):
+        # One may have ended meanwhile.
+        if client in engine.clients and any(
+            row.get("vhost") == name for row in client.inspect("connections")
+        ):
+            client.hang_up(f"vhost '{name}' is deleted")  # RabbitMQ's words
+        yield
+    yield from steps
+
+
+def _in_pieces(engine: BrokerEngine, steps: Iterator[None]) -> Generator[None, None, dict[str, Any]]:
+    """Do so many steps in a turn that other clients are served in between."""
+    for number, _ in enumerate(steps, 1):
+        if number % PIECE == 0:
+            # It has to be written to the disk.
+            engine.finish_turn(engine.host.now())
+            yield
+    engine.finish_turn(engine.host.now())
     return {}
 
 
-ADMINISTRATION: dict[str, Callable[[BrokerEngine, Asked, float], dict[str, Any]]] = {
+ADMINISTRATION: dict[str, Callable[[BrokerEngine, Asked, float], Answer]] = {
     "declare-queue": _declare_queue,
     "delete-queue": _delete_queue,
     "purge-queue": _purge_queue,
