@@ -15,6 +15,7 @@ import trustme
 
 from kernel import KernelError
 from kernel.contracts.engine import EngineEvent, Host
+from kernel.contracts.kinds import EngineSetup
 from kernel.plugins import PluginRegistry
 from kernel.testing.fixtures import KernelFactory, plan_of_text
 from tests.plugins.engines.web.pages import THREADS, TIMEOUT, USERS, broker, get, watched, web
