@@ -97,6 +97,10 @@ class Recovery:
             except MissingCodec as missing:
                 raise CannotOpen(f"{segment.name}: {missing}") from None
         segments = [segment for segment in segments if segment.number not in self._aside]
+        if len(segments) > 1 and not segments[-1].size and not self._is_known(segments[-1]):
+            # A killed process had created it and not written to it.  At each later start it would be taken
+            # for one that somebody has emptied.
+            self.log.files.remove(segments.pop().name)
         # Not a single record: the marker is wrong, or these are not our files.  To go on would mean to delete
         # them as segments without live messages.
         if any(segment.size for segment in segments) and not self.found.records:
@@ -106,6 +110,11 @@ class Recovery:
         if self.found.clean is not None:
             self._begin_again(segments)
         self.log.resume(segments)
+
+    def _is_known(self, segment: Segment) -> bool:
+        """Whether something was written to a segment for certain."""
+        inventory = self.log.inventory
+        return inventory is not None and inventory.last >= segment.number
 
     def _look_for_gaps(self, segments: list[Segment]) -> None:
         """Report segments that are missing, or that were cut where a record ends, which leaves no damage."""
@@ -199,7 +208,7 @@ class Recovery:
             files.truncate(segment.name, damage.start)  # reserved and never written
             segment.size = damage.start
         # An interrupted first write begins with the marker.  This is the file of another directory.
-        elif self.found.records and not has_records and not octets.startswith(self.log.marker):
+        elif self.found.records and not has_records and not _may_begin_with(octets, self.log.marker):
             self._set_one_aside(segment)
         # Cut off, because the octets could otherwise be taken for damage at each later start.  Without any
         # record the file may not be ours (see ``_set_aside``).
@@ -336,6 +345,11 @@ class Recovery:
         fresh = [one for first, stop in ranges for one in seen.missing(first, stop)]
         parts = [page.of(again, redelivered=True)] if again else []
         return parts + ([page.of(fresh, redelivered=False)] if fresh else [])
+
+
+def _may_begin_with(octets: bytes, marker: bytes) -> bool:
+    """Whether octets begin with the marker, or are the beginning of it."""
+    return octets[: len(marker)] == marker[: len(octets)]
 
 
 def _first(one: tuple[int, Page]) -> int:

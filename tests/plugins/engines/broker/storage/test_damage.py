@@ -124,6 +124,24 @@ def test_a_flipped_bit_anywhere_costs_one_record(history: tuple[bytes, list[Mome
         assert lost <= {body for body in final["a"] if body in bytes(hit.payload)}, at
 
 
+@pytest.mark.parametrize("octets", [b"", bytes(1000), b"marker"], ids=["empty", "zeros", "cut"])
+def test_a_kill_between_the_creation_of_a_segment_and_its_first_write_is_no_damage(octets: bytes) -> None:
+    broker = DurableBroker(inventory=True)
+    broker.declare()
+    for number, name in enumerate(("000000000002.log", "000000000003.log")):
+        broker.vhost.publish(run(b"%d" % number, persistent=True), 0.0)
+        broker.process()
+        # The segment before is finished before another one is created: it has no zeros any more.
+        broker.disk.reserved.clear()
+        disk = broker.disk.after_kill()
+        disk.contents[name] = bytearray(broker.store.log.marker[:3] if octets == b"marker" else octets)
+        broker = broker.reopened(disk, inventory=True)
+        assert [what for what, _ in broker.reports] == (["cut"] if octets.strip(b"\0") else [])
+    broker = broker.reopened(inventory=True)
+    assert broker.reports == []
+    assert broker.take_all() == [b"0", b"1"]
+
+
 def test_nothing_of_ours_is_in_an_empty_directory() -> None:
     assert DurableBroker(MemoryDisk()).vhost.queues == {}
     assert DurableBroker(disk_with(b"")).vhost.queues == {}
