@@ -70,10 +70,12 @@ def broker(tmp_path: Path) -> Iterator[DurableProcess]:
 class Publisher(threading.Thread):
     """Publishes numbers with confirms until the broker is gone; knows which were confirmed."""
 
-    def __init__(self, broker: DurableProcess, number: int) -> None:
+    def __init__(self, broker: DurableProcess, number: int, enough: int = 100, **headers: str) -> None:
         super().__init__(daemon=True)
         self.sent = 0
         self.confirmed = 0
+        self._enough = enough
+        self._headers = headers
         self.enough = threading.Event()
         self._number = number
         self._connection = broker.connect()
@@ -85,12 +87,17 @@ class Publisher(threading.Thread):
             while True:
                 self.sent += 1
                 body = b"%d:%d" % (self._number, self.sent)
-                channel.basic_publish("", "q", body, PERSISTENT)
+                channel.basic_publish("", "q", body, self._properties())
                 self.confirmed = self.sent
-                if self.confirmed == 100:
+                if self.confirmed == self._enough:
                     self.enough.set()
         except (pika.exceptions.AMQPError, OSError):
             self.enough.set()
+
+    def _properties(self) -> pika.BasicProperties:
+        if not self._headers:
+            return PERSISTENT
+        return pika.BasicProperties(delivery_mode=2, headers={**self._headers, "x-publishing-id": self.sent})
 
 
 class Acknowledger(threading.Thread):
@@ -164,6 +171,34 @@ def test_every_confirmed_message_is_there_after_a_kill(broker: DurableProcess, k
     left = drained(broker, "slow")
     assert {b"%d" % number for number in range(300)} - handed <= set(left)
     assert len(left) == len(set(left))
+
+
+def test_publishers_that_begin_again_after_each_kill_double_nothing(broker: DurableProcess) -> None:
+    connection = broker.connect()
+    connection.channel().queue_declare("q", durable=True)
+    connection.close()
+    sent, confirmed = [0, 0], [0, 0]
+    for kill in range(2):
+        # They know nothing of what was confirmed before, and send everything again.
+        publishers = [
+            Publisher(broker, number, 100 * (kill + 1), **{"x-publisher": f"p{number}"})
+            for number in range(2)
+        ]
+        for publisher in publishers:
+            publisher.start()
+        for publisher in publishers:
+            assert publisher.enough.wait(60)
+        broker.end(signal.SIGKILL)
+        for number, publisher in enumerate(publishers):
+            publisher.join(60)
+            sent[number] = max(sent[number], publisher.sent)
+            confirmed[number] = max(confirmed[number], publisher.confirmed)
+        broker.start()
+    found = [body.split(b":") for body in drained(broker, "q")]
+    for number in range(2):
+        numbers = [int(text) for name, text in found if int(name) == number]
+        assert numbers == list(range(1, len(numbers) + 1)), "in order, each once"
+        assert confirmed[number] <= len(numbers) <= sent[number]
 
 
 def test_a_clean_end_keeps_everything(broker: DurableProcess) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from kernel.contracts.message import Envelope
 from kernel.contracts.properties import changed
+from plugins.engines.broker.publishing_ids import PUBLISHING_ID
 
 Reason = Literal["rejected", "expired", "maxlen", "delivery_limit", "undeliverable"]
 """RabbitMQ's reasons, and ``undeliverable``: a consumer's protocol cannot carry the message."""
@@ -66,7 +67,8 @@ def dead_envelope(
     headers["x-death"] = [death, *deaths]
     # With a dead-letter key the message goes to this key alone.  Otherwise it keeps all of its keys, those in
     # the CC header included.  Consumers must never see BCC (RabbitMQ, sender-selected distribution).
-    without = ("BCC",) if key is None else ("BCC", "CC")
+    # A publishing id counted when the message came.
+    without = ("BCC", PUBLISHING_ID) if key is None else ("BCC", "CC", PUBLISHING_ID)
     return msgspec.structs.replace(
         envelope,
         exchange=exchange,

@@ -28,6 +28,12 @@ from kernel.contracts.properties import changed
 from plugins.engines.broker.dead_letters import headers_of
 from plugins.engines.broker.errors import AccessRefused, missing_exchange
 from plugins.engines.broker.exchange import Exchange
+from plugins.engines.broker.publishing_ids import (
+    FOR_THE_BROKER,
+    PUBLISHING_ID,
+    PublishingId,
+    publishing_id_of,
+)
 from plugins.engines.broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -50,9 +56,12 @@ class Route(NamedTuple):
     """Where messages under one envelope go."""
 
     queues: tuple[Queue, ...]
-    without_bcc: Envelope | None
-    """The envelope without BCC keys, which consumers must not see; None: the envelope has none."""
+    delivered_as: Envelope | None
+    """The envelope without the headers that are for the broker alone (BCC, publishing ids); None: it has
+    none."""
     sinks: tuple[Sink, ...] = ()
+    publishing_id: PublishingId | None = None
+    """Not None: the message is dropped if it is a repeated one.  ``delivered_as`` is then not None either."""
 
 
 _NOTHING = Route((), None)
@@ -185,9 +194,14 @@ class Routes:
             route = self._from_many(envelope, headers)
         else:
             route = self._from(envelope.exchange, envelope.key, headers, envelope.properties)
+        if headers and PUBLISHING_ID in headers:
+            route = route._replace(
+                delivered_as=_without_what_is_for_the_broker(envelope),
+                publishing_id=publishing_id_of(headers),
+            )
         # Checked once for each envelope and not once for each message.  What reaches no queue is not stored.
         if route.queues:
-            self._check(route.without_bcc or envelope)
+            self._check(route.delivered_as or envelope)
         if self._taps:
             route = self._with_taps(envelope, route)
         # Cleared as a whole: to find the entry that was used least would cost every look-up.
@@ -237,7 +251,9 @@ class Routes:
                 raise missing_exchange(name, self._vhost)
             matched = _match(exchange, keys, headers, envelope.properties)
             route, _ = self._walk(exchange, matched, keys, headers, envelope.properties)
-        return route._replace(without_bcc=_without_bcc(envelope))
+        if "BCC" not in headers:
+            return route
+        return route._replace(delivered_as=_without_what_is_for_the_broker(envelope))
 
     def _walk(
         self,
@@ -338,12 +354,9 @@ def copies_of(headers: Mapping[str, Any]) -> list[str]:
     return keys
 
 
-def _without_bcc(envelope: Envelope) -> Envelope | None:
-    """Return the envelope without the BCC header; None if it has none.
+def _without_what_is_for_the_broker(envelope: Envelope) -> Envelope:
+    """Return the envelope without the headers that must not reach a consumer.
 
-    BCC takes part in routing and must not reach a consumer (RabbitMQ, sender-selected distribution).
+    BCC takes part in routing (RabbitMQ, sender-selected distribution).
     """
-    headers = headers_of(envelope)
-    if "BCC" not in headers:
-        return None
-    return msgspec.structs.replace(envelope, properties=changed(envelope.properties, without=("BCC",)))
+    return msgspec.structs.replace(envelope, properties=changed(envelope.properties, without=FOR_THE_BROKER))

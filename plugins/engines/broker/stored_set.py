@@ -49,13 +49,19 @@ class KeptMessage(NamedTuple):
 class StoredSet:
     """One set of a virtual host.  ``VirtualHost.stored_set`` makes it."""
 
-    __slots__ = ("_unread", "name", "next_number", "stored", "vhost")
+    __slots__ = ("_unread", "name", "next_number", "noted", "stored", "vhost")
 
     def __init__(self, name: str, vhost: VirtualHost) -> None:
         self.name = name
         self.vhost = vhost
         self.next_number = 0
         """No message has this number or a higher one, and none had it before a restart."""
+        self.noted = 0
+        """What a segment of the store says of ``next_number`` at its beginning.
+
+        It covers the numbers that were dropped, whose records may be gone.  The others have records.  It
+        must not cover more: messages that come behind it in the segment may be cut off by a crash.
+        """
         self.stored: Any = None
         """The store's object; None: nothing is stored, or the set was deleted.  Opaque here."""
         self._unread: list[Paged] = []
@@ -86,6 +92,7 @@ class StoredSet:
 
         Numbers without a message are ignored.
         """
+        self.noted = max(self.noted, min(stop, self.next_number))
         self.vhost.store.drop_from_set(self, first, stop)
 
     def number_for(self, identifier: int, bits: int = 16) -> int:
@@ -110,7 +117,7 @@ class StoredSet:
     def restore(self, pages: Sequence[Paged], next_number: int) -> None:
         """Set what a store has recovered, in order of the numbers."""
         self._unread = list(reversed(pages))
-        self.next_number = next_number
+        self.next_number = self.noted = next_number
 
     def forget_unread(self) -> None:
         """The set is deleted: what it has on the disk will not be read."""

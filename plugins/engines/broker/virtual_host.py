@@ -43,6 +43,7 @@ from plugins.engines.broker.errors import (
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.matchers.kinds import make_matcher
 from plugins.engines.broker.names import invent_name
+from plugins.engines.broker.publishing_ids import REPEATED, PublishingId, PublishingIds
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.routes import Route, Routes, check_publishable
 from plugins.engines.broker.sink import Sink
@@ -80,6 +81,9 @@ class VirtualHost:
         self.quorum_queues = 0
         """How many of the queues are quorum queues: they store transient messages as well."""
         self.messages_in = self.messages_unrouted = self.messages_undeliverable = 0
+        self.publishing_ids = PublishingIds(self)
+        self.messages_repeated = 0
+        """Messages that were dropped because of their publishing ids."""
         self.apply_policies_to_exchanges()
 
     def __repr__(self) -> str:
@@ -90,16 +94,19 @@ class VirtualHost:
     def publish(self, batch: Batch, now: float, route: Route | None = None) -> int | None:
         """Route a batch.
 
-        Return how many of its first messages all queues accepted; None: no queue or sink took it.
+        Return how many of its first messages all queues accepted; None: no queue or sink took it; REPEATED:
+        it was dropped, because the queues have taken it before.
 
         ``route``: a route that was found before, when a transaction is committed.
         """
         # ``find`` raises for an envelope that the store cannot write.  Nothing has changed yet then.
-        queues, without_bcc, sinks = route or self.routes.find(batch.envelope)
+        queues, delivered_as, sinks, publishing_id = route or self.routes.find(batch.envelope)
+        if delivered_as is not None:
+            batch = batch.under(delivered_as)
+            if publishing_id is not None:
+                return self._publish_once(publishing_id, batch, now, Route(queues, None, sinks))
         count = len(batch.bodies)
         self.messages_in += count
-        if without_bcc is not None:
-            batch = batch.under(without_bcc)
         # A sink cannot refuse, so what it takes is accepted.  If there are queues, too, these decide.
         if sinks and _publish_to(sinks, batch, now) and not queues:
             return count
@@ -110,6 +117,28 @@ class VirtualHost:
             return None
         # The smallest number: a message counts as accepted only if every queue has it.
         return min([queue.publish(batch, now) for queue in queues])
+
+    def _publish_once(
+        self, publishing_id: PublishingId, batch: Batch, now: float, route: Route
+    ) -> int | None:
+        """Publish a message that its publisher has numbered; all messages of the batch have the same number."""
+        count = len(batch.bodies)
+        if not self.publishing_ids.is_new(publishing_id):
+            self.messages_repeated += count
+            return REPEATED
+        if count > 1:
+            self.messages_repeated += count - 1
+            batch = batch.slice(0, 1)
+        # Not ``self.publish``: a class that inherits has seen this message already.
+        accepted = VirtualHost.publish(self, batch, now, route)
+        if not accepted:
+            return accepted
+        stored = any(
+            queue.stored is not None and (batch.envelope.persistent or queue.keeps_all)
+            for queue in route.queues
+        )
+        self.publishing_ids.note(publishing_id, batch, stored=stored)
+        return count
 
     def has_room_for(self, batch: Batch) -> bool:
         """Whether no full queue will refuse a message of this batch."""
@@ -143,13 +172,13 @@ class VirtualHost:
         batch = span.as_batch().under(envelope)
         # A dead letter has no BCC header any more (``dead_envelope``).
         try:
-            queues, _, sinks = self.routes.find(envelope)
+            route = self.routes.find(envelope)
         except PreconditionFailed:
             # The new entry in x-death makes the headers too deeply nested for the store.
             return
-        _publish_to(sinks, batch, now)
+        _publish_to(route.sinks, batch, now)
         # Nobody waits for an answer, so a full queue that refuses a dead letter loses it (RabbitMQ).
-        for target in queues:
+        for target in route.queues:
             if reason == "rejected" or not would_cycle(envelope, target.name):
                 target.publish(batch, now)
 
@@ -496,7 +525,7 @@ class VirtualHost:
     def removal(self, now: Callable[[], float]) -> Iterator[None]:
         """Remove all queues and exchanges: the virtual host itself is going to be removed.
 
-        It pauses after each binding, queue and exchange.
+        It pauses after each binding, queue, exchange and publisher.
         """
         for queue in list(self.queues.values()):
             # One may be gone already, with its last consumer or its owner.
@@ -521,6 +550,7 @@ class VirtualHost:
                 if self.exchanges.get(exchange.name) is exchange:
                     self._remove_exchange(exchange)
                     yield
+        yield from self.publishing_ids.removal()
 
     def remove_sink(self, sink: Sink) -> None:
         """Remove all bindings to a sink."""
@@ -589,6 +619,7 @@ class VirtualHost:
             "messages_in": self.messages_in,
             "messages_unrouted": self.messages_unrouted,
             "messages_undeliverable": self.messages_undeliverable,
+            "messages_repeated": self.messages_repeated,
             "exchanges": len(self.exchanges),
             # Statistics are read by other threads: a copy is made in one step, and an iteration is not.
             "queues": LazyFigures(self.queues.copy(), methodcaller("statistics")),

@@ -87,6 +87,11 @@ _VHOST = (
         "kernel_vhost_messages_undeliverable_total",
         "Messages that a consumer's protocol cannot carry.",
     ),
+    Figure(
+        "messages_repeated",
+        "kernel_vhost_messages_repeated_total",
+        "Messages dropped because the queues had taken their publishing id before.",
+    ),
     Figure("exchanges", "kernel_vhost_exchanges", "Exchanges."),
 )
 _PORT = (

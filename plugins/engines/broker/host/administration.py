@@ -28,6 +28,7 @@ from plugins.engines.broker.host.importing import PIECE, as_policy
 from plugins.engines.broker.host.publisher import Publisher
 from plugins.engines.broker.host.users import Login
 from plugins.engines.broker.policies import APPLY_TO, check_policy, unknown_keys
+from plugins.engines.broker.publishing_ids import is_set_of_publisher
 from plugins.engines.broker.span import Span
 from plugins.engines.broker.virtual_host import VirtualHost
 
@@ -261,7 +262,7 @@ def _delete_vhost(engine: BrokerEngine, asked: Asked, now: float) -> Answer:
         raise NotFound(f"vhost '{name}' not found")
     if name in engine.options.vhosts or vhost is engine.feed.vhost:
         raise PreconditionFailed(f"vhost '{name}' is one of the topology file: delete it there")
-    if vhost.stored_sets:
+    if not all(map(is_set_of_publisher, vhost.stored_sets)):
         raise PreconditionFailed(f"vhost '{name}' has sessions or retained messages of MQTT clients")
     if engine.kept is not None:
         from plugins.engines.broker.host.users_file import UsersFile

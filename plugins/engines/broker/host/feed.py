@@ -144,7 +144,8 @@ class Feed:
             self.messages_refused += len(batch.bodies)
             self._on_refused(refusal.text)
             return
-        if accepted is not None:
+        # Below 0: REPEATED, which was accepted before.
+        if accepted is not None and accepted >= 0:
             self._count_refused(self._last_as, len(batch.bodies) - accepted)
 
     def _count_refused(self, envelope: Envelope, refused: int) -> None:

@@ -103,6 +103,7 @@ class Publisher:
         transaction).
         """
         feed = self.feed
+        wanted = feed.wanted
         accepted = self.vhost.publish(batch, now, route)
         if accepted is None:
             # No queue wants it.  A publisher with confirms gets an ack all the same, after basic.return if it
@@ -111,9 +112,12 @@ class Publisher:
             # A message that a route of the topology lets pass has somewhere to go (decision 9).
             if mandatory and not feed.takes(batch.envelope):
                 self.on_unroutable(batch)
+        elif accepted < 0:
+            # REPEATED: its publisher is to have its confirmation, and nobody the message.
+            accepted, wanted = len(batch.bodies), ()
         # After the queues: an envelope that the store cannot write raises there, before a route has the
         # message.
-        mark = feed.offer(batch) if feed.wanted else 0
+        mark = feed.offer(batch) if wanted else 0
         if self.confirms is not None:
             # The store's mark covers everything that was given to it so far.  A persistent message that no
             # durable queue took waits for what others have given to the store.

@@ -94,9 +94,7 @@ class Transaction:
             # The route was found when the message came.  Queues that were deleted since are left out; one
             # that was declared again under the same name gets the message.
             there = tuple([queues[queue.name] for queue in route.queues if queue.name in queues])
-            channel.publish(
-                batch, now, mandatory=mandatory, route=Route(there, route.without_bcc, route.sinks)
-            )
+            channel.publish(batch, now, mandatory=mandatory, route=route._replace(queues=there))
         for receiver, taken, accepted, requeue in acknowledgements:
             if accepted:
                 receiver.accept(taken)

@@ -428,7 +428,7 @@ def _nothing() -> None:
 
 
 def _definition_of_set(stored_set: StoredSet, number: int) -> SetDefinition:
-    return SetDefinition(number, stored_set.vhost.name, stored_set.name, stored_set.next_number)
+    return SetDefinition(number, stored_set.vhost.name, stored_set.name, stored_set.noted)
 
 
 def delivered_ranges(stored: StoredQueue, items: Iterable[Span | Paged]) -> Iterator[tuple[int, int, int]]:

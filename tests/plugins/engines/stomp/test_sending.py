@@ -140,6 +140,14 @@ def test_rights_of_the_user(serve: ServeStomp) -> None:
     fails(client, "access_refused")
 
 
+def test_a_message_with_a_publishing_id_comes_once(broker: StompBroker) -> None:
+    client = broker.connect()
+    for number in ("1", "2", "1"):
+        headers = {"x-publisher": "p", "x-publishing-id": number}
+        client.ask("SEND", number.encode(), destination="/queue/a", **headers)
+    assert bodies(broker, "a") == [b"1", b"2"]
+
+
 # Receipts
 
 

@@ -187,6 +187,21 @@ def test_a_confirmation_waits_for_the_routes(start: Callable[..., Kernel]) -> No
         client.wait_confirmed(LONG)
 
 
+def test_a_repeated_message_is_confirmed_and_goes_nowhere(start: Callable[..., Kernel]) -> None:
+    kernel = start(RoutePlan(source="broker", targets=("app",)))
+    client = kernel.open("mine", "broker-client")
+    client.declare_queue("q")
+    with kernel.open("app") as app:
+        for number in (1, 2, 2, 1, 3):
+            headers = {"x-publisher": "p", "x-publishing-id": number}
+            client.publish(b"%d" % number, Envelope(key="q", properties={"headers": headers}), mandatory=True)
+        client.wait_confirmed(LONG)
+        assert [app.receive(timeout=LONG) for _ in range(3)] == [b"1", b"2", b"3"]
+        client.publish(b"last", Envelope(key="q"))
+        assert app.receive(timeout=LONG) == b"last"
+    assert client.declare_queue("q").messages == 4
+
+
 def test_publishers_wait_for_a_full_route(start: Callable[..., Kernel]) -> None:
     marks = WaterMarks(high=10)
     kernel = start(RoutePlan(source="broker", targets=("app",), marks=marks))
