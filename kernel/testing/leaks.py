@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
+from time import monotonic
 
 DESCRIPTORS = "/proc/self/fd"
+_IDLE = re.compile(r"Trio thread \d+")
+"""The name of a thread that trio keeps for later work, and that has none; while it works, it has another name.
+
+It ends by itself after ten seconds: to wait for it would make each test that uses ``trio.to_thread`` as long.
+"""
 
 
 class Leaks:
     """Notes threads and descriptors when it is made; ``found`` returns those that were added since."""
 
     def __init__(self) -> None:
-        self._threads = set(threading.enumerate())
+        self._threads = _busy_threads()
         self._descriptors = open_descriptors()
 
     def found(self, timeout: float = 10.0, but: str | None = None) -> list[str]:
@@ -29,16 +36,12 @@ class Leaks:
             return []
         # An object in a reference cycle holds its descriptor until the collector comes.  That is no leak.
         gc.collect()
-        leaks = []
         # Threads before descriptors: a thread that is about to end closes its own.
-        for thread in self._new_threads(but):
-            thread.join(timeout)
-            if thread.is_alive():
-                leaks.append(f"thread {thread.name!r}")
-        return leaks + self._new_descriptors()
+        left = [thread for thread in self._new_threads(but) if not _ends(thread, timeout)]
+        return [*(f"thread {thread.name!r}" for thread in left), *self._new_descriptors()]
 
     def _new_threads(self, but: str | None) -> list[threading.Thread]:
-        new = set(threading.enumerate()) - self._threads
+        new = _busy_threads() - self._threads
         return [thread for thread in new if but is None or but not in thread.name]
 
     def _new_descriptors(self) -> list[str]:
@@ -48,6 +51,21 @@ class Leaks:
             # The same number may have been closed and opened again for something else.
             if self._descriptors.get(number) != what
         ]
+
+
+def _ends(thread: threading.Thread, timeout: float) -> bool:
+    """Wait until the thread has ended, or until trio keeps it for later work, which nothing wakes us for."""
+    deadline = monotonic() + timeout
+    while thread in _busy_threads():
+        left = deadline - monotonic()
+        if left <= 0:
+            return False
+        thread.join(min(left, 0.02))
+    return True
+
+
+def _busy_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if not _IDLE.fullmatch(thread.name)}
 
 
 def open_descriptors() -> dict[int, str]:

@@ -6,8 +6,10 @@ import gc
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
+import trio
 
 from kernel.testing.leaks import Leaks
 
@@ -29,6 +31,50 @@ def test_a_thread_that_is_left_running_is_found() -> None:
     thread = threading.Thread(target=over.wait, name="left behind")
     thread.start()
     assert leaks.found(timeout=0.01) == ["thread 'left behind'"]
+    over.set()
+    assert leaks.found() == []
+
+
+def test_a_thread_that_trio_keeps_for_later_work_is_no_leak_and_not_waited_for() -> None:
+    leaks = Leaks()
+    trio.run(_start_threads_at_once)
+    waiting = _threads_of_trio()
+    assert waiting
+    assert leaks.found() == []
+    assert _threads_of_trio() == waiting, "they end when they had nothing to do for some seconds"
+
+
+async def _start_threads_at_once() -> None:
+    """Have as many threads as trio keeps from other tests, and one more."""
+    together = threading.Barrier(len(_threads_of_trio()) + 1)
+    async with trio.open_nursery() as nursery:
+        for _ in range(together.parties):
+            nursery.start_soon(trio.to_thread.run_sync, together.wait)
+
+
+def _threads_of_trio() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("Trio thread")}
+
+
+def test_a_thread_of_trio_that_still_works_is_found() -> None:
+    leaks = Leaks()
+    begun, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        over.wait()
+
+    async def leave_it() -> None:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(trio.to_thread.run_sync, work, abandon_on_cancel=True))
+                while not begun.is_set():
+                    await trio.lowlevel.checkpoint()
+                scope.cancel()
+
+    trio.run(leave_it)
+    (found,) = leaks.found(timeout=0.01)
+    assert "work from" in found
     over.set()
     assert leaks.found() == []
 
