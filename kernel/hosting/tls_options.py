@@ -7,6 +7,9 @@ from typing import Literal
 
 import msgspec
 
+_SECURE = ("tls", "wss")
+"""Transports that need certificates."""
+
 
 class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Certificates of one engine."""
@@ -26,9 +29,17 @@ class TlsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     server_name: str | None = None
     """The name that the server's certificate has to have; None: the host of the address."""
 
+    def of_listener(self, transport: str) -> dict[str, str | None]:
+        """Return the files of a listener's certificates, for operators; None for one without TLS."""
+        secure = transport in _SECURE
+        return {
+            "certificate": self.certificate if secure else None,
+            "authorities": self.authorities if secure else None,
+        }
+
     def check_listener(self, transport: str) -> None:
         """Raise ``ValueError`` if a listener of this transport lacks its certificate."""
-        if transport in ("tls", "wss") and self.certificate is None:
+        if transport in _SECURE and self.certificate is None:
             raise ValueError(f"tls: a listener of {transport} needs tls.certificate (and tls.key)")
 
     def unreadable(self) -> Iterator[tuple[str, str]]:

@@ -87,7 +87,7 @@ class WebEngine:
         broker = self._options.broker
         self._logins = Logins(system, host, broker)
         # Without a broker there are no users, and nothing that they could ask for.
-        self._api = Api(system, host, broker, self._listens_at) if broker else None
+        self._api = Api(system, host, broker, self._listener) if broker else None
         ready = SharedAnswer(partial(health.ready, system, host))
         # Half of the connections at most go to open pages, so that others can still ask for something.
         live = Live(system, host, broker, max(1, self._options.max_connections // 2))
@@ -135,8 +135,14 @@ class WebEngine:
             "requests": self._requests,
         }
 
-    def _listens_at(self) -> str:
-        return "" if self._acceptor is None else self._acceptor.address
+    def _listener(self) -> dict[str, Any]:
+        address = "" if self._acceptor is None else self._acceptor.address
+        return {
+            "protocol": "http",
+            "address": address,
+            "transport": self._address.transport,
+            **self._options.tls.of_listener(self._address.transport),
+        }
 
     def _begin(self, wire: Wire, peer: str) -> None:
         connection = HttpConnection(

@@ -133,6 +133,17 @@ class StreamFrontEnd:
             return self._port_of.address
         return "" if self._acceptor is None else self._acceptor.address
 
+    @property
+    def listener(self) -> dict[str, Any]:
+        """What operators want to know of it."""
+        transport = self._address.transport
+        return {
+            "protocol": self.protocol,
+            "address": self.address,
+            "transport": transport,
+            **self._options.tls.of_listener(transport),
+        }
+
     def stop(self) -> None:
         """Stop listening."""
         if self._acceptor is not None:

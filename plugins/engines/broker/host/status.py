@@ -23,7 +23,7 @@ def status(engine: BrokerEngine) -> dict[str, Any]:
         "cluster_name": engine.broker.global_parameters.get(CLUSTER_NAME, engine.options.cluster_name),
         "durable": engine.kept is not None,
         "exchange_types": [*_TYPES, *engine.broker.exchange_types],
-        "listeners": [{"protocol": each.protocol, "address": each.address} for each in listeners],
+        "listeners": [each.listener for each in listeners],
         "alarms": dict.fromkeys(alarms.raised, True),
         "figures": alarms.statistics(),
         "uptime": int((engine.host.now() - engine.started_at) * 1000),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from kernel.contracts.engine import Host
 from kernel.contracts.system import System
@@ -24,12 +25,14 @@ _REASONS: dict[Tag, str] = {
 class Api:
     """The API for one broker."""
 
-    def __init__(self, system: System, host: Host, broker: str, address: Callable[[], str]) -> None:
-        """``broker`` is the engine.  ``address``: where the web engine listens."""
+    def __init__(
+        self, system: System, host: Host, broker: str, listener: Callable[[], dict[str, Any]]
+    ) -> None:
+        """``broker`` is the engine.  ``listener``: where the web engine listens (``Call.listener``)."""
         self._system = system
         self._host = host
         self._broker = broker
-        self._address = address
+        self._listener = listener
         self._rates = Rates()
 
     def answer(self, request: Request, user: WebUser, respond: Respond) -> None:
@@ -50,7 +53,7 @@ class Api:
         route, names = found[method]
         host = self._host
         call = Call(
-            request, names, user, self._broker, self._system, self._rates, host.now(), self._address()
+            request, names, user, self._broker, self._system, self._rates, host.now(), self._listener()
         )
         Conduct(call, _steps(call, route), host, respond).begin()
 

@@ -73,7 +73,7 @@ class Call:
         system: System,
         rates: Rates,
         now: float,
-        address: str,
+        listener: dict[str, Any],
     ) -> None:
         self.request = request
         self.names = names
@@ -84,8 +84,8 @@ class Call:
         self.system = system
         self.rates = rates
         self.now = now
-        self.address = address
-        """Where the web engine listens."""
+        self.listener = listener
+        """Where the web engine listens, in the form in which the broker's status has its own listeners."""
         self.vhost_exists = False
         """Whether there is the virtual host that the path names."""
         self.node = f"{broker}@localhost"

@@ -1,4 +1,4 @@
-"""Overview, nodes, virtual hosts and health checks: the state of the whole broker."""
+"""Overview, nodes and virtual hosts: the state of the whole broker."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Generator
 from importlib.metadata import version
 from typing import Any
 
-from plugins.engines.web.answer import json_answer
 from plugins.engines.web.management.call import Call, Step, Steps, not_found, shown
+from plugins.engines.web.management.listeners import shown_listeners
 from plugins.engines.web.management.listing import listed, only_columns
 from plugins.engines.web.management.shapes import Row, Shapes
 
@@ -23,8 +23,6 @@ _TYPES = {
 }
 _COUNTS = ("messages_ready", "messages_unacknowledged", "consumers")
 """Figures of queues that are summed for a virtual host."""
-_PROTOCOLS = {"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp-0-9-1": "amqp", "https": "http"}
-"""Names of protocols that tools use, besides those that listeners have."""
 
 
 def overview(call: Call) -> Steps:
@@ -64,7 +62,7 @@ def overview(call: Call) -> Steps:
         "node": call.node,
     }
     if call.user.monitors:
-        shown_to_all["listeners"] = _listeners(call, status)
+        shown_to_all["listeners"] = shown_listeners(call, status)
         shown_to_all["contexts"] = _contexts(call)
     return shown(only_columns(shown_to_all, call.request.query))
 
@@ -114,64 +112,6 @@ def nothing(call: Call) -> Steps:
     return shown([])
 
 
-# Health checks
-
-
-def well(call: Call) -> Steps:
-    """Answer that it is well: the broker has answered, and there is nothing else to check."""
-    yield from call.ask("status", None)
-    return shown({"status": "ok"})
-
-
-def critical(call: Call) -> Steps:
-    """Answer that no queue is lost with this node but those that are on it alone."""
-    yield from call.ask("status", None)
-    return shown({"status": "ok", "reason": "single node cluster"})
-
-
-def alarms(call: Call) -> Steps:
-    """Answer whether an alarm is raised."""
-    status = yield from call.ask("status", None)
-    raised = [
-        {"node": call.node, "resource": name} for name, is_raised in status["alarms"].items() if is_raised
-    ]
-    if not raised:
-        return shown({"status": "ok"})
-    return json_answer(503, {"status": "failed", "reason": "Resource alarm(s) in effect", "alarms": raised})
-
-
-def port_listener(call: Call) -> Steps:
-    """Answer whether something listens on a port."""
-    status = yield from call.ask("status", None)
-    ports = [row["port"] for row in _listeners(call, status)]
-    wanted = call.names["port"]
-    if wanted.isdigit() and int(wanted) in ports:
-        return shown({"status": "ok", "port": int(wanted)})
-    failed = {
-        "status": "failed",
-        "reason": "No active listener",
-        "missing": int(wanted) if wanted.isdigit() else wanted,
-        "ports": ports,
-    }
-    return json_answer(503, failed)
-
-
-def protocol_listener(call: Call) -> Steps:
-    """Answer whether something listens for a protocol."""
-    status = yield from call.ask("status", None)
-    protocols = [row["protocol"] for row in _listeners(call, status)]
-    wanted = _PROTOCOLS.get(call.names["protocol"].lower(), call.names["protocol"].lower())
-    if wanted in protocols:
-        return shown({"status": "ok", "protocol": wanted})
-    failed = {
-        "status": "failed",
-        "reason": "No active listener",
-        "missing": wanted,
-        "protocols": protocols,
-    }
-    return json_answer(503, failed)
-
-
 def _vhosts(call: Call) -> Generator[Step, Any, list[Row]]:
     rows = yield from call.browse("vhosts")
     rows = [row for row in rows if call.user.sees(row["name"])]
@@ -215,7 +155,7 @@ def _node(call: Call, status: Row) -> Row:
 
 def _contexts(call: Call) -> list[Row]:
     """Return where the pages of the node are, which tells some tools its name."""
-    host, _, port = call.address.rpartition(":")
+    host, _, port = call.listener["address"].rpartition(":")
     return [
         {
             "node": call.node,
@@ -233,21 +173,3 @@ def _exchange_types(status: Row) -> list[Row]:
         {"name": name, "description": _TYPES.get(name, ""), "enabled": True}
         for name in sorted(status["exchange_types"])
     ]
-
-
-def _listeners(call: Call, status: Row) -> list[Row]:
-    found = [*status["listeners"], {"protocol": "http", "address": call.address}]
-    rows = []
-    for each in found:
-        host, _, port = each["address"].rpartition(":")
-        if port.isdigit():
-            rows.append(
-                {
-                    "node": call.node,
-                    "protocol": each["protocol"],
-                    "ip_address": host.rpartition("/")[2].strip("[]"),
-                    "port": int(port),
-                    "socket_opts": [],
-                }
-            )
-    return rows

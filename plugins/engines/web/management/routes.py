@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from plugins.engines.web.management import changes, definitions, lists, messages, overview, parameters
+from plugins.engines.web.management import (
+    changes,
+    definitions,
+    health_checks,
+    lists,
+    messages,
+    overview,
+    parameters,
+)
 from plugins.engines.web.management.call import Handler
 
 Tag: TypeAlias = Literal["management", "policymaker", "monitoring", "administrator"]
@@ -41,15 +49,21 @@ ROUTES = (
     Route("POST", "definitions/{vhost}", "administrator", definitions.imported),
     # Health
     Route("GET", "aliveness-test/{vhost}", "management", messages.alive),
-    Route("GET", "healthchecks/node", "management", overview.alarms),
-    Route("GET", "healthchecks/node/{name}", "management", overview.alarms),
-    Route("GET", "health/checks/alarms", "management", overview.alarms),
-    Route("GET", "health/checks/local-alarms", "management", overview.alarms),
-    Route("GET", "health/checks/virtual-hosts", "management", overview.well),
-    Route("GET", "health/checks/port-listener/{port}", "management", overview.port_listener),
-    Route("GET", "health/checks/protocol-listener/{protocol}", "management", overview.protocol_listener),
-    Route("GET", "health/checks/node-is-mirror-sync-critical", "management", overview.critical),
-    Route("GET", "health/checks/node-is-quorum-critical", "management", overview.critical),
+    Route("GET", "healthchecks/node", "management", health_checks.alarms),
+    Route("GET", "healthchecks/node/{name}", "management", health_checks.node),
+    Route("GET", "health/checks/alarms", "management", health_checks.alarms),
+    Route("GET", "health/checks/local-alarms", "management", health_checks.alarms),
+    Route("GET", "health/checks/virtual-hosts", "management", health_checks.well),
+    Route("GET", "health/checks/port-listener/{port}", "management", health_checks.port_listener),
+    Route("GET", "health/checks/protocol-listener/{protocol}", "management", health_checks.protocol_listener),
+    Route(
+        "GET",
+        "health/checks/certificate-expiration/{within}/{unit}",
+        "management",
+        health_checks.certificate_expiration,
+    ),
+    Route("GET", "health/checks/node-is-mirror-sync-critical", "management", health_checks.critical),
+    Route("GET", "health/checks/node-is-quorum-critical", "management", health_checks.critical),
     # Clients
     Route("GET", "connections", "management", lists.of_clients("connections", "connection")),
     Route("GET", "vhosts/{vhost}/connections", "management", lists.of_clients("connections", "connection")),
