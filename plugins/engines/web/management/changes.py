@@ -118,10 +118,49 @@ def close_connection(call: Call) -> Steps:
         raise not_found()
     if not (call.user.administers or found[0]["user"] == call.user.name):
         raise Refused(401, "not_authorised", "User not authorised to access object")
+    yield from _close(call, name)
+    return done(204)
+
+
+def close_connections_of(call: Call) -> Steps:
+    """Close all connections of a user."""
+    for row in (yield from clients(call, "connections")):
+        try:
+            yield from _close(call, row["name"])
+        except KernelError:
+            # It has ended meanwhile.
+            continue
+    return done(204)
+
+
+def _close(call: Call, name: str) -> Generator[Step, Any, None]:
     # RabbitMQ's words.  A header is written by the client, and may be no text.
     given = call.request.headers.get(b"x-reason", b"Closed via management plugin")
     reason = given.decode("utf-8", "replace")[:200]
     yield from call.ask("close-connection", {"name": name, "reason": reason})
+
+
+def act_on_queue(call: Call) -> Steps:
+    """Synchronise mirrors of a queue, or stop it: there are none."""
+    action = call.body("action")["action"]
+    if action not in ("sync", "cancel_sync"):
+        raise bad_request(["unknown", action])
+    yield from one(call, "queues")
+    return done(204)
+
+
+def start_vhost(call: Call) -> Steps:
+    """Start a virtual host on a node: it runs on the only one."""
+    yield from ()
+    node = call.names["node"]
+    if node != call.node:
+        raise bad_request(f"Request to node {node} failed with nodedown")
+    return done(204)
+
+
+def rebalance(call: Call) -> Steps:
+    """Divide queues among the nodes: there is one."""
+    yield from ()
     return done(204)
 
 

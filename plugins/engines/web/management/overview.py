@@ -106,6 +106,12 @@ def whoami(call: Call) -> Steps:
     return shown({"name": call.user.name, "tags": list(call.user.tags)})
 
 
+def auth(call: Call) -> Steps:
+    """Answer that there is no OAuth: users log in with a password."""
+    yield from ()
+    return shown({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
+
+
 def nothing(call: Call) -> Steps:
     """Answer with an empty list: there is nothing of the kind here."""
     yield from ()

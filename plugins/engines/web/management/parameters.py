@@ -1,7 +1,8 @@
 """Parameters: values that tools keep in the broker, its name, and limits of users.
 
 Parameters of a component belong to plugins of RabbitMQ that are not here, such as shovels.  They are refused as by a
-RabbitMQ without these plugins: one that is kept and does nothing would be worse.
+RabbitMQ without these plugins, and the reason says what there is instead: one that is kept and does nothing would be
+worse.
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ from plugins.engines.web.management.listing import listed
 from plugins.engines.web.management.shapes import Row, user
 
 _CONNECTIONS = "max-connections"
+_INSTEAD = {
+    "shovel": "routes between engines of the topology file do that, for example of kind amqp-client",
+    **dict.fromkeys(
+        ("federation-upstream", "federation-upstream-set"),
+        "a link is an engine of kind federation in the topology file",
+    ),
+    "operator_policy": "set a policy, or the same in the topology file",
+    "vhost-limits": "policies limit queues, and max-connections limits users",
+}
+"""What to do in place of a parameter, by its component."""
 
 
 def global_parameters(call: Call) -> Steps:
@@ -57,7 +68,10 @@ def put_parameter(call: Call) -> Steps:
     """Refuse a parameter of a component."""
     call.body("value")
     yield from ()
-    raise _invalid(f"component {call.names['component']} not found")
+    component = call.names["component"]
+    if component == "policy":
+        raise bad_request("policies may not be set using this method")
+    raise _not_found(component)
 
 
 def no_parameter(call: Call) -> Steps:
@@ -70,7 +84,20 @@ def put_vhost_limit(call: Call) -> Steps:
     """Refuse a limit of a virtual host."""
     call.body("value")
     yield from ()
-    raise _invalid("limits of virtual hosts are not supported")
+    raise _not_found("vhost-limits")
+
+
+def delete_vhost_limit(call: Call) -> Steps:
+    """Remove a limit of a virtual host: there is none, which is no error in RabbitMQ."""
+    yield from ()
+    return done(204)
+
+
+def put_operator_policy(call: Call) -> Steps:
+    """Refuse a policy that would go before those of users."""
+    call.body("pattern", "definition")
+    yield from ()
+    raise _not_found("operator_policy")
 
 
 # Limits of users
@@ -116,6 +143,11 @@ def _limit(call: Call, limit: int) -> Steps:
         raise not_found()
     yield from define(call, {"users": [{**found[0], "limits": {_CONNECTIONS: limit}}]})
     return done(204)
+
+
+def _not_found(component: str) -> Refused:
+    instead = f": {_INSTEAD[component]}" if component in _INSTEAD else ""
+    return _invalid(f"component {component} not found{instead}")
 
 
 def _invalid(reason: str) -> Refused:
