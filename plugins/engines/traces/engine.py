@@ -1,5 +1,9 @@
 """The engine ``traces``: spans for messages that pass.
 
+With routes that begin here it hands on what it takes.  A message whose publisher is traced then has the context of the
+span in place of the publisher's, so that whoever gets it continues the trace from here.  Without such routes it only
+looks, and messages stay as they are.
+
 The SDK of OpenTelemetry has the rest: it decides nothing about sampling, since the publisher has, and exports spans in
 batches in a thread of its own.  If the collector is away, it drops spans, and says so in the log.
 """
@@ -7,19 +11,22 @@ batches in a thread of its own.  If the collector is away, it drops spans, and s
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import trio
+from msgspec.structs import replace
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
-from opentelemetry.trace import SpanKind, Tracer, get_current_span
+from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from kernel.contracts.engine import Host, Port
+from kernel.contracts.engine import Host, Port, Taken
 from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.properties import changed
 from kernel.hosting.in_thread import in_thread
 from plugins.engines.traces.options import TracesOptions
 
@@ -44,7 +51,9 @@ class TracesEngine:
         self._host: Host | None = None
         self._tracer: Tracer | None = None
         self._propagator = TraceContextTextMapPropagator()
-        self._messages = self._spans = 0
+        self._messages = self._handed_on = self._spans = 0
+        self._may_send = True
+        self._unconfirmed: deque[_HandedOn] = deque()
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Run until cancelled; spans that were made by then are exported."""
@@ -60,6 +69,8 @@ class TracesEngine:
         try:
             await trio.sleep_forever()
         finally:
+            for handed_on in self._unconfirmed:
+                handed_on.end()
             # In a thread: it waits for the collector, which may be slow or away.
             await in_thread(_end, provider, exporter, max(host.linger_left(), _LAST))
             self._port = None
@@ -70,38 +81,89 @@ class TracesEngine:
 
     def statistics(self) -> dict[str, Any]:
         """Return the engine's counters.  Any thread."""
-        return {"messages_in": self._messages, "spans": self._spans}
+        return {"messages_in": self._messages, "messages_out": self._handed_on, "spans": self._spans}
 
     def on_output(self) -> None:
-        """Make spans of what has come."""
+        """Make spans of what has come, and hand it on if a route begins here."""
         port, host = self._port, self._host
-        if port is None or host is None:
+        if port is None or host is None or not self._may_send:
             return
         taken = port.take(_MOST_A_TURN)
-        for batch in taken.batches:
-            self._messages += len(batch.bodies)
-            self._span(batch, port.origin[0])
-        port.confirm_through(taken.position)
+        if not taken.batches:
+            return
+        self._messages += taken.count
+        source = port.origin[0]
+        if port.routes:
+            self._hand_on(port, taken, source)
+        else:
+            _end_all(
+                span for batch in taken.batches if (span := self._begin(batch, source, SpanKind.CONSUMER))
+            )
+            port.confirm_through(taken.position)
         if port.has_input():
             host.soon(self.on_output)
 
     def on_writable(self) -> None:
-        """Do nothing: nothing is sent from here."""
+        """Go on: the pipes take more."""
+        self._may_send = True
+        self.on_output()
 
     def on_confirmed(self, position: int) -> None:
-        """Do nothing: nothing is sent from here."""
+        """Confirm what all destinations have confirmed: the spans of these messages end now."""
+        taken: int | None = None
+        while self._unconfirmed and self._unconfirmed[0].sent <= position:
+            handed_on = self._unconfirmed.popleft()
+            handed_on.end()
+            # None: nobody waits for these.
+            taken = handed_on.taken or taken
+        if self._port is not None:
+            self._port.confirm_through(taken)
 
-    def _span(self, batch: Batch, source: str) -> None:
+    def _hand_on(self, port: Port, taken: Taken, source: str) -> None:
+        spans, batches = [], []
+        for batch in taken.batches:
+            span = self._begin(batch, source, SpanKind.PRODUCER)
+            if span is None:
+                batches.append(batch)
+            else:
+                spans.append(span)
+                batches.append(batch.under(self._continued(batch.envelope, span)))
+        self._may_send = port.send(batches)
+        self._handed_on += taken.count
+        handed_on = _HandedOn(port.sent(), taken.position, spans)
+        if port.confirms:
+            self._unconfirmed.append(handed_on)
+        else:
+            handed_on.end()
+            port.confirm_through(taken.position)
+
+    def _continued(self, envelope: Envelope, span: Span) -> Envelope:
+        """Return the envelope with the span as parent.  ``tracestate`` stays: the span has the publisher's."""
+        name, carrier = self._options.header, dict[str, str]()
+        self._propagator.inject(carrier, set_span_in_context(span))
+        context, properties = carrier["traceparent"], envelope.properties
+        pairs = properties.get("user_properties") or ()
+        changes, headers = {}, {}
+        if any(each == name for each, _ in pairs):
+            changes["user_properties"] = tuple(
+                (each, context if each == name else value) for each, value in pairs
+            )
+        if name in (properties.get("headers") or {}):
+            headers[name] = context
+        return replace(envelope, properties=changed(properties, changes, headers=headers))
+
+    def _begin(self, batch: Batch, source: str, kind: SpanKind) -> Span | None:
+        """Begin the span of a batch; None: its publisher is not traced."""
         envelope = batch.envelope
         headers = _headers(envelope)
         parent = headers.get(self._options.header)
         if not isinstance(parent, str | bytes):
-            return
+            return None
         carrier = {"traceparent": _text(parent), _STATE: _text(headers.get(_STATE, ""))}
         context = self._propagator.extract(carrier)
         # A text that is no context, or a trace that is not sampled.
         if not get_current_span(context).get_span_context().trace_flags.sampled:
-            return
+            return None
         assert self._tracer is not None, "it runs"
         attributes: dict[str, str | int] = {
             "messaging.system": "messaging-kernel",
@@ -112,16 +174,32 @@ class TracesEngine:
             "messaging.message.body.size": batch.size,
             "messaging.client.id": source,
         }
-        span = self._tracer.start_span(
-            f"route {source}", context=context, kind=SpanKind.CONSUMER, attributes=attributes
-        )
-        span.end()
         self._spans += 1
+        return self._tracer.start_span(f"route {source}", context=context, kind=kind, attributes=attributes)
 
     def _otlp(self) -> SpanExporter:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         return OTLPSpanExporter(endpoint=self._options.endpoint or None)
+
+
+class _HandedOn(NamedTuple):
+    """What was taken at once, and handed on."""
+
+    sent: int
+    """The position of the last of these messages where they are sent."""
+    taken: int | None
+    """The same where they were taken."""
+    spans: list[Span]
+
+    def end(self) -> None:
+        """End the spans: the messages are confirmed."""
+        _end_all(self.spans)
+
+
+def _end_all(spans: Iterable[Span]) -> None:
+    for span in spans:
+        span.end()
 
 
 def _end(provider: TracerProvider, exporter: SpanExporter, seconds: float) -> None:

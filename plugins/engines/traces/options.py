@@ -8,7 +8,9 @@ import msgspec
 class TracesOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Makes a span of OpenTelemetry of each message that comes and has a sampled ``traceparent`` in its headers.
 
-    Routes lead to it with ``router = "tap"``, from the engines whose messages are to be seen.
+    Routes lead to it with ``router = "tap"``, from the engines whose messages are to be seen.  Or it stands between two engines, with
+    routes that begin at it: then the messages that it hands on have the context of its span, so that the next one continues the
+    trace from there.
     """
 
     endpoint: str = ""
@@ -17,4 +19,5 @@ class TracesOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     service_name: str = "messaging-kernel"
     """The name of the service in traces.  ``OTEL_RESOURCE_ATTRIBUTES`` adds others."""
     header: str = "traceparent"
-    """The header that has the context of the publisher.  ``tracestate`` is passed on beside it."""
+    """The header that has the context of the publisher, and of messages that are handed on.  ``tracestate`` is passed on beside
+    it."""

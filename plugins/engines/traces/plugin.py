@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kernel import hookimpl
+from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
 from kernel.contracts.extras import Extra
 from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
+from kernel.contracts.rehearsing import Rehearsal
 
 if TYPE_CHECKING:
     from kernel import Plan
@@ -31,7 +35,10 @@ def register_engines() -> Iterable[EngineKind]:
             summary="spans of OpenTelemetry for messages whose publishers are traced",
             options=TracesOptions,
             create=_create,
-            flow=lambda options: Flow(gives=False, alone=False),
+            flow=lambda options: Flow(alone=False),
+            assures=_assures,
+            # Nobody is traced there: spans of a rehearsal would be shown beside those of real messages.
+            rehearse=lambda plan: Rehearsal(plan=replace(plan, options={**plan.options, "header": ""})),
         )
     ]
 
@@ -40,6 +47,8 @@ def register_engines() -> Iterable[EngineKind]:
 def check_plan(plan: Plan) -> Iterable[str]:
     """Report a missing OpenTelemetry, and routes to traces that would hold up what they lead from."""
     traces = {engine.name for engine in plan.engines if engine.kind == "traces"}
+    # Those that hand messages on are a destination like others.
+    lookers = traces - {route.source for route in plan.routes}
     complaints = []
     if traces and not _OTEL.is_installed():
         complaints.append(f"engine {min(traces)!r}: {_OTEL.complaint()}")
@@ -47,9 +56,18 @@ def check_plan(plan: Plan) -> Iterable[str]:
         f'route {route.label!r}: a route to traces has to have router = "tap", or a slow collector would hold up '
         "its source, and messages that nobody else takes would count as routed"
         for route in plan.routes
-        if traces.intersection(route.targets) and route.router != "tap"
+        if route.router != "tap" and lookers.intersection(route.targets)
     ]
     return complaints
+
+
+def _assures(options: object) -> Assurance:
+    return Assurance(
+        acknowledges="the confirmation of the routes that lead to it",
+        waits=True,
+        passes_on=True,
+        how="it confirms when its own routes have",
+    )
 
 
 def _create(setup: EngineSetup) -> Engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,7 +17,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kernel import EnginePlan, Envelope, Kernel, Message, RoutePlan
-from kernel.contracts.errors import PlanError
+from kernel.cli.main import run
+from kernel.contracts.errors import PlanError, TimedOut
+from kernel.pipes.water_marks import WaterMarks
 from kernel.plugins import PluginRegistry
 from kernel.testing.fixtures import KernelFactory, kernel_factory, plan_of_text
 from plugins.engines.traces.engine import TracesEngine
@@ -192,3 +195,173 @@ def test_a_route_that_would_hold_up_its_source_is_a_mistake() -> None:
     with pytest.raises(PlanError, match='has to have router = "tap"'):
         plan_of_text(text, PluginRegistry.load())
     plan_of_text(text + 'router = "tap"\n', PluginRegistry.load())
+
+
+def parent_of(context: str) -> tuple[str, str]:
+    """The trace and the parent of a ``traceparent``, as W3C writes them."""
+    version, trace, parent, flags = context.split("-")
+    assert (version, flags) == ("00", "01")
+    return trace, parent
+
+
+@pytest.fixture
+def handed_on(kernel_factory: KernelFactory) -> tuple[Kernel, dict[str, InMemorySpanExporter]]:
+    """``app`` sends through two engines that trace to ``end``; each has the spans of its own."""
+    exporters = {"first": InMemorySpanExporter(), "second": InMemorySpanExporter()}
+    kernel = kernel_factory(EnginePlan(name="app", kind="native"), EnginePlan(name="end", kind="native"))
+    for name in exporters:
+        kernel.host(name, lambda setup: TracesEngine(setup.name, TracesOptions(), exporters[setup.name]))
+    for source, target in (("app", "first"), ("first", "second"), ("second", "end")):
+        kernel.add_route(RoutePlan(source=source, targets=(target,), confirm=True))
+    kernel.wait_running()
+    return kernel, exporters
+
+
+def test_what_is_handed_on_continues_the_trace(
+    handed_on: tuple[Kernel, dict[str, InMemorySpanExporter]],
+) -> None:
+    kernel, exporters = handed_on
+    plain, other = Envelope(key="k"), traced(traceparent=NOT_SAMPLED)
+    sent = traced(traceparent=SAMPLED, tracestate="vendor=x", mine=7)
+    pairs = Envelope(properties={"user_properties": (("a", "b"), ("traceparent", SAMPLED), ("a", "c"))})
+    with kernel.open("app") as app, kernel.open("end") as end:
+        for envelope in (sent, plain, other, pairs):
+            app.send_message(Message(b"body", envelope))
+        got = [end.receive_message(timeout=TIMEOUT) for _ in range(4)]
+        assert [message.body for message in got] == [b"body"] * 4
+        end.confirm()
+        app.wait_confirmed(timeout=TIMEOUT)
+    kernel.close()
+    kernel.join()
+    spans = {name: exporter.get_finished_spans() for name, exporter in exporters.items()}
+    assert {name: len(each) for name, each in spans.items()} == {"first": 2, "second": 2}
+    for number, envelope in enumerate((got[0].envelope, got[3].envelope)):
+        first, second = (spans[name][number] for name in exporters)
+        assert (first.name, second.name) == ("route app", "route first")
+        assert first.parent is not None
+        assert second.parent is not None
+        # Publisher, first hand-over, second hand-over, receiver: each is the parent of the next.
+        assert f"{first.parent.span_id:016x}" == PARENT
+        assert second.parent.span_id == first.context.span_id
+        headers = {
+            **envelope.properties.get("headers", {}),
+            **dict(envelope.properties.get("user_properties", ())),
+        }
+        assert parent_of(headers["traceparent"]) == (TRACE, f"{second.context.span_id:016x}")
+    assert got[0].envelope.properties["headers"]["tracestate"] == "vendor=x"
+    assert got[0].envelope.properties["headers"]["mine"] == 7
+    assert (got[0].envelope.exchange, got[0].envelope.key) == ("feed", "a.b")
+    assert [pair for pair in got[3].envelope.properties["user_properties"] if pair[0] == "a"] == [
+        ("a", "b"),
+        ("a", "c"),
+    ]
+    # Who is not traced keeps his messages as they are.
+    assert got[1].envelope is plain
+    assert got[2].envelope is other
+
+
+def test_a_span_lasts_until_the_next_has_confirmed(
+    handed_on: tuple[Kernel, dict[str, InMemorySpanExporter]],
+) -> None:
+    kernel, exporters = handed_on
+    with kernel.open("app") as app, kernel.open("end", auto_confirm=False) as end:
+        app.send_message(Message(b"body", traced(traceparent=SAMPLED)))
+        end.receive_message(timeout=TIMEOUT)
+        until(lambda: _handed_on(kernel) == {"first": 1, "second": 1})
+        with pytest.raises(TimedOut):
+            app.wait_confirmed(timeout=0)
+        end.confirm()
+        app.wait_confirmed(timeout=TIMEOUT)
+    kernel.close()
+    kernel.join()
+    (first,), (second,) = (exporter.get_finished_spans() for exporter in exporters.values())
+    assert first.start_time is not None
+    assert second.end_time is not None
+    assert first.start_time <= (second.start_time or 0) <= second.end_time <= (first.end_time or 0)
+
+
+def _handed_on(kernel: Kernel) -> dict[str, int]:
+    return {
+        each.name: each.counters.get("messages_out", 0)
+        for each in kernel.statistics().engines
+        if "spans" in each.counters
+    }
+
+
+def test_a_full_destination_holds_up_who_hands_on(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(EnginePlan(name="app", kind="native"), EnginePlan(name="end", kind="native"))
+    kernel.host("traces", lambda setup: TracesEngine(setup.name, TracesOptions(), InMemorySpanExporter()))
+    marks = WaterMarks(high=10)
+    for source, target in (("app", "traces"), ("traces", "end")):
+        kernel.add_route(RoutePlan(source=source, targets=(target,), marks=marks))
+    kernel.wait_running()
+
+    def send_all() -> None:
+        with kernel.open("app") as app:
+            for number in range(100):
+                app.send_message(Message(b"%d" % number, traced(traceparent=SAMPLED)))
+
+    sender = threading.Thread(target=send_all)
+    with kernel.open("end") as end:
+        sender.start()
+        got = [end.receive_message(timeout=TIMEOUT).body for _ in range(100)]
+    sender.join(TIMEOUT)
+    assert got == [b"%d" % n for n in range(100)]
+
+
+def test_a_broker_hands_on_to_the_next(kernel_factory: KernelFactory) -> None:
+    exporter = InMemorySpanExporter()
+    kernel = kernel_factory(EnginePlan(name="one", kind="broker"), EnginePlan(name="two", kind="broker"))
+    kernel.host("traces", lambda setup: TracesEngine(setup.name, TracesOptions(), exporter))
+    kernel.add_route(RoutePlan(source="one", targets=("traces",), confirm=True))
+    kernel.add_route(RoutePlan(source="traces", targets=("two",), confirm=True))
+    kernel.wait_running()
+    with (
+        kernel.open("sender", "broker-client", broker="one") as sender,
+        kernel.open("getter", "broker-client", broker="two") as getter,
+    ):
+        getter.declare_queue("q")
+        getter.bind("q", "amq.topic", "#")
+        sender.publish(
+            b"x", Envelope(exchange="amq.topic", key="a", properties={"headers": {"traceparent": SAMPLED}})
+        )
+        sender.wait_confirmed(TIMEOUT)
+        got = getter.get("q", auto_ack=True)
+        assert got is not None
+    kernel.close()
+    kernel.join()
+    (span,) = exporter.get_finished_spans()
+    assert parent_of(got.envelope.properties["headers"]["traceparent"]) == (
+        TRACE,
+        f"{span.context.span_id:016x}",
+    )
+
+
+BETWEEN = """
+[engines.app]
+kind = "native"
+[engines.traces]
+kind = "traces"
+[engines.end]
+kind = "native"
+[[routes]]
+from = "app"
+to = "traces"
+confirm = true
+[[routes]]
+from = "traces"
+to = "end"
+confirm = true
+"""
+
+
+def test_one_that_hands_on_is_a_destination_like_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan_of_text(BETWEEN, PluginRegistry.load())
+    file = tmp_path / "between.toml"
+    file.write_text(BETWEEN)
+    assert run(["prove", str(file)]) == 0
+    proved = capsys.readouterr().out
+    assert "traces" in proved
+    assert "it confirms when its own routes have" in proved
