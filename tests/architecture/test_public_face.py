@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.notes import for_each
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = re.compile(r"kernel(\.(contracts|hosting|testing)(\.\w+)*|\.plugins|\.sockets)?")
@@ -40,7 +40,7 @@ def _imported(path: Path) -> Iterator[str]:
             yield node.module or ""
 
 
-@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(ROOT)))
+@for_each("path", _files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_it_imports_what_is_public(path: Path) -> None:
     ours = {name for name in _imported(path) if name.partition(".")[0] in ("kernel", "plugins")}
     others = {name for name in ours if not PUBLIC.fullmatch(name) and name not in OF_OUR_PLUGINS}

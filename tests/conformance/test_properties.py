@@ -33,7 +33,7 @@ from plugins.protocols.stomp.escapes import header_line
 from plugins.protocols.stomp.frame_reader import FrameReader
 from plugins.protocols.stomp.properties import envelope_of, headers_of
 from plugins.protocols.stomp.versions import Version
-from tests.notes import about
+from tests.notes import about, for_each
 from tests.seeds import examples
 
 _TEXT = st.text(max_size=300)
@@ -169,14 +169,14 @@ def test_a_property_is_carried_dropped_or_refused(codec: str, properties: dict[s
     assert not DROPPED.get(codec, set()) & carried.keys()
 
 
-@pytest.mark.parametrize("codec", sorted(CODECS))
+@for_each("codec", sorted(CODECS))
 def test_a_name_that_nobody_knows_costs_nothing(codec: str) -> None:
     carried = CODECS[codec](Envelope(key="k", properties={"of_nobody": "x", "content_type": "1"}))
     assert carried["content_type"] == "1"
     assert carried.get("of_nobody", "x") == "x"
 
 
-@pytest.mark.parametrize("codec", sorted(CODECS))
+@for_each("codec", sorted(CODECS))
 def test_a_value_of_another_type_is_refused_and_breaks_nothing(codec: str) -> None:
     for name, value in product(sorted(PROPERTIES), (object(), math.nan, {1: 2}, b"\xff", -1, 2**80)):
         with about(name, value), suppress(LocalProtocolError, ValueError, CannotStore):
@@ -205,8 +205,8 @@ def test_the_page_has_the_properties_of_the_table_with_their_types_and_meanings(
         assert rows[name] == (", ".join(f"`{kind}`" for kind in each.types), each.meaning)
 
 
-@pytest.mark.parametrize("column, codec", [(0, "amqp091"), (1, "stomp"), (2, "mqtt")])
-@pytest.mark.parametrize("name", sorted(PROPERTIES))
+@for_each("column, codec", [(0, "amqp091"), (1, "stomp"), (2, "mqtt")])
+@for_each("name", sorted(PROPERTIES))
 def test_a_protocol_carries_what_the_page_says(column: int, codec: str, name: str) -> None:
     """A dash means that nothing of the property comes out."""
     (row,) = [cells for each, _, _, *cells in _ROW.findall(PAGE) if each == name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.notes import for_each
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -39,7 +39,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@for_each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for link in _LINK.findall(text_of(page)):
         if link.startswith(("https://", "http://")):
@@ -54,7 +54,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), link
 
 
-@pytest.mark.parametrize("page", FIRST_READ, ids=lambda page: page.name)
+@for_each("page", FIRST_READ, ids=lambda page: page.name)
 def test_code_of_the_first_pages_fits_into_the_column_of_a_code_host(page: Path) -> None:
     wide = [
         line

@@ -8,11 +8,11 @@ import tomllib
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from kernel.builtin_kinds import register_routers
 from kernel.contracts import errors
 from kernel.topology.check import _RouteTable
+from tests.notes import for_each
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -28,7 +28,7 @@ def _section(page: str, heading: str) -> str:
     return text[start : end if end > 0 else None]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@for_each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_a_page_names_are_there(page: Path) -> None:
     """Named from the top, or from inside ``kernel/``, ``kernel/contracts/``, ``plugins/`` or ``examples/``."""
     bases = [ROOT, ROOT / "kernel", ROOT / "kernel" / "contracts", ROOT / "plugins", ROOT / "examples", DOCS]

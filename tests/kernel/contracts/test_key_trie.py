@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.contracts.key_trie import PREFIX, KeyTrie, key_filter
+from tests.notes import for_each
 
 
 def matches(pattern: str, key: str) -> bool:
@@ -28,7 +28,7 @@ def _words_match(pattern: list[str], words: list[str]) -> bool:
     return (pattern[0] == "*" or pattern[0] == words[0]) and _words_match(pattern[1:], words[1:])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pattern, key, expected",
     [
         ("a.b", "a.b", True),

@@ -11,6 +11,7 @@ import pytest
 
 from kernel.contracts.message import Batch, Envelope, batch_of
 from kernel.contracts.shown import Selection, Selector, shown
+from tests.notes import for_each
 
 
 def test_text_is_shown_as_text_and_all_else_in_base64() -> None:
@@ -63,7 +64,7 @@ ORDER = Envelope(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "selection, found",
     [
         ({}, True),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kernel.contracts.key_trie import KeyTrie, key_of_bytes, prefix_of_bytes
 from kernel.contracts.spelling import DOTTED, MQTT, Spelling, Wildcard
+from tests.notes import for_each
 
 
 def words_match(pattern: list[str], words: list[str], one: str, many: str) -> bool:
@@ -33,7 +34,7 @@ def naive(spelling: Spelling, pattern: str, key: str) -> bool:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pattern, topic, expected",
     [
         # MQTT 5.0, 4.7.1.2 and 4.7.1.3: the examples of the specification
@@ -70,9 +71,7 @@ def test_filters_of_mqtt_mean_what_the_specification_says(pattern: str, topic: s
     assert naive(MQTT, pattern, topic) is expected
 
 
-@pytest.mark.parametrize(
-    "pattern", ["", "sport/tennis#", "sport/tennis/#/ranking", "sport+", "a/+b/c", "#/#"]
-)
+@for_each("pattern", ["", "sport/tennis#", "sport/tennis/#/ranking", "sport+", "a/+b/c", "#/#"])
 def test_filters_that_mqtt_does_not_allow_are_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
         MQTT.pattern(pattern)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.hosting.address import SOCKET_TRANSPORTS, parse_address
+from tests.notes import for_each
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_local_addresses_are_read(text: str, transport: str, place: str) -> None
     assert (address.transport, address.place) == (transport, place)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text, says",
     [
         ("", "is no address"),

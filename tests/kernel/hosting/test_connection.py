@@ -15,6 +15,7 @@ from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.read_size import FIRST_READ_SIZE, READ_SIZE, fair_read_size
 from kernel.hosting.wire import PlainWire
 from kernel.testing.memory_wire import MemoryWire, SimulatedHost
+from tests.notes import for_each
 
 LIMIT = 1000
 
@@ -341,7 +342,7 @@ def test_few_bytes_cost_no_system_call_for_a_clock_however_many_were_asked_for()
     assert (owner.reads[-1], host.looks) == (FIRST_READ_SIZE + 1, 6)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "size, got, seconds, expected",
     [
         (16384, 16384, 0.0, 65536),

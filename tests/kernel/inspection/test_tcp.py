@@ -6,13 +6,13 @@ import random
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.contracts.dissector import CLIENT, SERVER
 from kernel.inspection import tcp
 from kernel.inspection.tcp import Chunk, Segment, TcpConversation
+from tests.notes import for_each
 
 A, B = ("192.0.2.1", 40000), ("192.0.2.2", 5672)
 
@@ -73,7 +73,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("name", TABLE)
+@for_each("name", TABLE)
 def test_the_table(name: str) -> None:
     segments, expected = TABLE[name]
     made = conversation()

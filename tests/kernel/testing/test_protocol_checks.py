@@ -13,6 +13,7 @@ from kernel.testing.protocol_checks import ProtocolSubject
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.frames import Control, control_frame
 from plugins.protocols.backend.options import BackendOptions
+from tests.notes import for_each
 
 
 class Sound(BackendConnection):
@@ -56,7 +57,7 @@ class Weighing(Sound):
         return [Batch(run.bodies, run.size, run.envelope, width=7) for run in super().receive_data(data, now)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind, check",
     [
         (Losing, "whole"),

@@ -6,9 +6,10 @@ import pytest
 
 from kernel.contracts.errors import PlanError
 from kernel.topology.file import read_text
+from tests.notes import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text,value",
     [
         ("plain", "plain"),

@@ -13,6 +13,7 @@ from kernel.plugins import PluginRegistry
 from kernel.topology.check import plan_of_text
 from kernel.topology.proving import Proof, prove
 from tests.kernel.cli.test_commands import Command, kernel
+from tests.notes import for_each
 
 __all__ = ["kernel"]
 
@@ -101,7 +102,7 @@ def test_a_kind_that_states_nothing_assures_nothing(monkeypatch: pytest.MonkeyPa
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     "table, level",
     [
         ('kind = "zmq"\ntype = "PUSH"\nbind = ["tcp://127.0.0.1:0"]\n', "sent"),
@@ -133,7 +134,7 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@for_each("name", SOURCES)
 def test_a_source_that_acknowledges_is_as_safe_as_its_route(name: str) -> None:
     table, acknowledges = SOURCES[name]
     broker = f'{DURABLE}cluster_name = "here"\n'

@@ -10,6 +10,7 @@ from plugins.apis.direct.channel import DirectChannel
 from plugins.apis.native.asyncio_channel import AsyncioChannel
 from plugins.apis.native.channel import Channel
 from plugins.apis.native.trio_channel import TrioChannel
+from tests.notes import for_each
 
 WAIT = {  # ``async`` in channels for tasks
     "send",
@@ -99,8 +100,8 @@ def test_a_kind_has_the_face_and_what_it_lacks_has_a_reason(channel: type) -> No
     assert has == FACE - set(LACKING[channel]) | MORE[channel]
 
 
-@pytest.mark.parametrize("channel", [TrioChannel, AsyncioChannel])
-@pytest.mark.parametrize("name", sorted(WAIT))
+@for_each("channel", [TrioChannel, AsyncioChannel])
+@for_each("name", sorted(WAIT))
 def test_what_may_wait_is_asynchronous_for_tasks_and_takes_the_same(channel: type, name: str) -> None:
     method = getattr(channel, name)
     assert inspect.iscoroutinefunction(method)
@@ -113,7 +114,7 @@ def test_what_may_wait_is_asynchronous_for_tasks_and_takes_the_same(channel: typ
     assert [*theirs.values()] == [*ours.values()]
 
 
-@pytest.mark.parametrize("name", sorted(WAIT - set(LACKING[DirectChannel]) - {"send"}))
+@for_each("name", sorted(WAIT - set(LACKING[DirectChannel]) - {"send"}))
 def test_a_direct_channel_takes_the_same(name: str) -> None:
     theirs = inspect.signature(getattr(DirectChannel, name)).parameters
     ours = dict(inspect.signature(getattr(Channel, name)).parameters)

@@ -14,6 +14,7 @@ from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.frames import Control, control_frame
 from plugins.protocols.backend.greeting import encode_envelope
 from plugins.protocols.backend.options import BackendOptions
+from tests.notes import for_each
 from tests.plugins.dissectors.streams import Said, damaged, heard, names
 from tests.seeds import many
 
@@ -109,7 +110,7 @@ GOLDEN: dict[str, tuple[bytes, list[tuple[str, dict[str, Any]]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@for_each("name", GOLDEN)
 def test_bytes_as_the_specification_has_them(name: str) -> None:
     data, expected = GOLDEN[name]
     lines = BackendDissector().receive(CLIENT, data, 0.0)

@@ -26,6 +26,7 @@ from plugins.apis.spark.complaints import complaint
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.pipeline import options_of, pairs
 from plugins.protocols.journal_format.reader import JournalReader
+from tests.notes import for_each
 from tests.plugins.apis.spark.journals import EPOCH, Journal
 
 
@@ -254,7 +255,7 @@ def test_what_spark_complains_about_is_a_line(pipeline: Command, journal: Journa
         assert "kernel/cli/main.py" not in done.stderr
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text,told",
     [
         (

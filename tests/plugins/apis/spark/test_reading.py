@@ -48,6 +48,7 @@ from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import ROWS
 from plugins.protocols.journal_format.segment import Segment
+from tests.notes import for_each
 from tests.plugins.apis.spark.journals import EPOCH, SOURCE, Journal
 
 ALL = SCHEMA
@@ -256,7 +257,7 @@ def test_a_directory_that_is_no_journal_is_refused(tmp_path: Path) -> None:
             make(_options(tmp_path))
 
 
-@pytest.mark.parametrize("count,rows", [(0, 5), (1, 5), (10, 3), (10, 10), (11, 10), (7, 1)])
+@for_each("count,rows", [(0, 5), (1, 5), (10, 3), (10, 10), (11, 10), (7, 1)])
 def test_tasks_are_even_and_none_is_too_large(count: int, rows: int) -> None:
     pieces = ranges(100, 100 + count, rows)
     assert [offset for first, end in pieces for offset in range(first, end)] == list(range(100, 100 + count))
@@ -454,7 +455,7 @@ def test_columns_may_be_named_without_their_types(journal: Journal) -> None:
 # ------------------------------------------------------------------ options
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options,complaint",
     [
         ({}, "one of the options path .* and kernel"),

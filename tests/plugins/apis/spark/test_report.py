@@ -18,6 +18,7 @@ from plugins.apis.spark.report.files import write_report
 from plugins.apis.spark.report.findings import Figure, HeatMap, Lines, Report, Table
 from plugins.apis.spark.report.page import ROWS_SHOWN, page
 from plugins.apis.spark.report.quantities import spell, ticks, time_ticks
+from tests.notes import for_each
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TIMES = [NOON + timedelta(seconds=second) for second in range(60)]
@@ -57,7 +58,7 @@ def _report() -> Report:
 # ------------------------------------------------------------------ numbers
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value,unit,text",
     [
         (0, "messages", "0"),
@@ -85,7 +86,7 @@ def test_numbers_are_written_as_people_read_them(value: Any, unit: Any, text: st
     assert spell(value, unit) == text
 
 
-@pytest.mark.parametrize("most", [0.003, 0.7, 1, 3, 9.9, 47, 1001, 123456, 5e9])
+@for_each("most", [0.003, 0.7, 1, 3, 9.9, 47, 1001, 123456, 5e9])
 def test_axes_have_few_round_levels_and_the_last_is_above_all(most: float) -> None:
     levels = ticks(most)
     assert levels[0] == 0
@@ -94,7 +95,7 @@ def test_axes_have_few_round_levels_and_the_last_is_above_all(most: float) -> No
     assert all(float(f"{level:.3g}") == pytest.approx(level) for level in levels)
 
 
-@pytest.mark.parametrize("seconds", [0.02, 1, 59, 600, 86400, 40 * 86400])
+@for_each("seconds", [0.02, 1, 59, 600, 86400, 40 * 86400])
 def test_axes_of_time_have_few_moments_within_the_span(seconds: float) -> None:
     moments = time_ticks(NOON, NOON + timedelta(seconds=seconds))
     assert 1 <= len(moments) <= 9

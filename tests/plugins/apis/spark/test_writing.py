@@ -41,6 +41,7 @@ from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import DATA, INDEX
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import ENVELOPE_FIELDS, STORED_BYTES, TIMESTAMP
+from tests.notes import for_each
 
 
 def _batch(**columns: Sequence[Any]) -> pa.RecordBatch:
@@ -111,7 +112,7 @@ def test_a_row_that_cannot_be_a_message_is_named(columns: dict[str, Any], compla
         prepare(_batch(**columns), "epoch 7", 100)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "schema,complaint",
     [
         ([("body", StringType()), ("offset", LongType())], "a message has no column offset"),

@@ -25,6 +25,7 @@ from plugins.protocols.amqp091.connection import CLIENT_CAPABILITIES
 from plugins.protocols.amqp091.events import Acknowledged, ConnectionClosed, Delivered, MethodReceived
 from plugins.protocols.amqp091.frames import BODY, HEADER, METHOD
 from plugins.protocols.amqp091.methods import basic, confirm, connection, queue, tx
+from tests.notes import for_each
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.raw_client import frame
 from tests.plugins.engines.amqp.still_host import StillClient, StillServer
@@ -240,7 +241,7 @@ def test_a_limit_is_a_number_of_bytes_or_a_share(limit: int | str, expected: int
     assert octets(limit, 1000) == expected
 
 
-@pytest.mark.parametrize("limit", [-1, "101%", "-1%", "4.5%", "lots", "", "40"])
+@for_each("limit", [-1, "101%", "-1%", "4.5%", "lots", "", "40"])
 def test_other_limits_are_refused_with_their_name(limit: int | str) -> None:
     with pytest.raises(msgspec.ValidationError, match="queued_limit: "):
         msgspec.convert({"queued_limit": limit}, AmqpOptions)

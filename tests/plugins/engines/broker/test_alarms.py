@@ -15,6 +15,7 @@ from plugins.engines.broker.alarms import (
 )
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.receiver import Window
+from tests.notes import for_each
 from tests.plugins.engines.broker.client import PLENTY, Client, run
 
 
@@ -52,7 +53,7 @@ def test_a_disk_has_too_little_until_it_has_a_tenth_more(readings: list[int], ra
     assert seen == raised
 
 
-@pytest.mark.parametrize(
+@for_each(
     "before, resident, held, raised",
     [
         (False, 1001, 101, True),

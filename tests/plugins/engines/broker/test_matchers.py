@@ -15,6 +15,7 @@ from plugins.engines.broker.matchers.headers import HeadersMatcher
 from plugins.engines.broker.matchers.topic import TopicMatcher, words_of
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.virtual_host import VirtualHost
+from tests.notes import for_each
 from tests.plugins.engines.broker.client import make_vhost, ready, run
 
 
@@ -26,7 +27,7 @@ def _binding(
     return Binding(source=source, destination=destination, key=key, arguments=arguments or {})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pattern, key, fits",
     [
         ("a.b", "a.b", True),
@@ -106,7 +107,7 @@ def test_a_topic_trie_is_empty_again_when_all_is_unbound(patterns: list[str]) ->
     assert not matcher._trie
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wanted, headers, fits",
     [
         ({"x-match": "all", "a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}, True),

@@ -9,6 +9,7 @@ import pytest
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.policies import Policy, check_policy, under_policy, unknown_keys
 from plugins.engines.broker.queue import Queue
+from tests.notes import for_each
 from tests.plugins.engines.broker.client import Client, run
 from tests.plugins.engines.broker.storage.durable import DurableBroker
 
@@ -74,7 +75,7 @@ def test_a_queue_that_is_declared_later_has_it_too() -> None:
     assert subject.vhost.queues["late"].policy.max_length is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "own, theirs, applies",
     [
         ({"x-max-length": 5}, {"max-length": 3}, {"x-max-length": 3}),

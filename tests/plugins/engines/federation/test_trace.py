@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from plugins.engines.broker.topology_observers import BindingState
 from plugins.engines.federation.trace import (
     Place,
@@ -14,6 +12,7 @@ from plugins.engines.federation.trace import (
     with_exchange_step,
     with_queue_step,
 )
+from tests.notes import for_each
 
 HERE, UP, FAR = Place("here", "/"), Place("up", "/"), Place("far", "/")
 
@@ -22,7 +21,7 @@ def _step(place: Place, **more: Any) -> dict[str, Any]:
     return {"cluster-name": place.cluster, "vhost": place.vhost, **more}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "trace,max_hops,may",
     [
         (None, 1, True),
@@ -40,7 +39,7 @@ def test_what_may_come(trace: Any, max_hops: int, may: bool) -> None:
     assert may_come({} if trace is None else {"x-received-from": trace}, HERE, max_hops) is may
 
 
-@pytest.mark.parametrize(
+@for_each(
     "trace,max_hops,hops",
     [
         ([], 3, 3),

@@ -11,6 +11,7 @@ import pytest
 from kernel.contracts.message import Envelope
 from plugins.engines.mqtt.retained import Retained, RetainedMessages, matcher_of
 from plugins.protocols.mqtt.reason_codes import ReasonCode
+from tests.notes import for_each
 from tests.plugins.engines.mqtt.raw_client import (
     PUBACK,
     PUBCOMP,
@@ -223,7 +224,7 @@ def test_many_retained_messages_come_in_turns(quiet: StillServer, version: int) 
     assert [client.next().topic for _ in topics] == topics  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "topic_filter, matches, others",
     [
         ("a/b", ["a/b"], ["a", "a/b/", "a/b/c", "A/b"]),

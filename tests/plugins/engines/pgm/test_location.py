@@ -7,6 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from plugins.engines.pgm.location import Location, parse_pgm_address
+from tests.notes import for_each
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ def test_good_ones(text: str, location: Location) -> None:
     assert parse_pgm_address(text)[1] == location
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text, complaint",
     [
         ("epgm://eth0;239.192.1.1:5555", "protocol[+]transport"),

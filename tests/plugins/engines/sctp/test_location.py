@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plugins.engines.sctp.location import Location, parse_sctp_address
+from tests.notes import for_each
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ def test_an_address_is_read_and_written_alike(text: str, framing: str, place: Lo
     assert f"{framing}+sctp://{found}" == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text,why",
     [
         ("backend+tcp://10.0.0.1:5000", "no transport 'tcp' here"),

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.notes import for_each
 
 TESTS = Path(__file__).parents[3]
 TABLE: dict[str, Any] = tomllib.loads((Path(__file__).parent / "normative.toml").read_text())
@@ -22,9 +22,7 @@ def _names(path: str) -> set[str]:
 NAMES = {key: _names(path) for key, path in TABLE["files"].items()}
 
 
-@pytest.mark.parametrize(
-    "statement", TABLE["statements"], ids=lambda each: f"{each['section']}: {each['says']}"
-)
+@for_each("statement", TABLE["statements"], ids=lambda each: f"{each['section']}: {each['says']}")
 def test_a_statement_has_tests_that_exist(statement: dict[str, Any]) -> None:
     assert statement["tests"]
     for test in statement["tests"]:

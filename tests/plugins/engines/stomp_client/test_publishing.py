@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.contracts.message import Envelope, batch_of
+from tests.notes import for_each
 from tests.plugins.engines.stomp_client.conftest import bodies
 from tests.plugins.engines.stomp_client.in_memory import InMemory
 
@@ -165,7 +166,7 @@ def test_what_stomp_cannot_carry_is_refused_and_confirmed_in_order() -> None:
     assert world.engine.outgoing.unfinished == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     "envelope, destination",
     [
         (Envelope(key="orders"), "/queue/orders"),

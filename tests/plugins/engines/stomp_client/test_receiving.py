@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.notes import for_each
 from tests.plugins.engines.stomp.raw_client import frame
 from tests.plugins.engines.stomp_client.in_memory import Broker, InMemory
 
@@ -158,7 +159,7 @@ def test_in_1_0_such_a_message_is_acknowledged() -> None:
     assert acked(broker) == ["m1"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "destination, exchange, key",
     [
         ("/queue/a", "", "a"),

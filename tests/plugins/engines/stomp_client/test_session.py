@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from plugins.engines.stomp_client.options import StompClientOptions
+from tests.notes import for_each
 from tests.plugins.engines.stomp_client.in_memory import InMemory
 
 ONE: tuple[dict[str, Any], ...] = ({"destination": "/queue/a"},)
@@ -158,7 +159,7 @@ def test_no_heart_beats_if_one_side_wants_none(ours: float, theirs: str | None) 
     assert broker.beats == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     "said",
     [
         b"NONSENSE\n\n\0",
@@ -196,7 +197,7 @@ def test_disconnect_is_said_at_the_end() -> None:
     assert broker.ended
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options, message",
     [
         ({"address": "mqtt+tcp://h:1"}, "address"),

@@ -20,6 +20,7 @@ from plugins.protocols.amqp091.content import (
     raw_properties,
 )
 from plugins.protocols.amqp091.errors import MalformedField
+from tests.notes import for_each
 
 EVERYTHING: dict[str, Any] = {
     "content_type": "text/plain",
@@ -45,7 +46,7 @@ def as_pamqp(values: dict[str, Any]) -> bytes:
     return header.ContentHeader(body_size=0, properties=Basic.Properties(**renamed)).marshal()[12:]
 
 
-@pytest.mark.parametrize("name", [name for name in EVERYTHING if name != "cluster_id"])
+@for_each("name", [name for name in EVERYTHING if name != "cluster_id"])
 def test_each_property_agrees_with_pamqp(name: str) -> None:
     values = {name: EVERYTHING[name]}
     raw = encode_properties(values)
@@ -74,16 +75,14 @@ def test_the_envelopes_own_fields_are_written() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["abc", "-1", " 1", "1_0", "٣", "9" * 21])
+@for_each("text", ["abc", "-1", " 1", "1_0", "٣", "9" * 21])
 def test_an_expiration_that_is_no_number_stays_in_the_properties(text: str) -> None:
     envelope = envelope_of("", "", encode_properties({"expiration": text}))
     assert envelope.expiration is None
     assert envelope.properties["expiration"] == text
 
 
-@pytest.mark.parametrize(
-    "raw", [b"\0\1", b"\0\2", b"\x10\0", b"\0\0\0", b"\x80\0\5a", b"\x20\0\0\0\0\1V", b"\0\x40\0"]
-)
+@for_each("raw", [b"\0\1", b"\0\2", b"\x10\0", b"\0\0\0", b"\x80\0\5a", b"\x20\0\0\0\0\1V", b"\0\x40\0"])
 def test_malformed_properties_are_refused_at_once(raw: bytes) -> None:
     with pytest.raises((MalformedField, IndexError, struct.error)):
         envelope_of("", "", raw)

@@ -16,6 +16,7 @@ from pamqp import encode as their_encode
 from kernel.contracts.errors import LocalProtocolError
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.field_tables import MAXIMUM_DEPTH, Timestamp, decode_table, encode_table
+from tests.notes import for_each
 from tests.seeds import examples
 
 
@@ -23,7 +24,7 @@ def table_of(value: bytes) -> bytes:
     return struct.pack(">I", len(value) + 2) + b"\x01n" + value
 
 
-@pytest.mark.parametrize(
+@for_each(
     "octets, value",
     [
         (b"t\x01", True),
@@ -113,7 +114,7 @@ def test_nesting_is_limited_in_both_directions() -> None:
         decode_table(table_of(arrays), 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "octets",
     [
         b"\0\0\0\x05\x01nV",
@@ -129,7 +130,7 @@ def test_a_malformed_table_is_refused(octets: bytes) -> None:
         decode_table(octets, 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value", [object(), 2**64, -(2**63) - 1, Decimal("1e20"), Decimal("NaN"), datetime(1960, 1, 1), {1, 2}]
 )
 def test_what_amqp_cannot_hold_is_refused(value: Any) -> None:

@@ -13,6 +13,7 @@ from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.frames import METHODS, method_frame
 from plugins.protocols.amqp091.methods import basic, channel, connection, queue
 from plugins.protocols.amqp091.methods.method import Method
+from tests.notes import for_each
 
 RESERVED = {"capabilities": "", "known_hosts": "", "out_of_band": "0", "cluster_id": ""}
 TABLE = {"x-max-length": 10, "nested": {"a": [1, "b"]}, "on": True}
@@ -37,8 +38,8 @@ KNOWN_TO_PAMQP = [kind for kind in METHODS.values() if not kind.name.startswith(
 """Class access is AMQP 0-8's."""
 
 
-@pytest.mark.parametrize("truth", [True, False])
-@pytest.mark.parametrize("kind", KNOWN_TO_PAMQP, ids=lambda kind: kind.name)
+@for_each("truth", [True, False])
+@for_each("kind", KNOWN_TO_PAMQP, ids=lambda kind: kind.name)
 def test_method_reads_as_pamqp_writes_it_and_back(kind: type[Method], truth: bool) -> None:
     method = sample(kind, truth=truth)
     octets = method_frame(3, method.encode())
@@ -57,7 +58,7 @@ def test_method_reads_as_pamqp_writes_it_and_back(kind: type[Method], truth: boo
         assert written == octets
 
 
-@pytest.mark.parametrize("kind", METHODS.values(), ids=lambda kind: kind.name)
+@for_each("kind", METHODS.values(), ids=lambda kind: kind.name)
 def test_method_of_a_wrong_length_is_refused(kind: type[Method]) -> None:
     payload = sample(kind, truth=True).encode()
     with pytest.raises(MalformedField):
@@ -67,7 +68,7 @@ def test_method_of_a_wrong_length_is_refused(kind: type[Method]) -> None:
             kind.decode(payload[:length])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "method, payload",
     [
         (basic.Ack(delivery_tag=1, multiple=True), "003c0050 0000000000000001 01"),

@@ -17,9 +17,10 @@ from plugins.protocols.amqp091.states import (
     ConnectionSignal,
     ConnectionState,
 )
+from tests.notes import for_each
 
 
-@pytest.mark.parametrize("state, signal", list(itertools.product(ChannelState, ChannelSignal)))
+@for_each("state, signal", list(itertools.product(ChannelState, ChannelSignal)))
 def test_a_channel_moves_on_or_names_the_one_at_fault(state: ChannelState, signal: ChannelSignal) -> None:
     for side, fault in (("received", ConnectionFault), ("sent", LocalProtocolError)):
         channel = Channel(1)

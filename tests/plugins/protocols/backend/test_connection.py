@@ -17,6 +17,7 @@ from plugins.protocols.backend.connection import BackendConnection, Phase
 from plugins.protocols.backend.frames import Control, control_frame, header
 from plugins.protocols.backend.greeting import Greeting, encode_greeting
 from plugins.protocols.backend.options import BackendOptions
+from tests.notes import for_each
 from tests.plugins.protocols.backend.conversation import exchange, make, opened, opened_to, plain, sent
 from tests.seeds import examples
 
@@ -295,7 +296,7 @@ def test_a_control_frame_above_its_limit_is_refused() -> None:
         server.receive_data(b"\xff\x88" + (2**20 + 1).to_bytes(7, "big"), 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "frame",
     [
         control_frame(Control.GREETING, encode_greeting(Greeting())),
@@ -524,7 +525,7 @@ def test_mutated_conversations_raise_a_remote_protocol_error_or_nothing(
     feed(bytes(data), chunk)
 
 
-@pytest.mark.parametrize("path", sorted(CORPUS.iterdir()), ids=lambda path: path.name)
+@for_each("path", sorted(CORPUS.iterdir()), ids=lambda path: path.name)
 def test_what_once_hurt_does_not_hurt_again(path: Path) -> None:
     data = path.read_bytes()
     for chunk in (1, 7, len(data) or 1):

@@ -7,6 +7,7 @@ import pytest
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.frames import Control
+from tests.notes import for_each
 from tests.plugins.protocols.backend.conversation import Questions, exchange, make, opened, plain, sent
 from tests.plugins.protocols.backend.golden import PAGE, Example, read_examples
 
@@ -66,7 +67,7 @@ def test_the_greeting() -> None:
     assert sent(server) == example.data
 
 
-@pytest.mark.parametrize("example", CONTROLS, ids=lambda example: example.name)
+@for_each("example", CONTROLS, ids=lambda example: example.name)
 def test_control_frames_are_written_as_the_page_says(example: Example) -> None:
     client, server = opened()
     assert _write(example, client, server) == example.data
@@ -98,7 +99,7 @@ def _write(example: Example, client: BackendConnection, server: BackendConnectio
     return sent(client)
 
 
-@pytest.mark.parametrize("example", CONTROLS, ids=lambda example: example.name)
+@for_each("example", CONTROLS, ids=lambda example: example.name)
 def test_control_frames_are_read_as_the_page_says(example: Example) -> None:
     questions = Questions()
     client, server = opened(questions=questions)

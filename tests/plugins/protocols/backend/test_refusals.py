@@ -12,6 +12,7 @@ from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import Envelope, batch_of
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.frames import MAX_PARTS, Control, control_frame
+from tests.notes import for_each
 from tests.plugins.protocols.backend.conversation import exchange, make, plain
 
 MOST = 300
@@ -94,7 +95,7 @@ def endless() -> list[Any]:
     return nested
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         {"key": "\ud800"},

@@ -15,6 +15,7 @@ from plugins.protocols.mqtt.packets import Connack
 from plugins.protocols.mqtt.parser import Parser
 from plugins.protocols.mqtt.properties import TABLE, WILL, Property
 from plugins.protocols.mqtt.reason_codes import REASONS_OF, ReasonCode, ReturnCode, return_code
+from tests.notes import for_each
 from tests.plugins.protocols.mqtt.conversation import CONNACK, CONNECT, fresh, opened, plain
 from tests.plugins.protocols.mqtt.golden import EXAMPLES, Example
 
@@ -353,7 +354,7 @@ def _receivers(fault: Fault) -> list[Parser]:
     return found
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@for_each("fault", FAULTS.values(), ids=FAULTS)
 def test_what_is_refused(fault: Fault) -> None:
     receivers = _receivers(fault)
     assert receivers
@@ -364,7 +365,7 @@ def test_what_is_refused(fault: Fault) -> None:
         assert fault.words in str(caught.value)
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@for_each("fault", FAULTS.values(), ids=FAULTS)
 def test_a_fault_in_single_bytes_is_the_same(fault: Fault) -> None:
     for parser in _receivers(fault):
         found = _fault_of(parser, [bytes((byte,)) for byte in fault.data])
@@ -398,7 +399,7 @@ def test_each_packet_is_allowed_from_one_side_or_both() -> None:
             assert ("does not send it" in text or "a second" in text) != with_body
 
 
-@pytest.mark.parametrize("kind", FLAGS, ids=lambda kind: kind.name)
+@for_each("kind", FLAGS, ids=lambda kind: kind.name)
 def test_flags_of_every_packet(kind: PacketType) -> None:
     """Table 2-2: the flags of all packets but PUBLISH are fixed."""
     side: Side = "server" if kind in FROM_CLIENT else "client"
@@ -448,7 +449,7 @@ def test_an_alias_without_a_maximum() -> None:
     assert caught.value.reason_code == ReasonCode.TOPIC_ALIAS_INVALID
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@for_each("row", TABLE, ids=lambda row: row.name)
 def test_a_property_twice(row: Property) -> None:
     """Table 2-4, and [MQTT-3.1.2-…] for each: all but User Property and a server's Subscription Identifier."""
     values = {
@@ -478,7 +479,7 @@ def test_a_property_twice(row: Property) -> None:
                 assert caught.value.reason_code == ERROR
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@for_each("row", TABLE, ids=lambda row: row.name)
 def test_a_property_in_a_packet_that_must_not_have_it(row: Property) -> None:
     """Table 2-4."""
     block = bytes((row.identifier,)) + b"\0\1a\0\1b"
@@ -526,7 +527,7 @@ def test_limits_of_zero(kind: PacketType, octets: str) -> None:
     assert caught.value.reason_code == ERROR
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if row.type == "byte"], ids=lambda row: row.name)
+@for_each("row", [row for row in TABLE if row.type == "byte"], ids=lambda row: row.name)
 def test_bytes_that_are_neither_0_nor_1(row: Property) -> None:
     kind = max(row.packets)
     parser, data = _with_properties(kind, bytes((2, row.identifier, 2)))
@@ -597,7 +598,7 @@ def test_a_parser_needs_the_version_of_a_client(side: Side, version: int) -> Non
         Parser(side, version)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+@for_each("example", EXAMPLES, ids=lambda example: example.name)
 def test_a_packet_that_is_cut_off_is_a_fault_of_this_packet_or_another_valid_one(example: Example) -> None:
     data = example.data
     if data[1] in range(1, 0x80):

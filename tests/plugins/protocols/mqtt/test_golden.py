@@ -10,6 +10,7 @@ from plugins.protocols.mqtt.packets import Connack, Connect
 from plugins.protocols.mqtt.parser import Parser
 from plugins.protocols.mqtt.properties import TABLE, Properties
 from plugins.protocols.mqtt.reason_codes import REASONS, REASONS_OF, ReasonCode
+from tests.notes import for_each
 from tests.plugins.protocols.mqtt.conversation import fresh, opened, plain
 from tests.plugins.protocols.mqtt.golden import EXAMPLES, LONGER, Example
 
@@ -23,18 +24,18 @@ def parser(example: Example, side: str) -> Parser:
     return (fresh if first else opened)(side, example.version, topic_alias_maximum=10)
 
 
-@pytest.mark.parametrize("example", EXAMPLES + LONGER, ids=name)
+@for_each("example", EXAMPLES + LONGER, ids=name)
 def test_bytes_are_read(example: Example) -> None:
     for side in example.sides:
         assert plain(parser(example, side).receive_data(example.data)) == plain([example.packet])
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+@for_each("example", EXAMPLES, ids=name)
 def test_packets_are_written(example: Example) -> None:
     assert encode(example.packet, example.version).hex(" ") == example.data.hex(" ")
 
 
-@pytest.mark.parametrize("example", EXAMPLES + LONGER, ids=name)
+@for_each("example", EXAMPLES + LONGER, ids=name)
 def test_single_bytes_are_read(example: Example) -> None:
     for side in example.sides:
         one = parser(example, side)
@@ -43,7 +44,7 @@ def test_single_bytes_are_read(example: Example) -> None:
         assert not one.in_packet()
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+@for_each("example", EXAMPLES, ids=name)
 def test_an_end_in_the_middle_of_a_packet_is_noticed(example: Example) -> None:
     one = parser(example, example.sides[0])
     one.receive_eof()

@@ -30,6 +30,7 @@ from plugins.protocols.mqtt.parser import VIEW_FROM
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
 from plugins.protocols.mqtt.publish_reader import MOST_HEADS
 from plugins.protocols.mqtt.publishing import REFERENCE_FROM, PublishPrefix, acknowledge, publish_run
+from tests.notes import for_each
 from tests.plugins.protocols.mqtt.conversation import fresh, opened, plain, publish
 from tests.plugins.protocols.mqtt.strategies import connacks, connects, packets_to
 from tests.seeds import examples
@@ -89,9 +90,9 @@ def test_runs_equal_single_packets(version: int, qos: int, data: some.DataObject
     assert plain(parser.receive_data(octets[:cut]) + parser.receive_data(octets[cut:])) == expected
 
 
-@pytest.mark.parametrize("version", BOTH)
-@pytest.mark.parametrize("qos", [0, 1])
-@pytest.mark.parametrize("size", [0, 1, 100, 200, 20_000])
+@for_each("version", BOTH)
+@for_each("qos", [0, 1])
+@for_each("size", [0, 1, 100, 200, 20_000])
 def test_a_run_is_one_object(version: int, qos: int, size: int) -> None:
     count = 700 if size < 1000 else 5
     payloads = [bytes((number & 0xFF,)) * size for number in range(count)]
@@ -168,8 +169,8 @@ def test_a_head_with_many_user_properties_is_not_remembered() -> None:
     assert not parser._publishes._heads
 
 
-@pytest.mark.parametrize("kind", [4, 5, 6, 7])
-@pytest.mark.parametrize("reason", [0, 1])
+@for_each("kind", [4, 5, 6, 7])
+@for_each("reason", [0, 1])
 def test_a_run_of_acknowledgements_is_one_object(kind: int, reason: int) -> None:
     code = {4: 0x10, 5: 0x97, 6: 0x92, 7: 0x92}[kind] if reason else 0
     ids = [*range(1, 500), 65535]
@@ -204,8 +205,8 @@ def test_topic_aliases() -> None:
         opened("server", 5, topic_alias_maximum=2).receive_data(with_alias("", 1))
 
 
-@pytest.mark.parametrize("version", BOTH)
-@pytest.mark.parametrize("pieces", [1, 7, 1000])
+@for_each("version", BOTH)
+@for_each("pieces", [1, 7, 1000])
 def test_a_large_payload_in_pieces(version: int, pieces: int) -> None:
     body = bytes(range(256)) * (VIEW_FROM // 128)
     prefix = PublishPrefix(version, "a")
@@ -230,8 +231,8 @@ def test_large_payloads_are_passed_by_reference() -> None:
             assert [payload for packet in found for payload in packet.payloads] == payloads
 
 
-@pytest.mark.parametrize("qos", [0, 1])
-@pytest.mark.parametrize("maximum", [10, 128, 129, 130, 131, 16_386, 16_387, 16_388, 2_097_156, 2_097_157])
+@for_each("qos", [0, 1])
+@for_each("maximum", [10, 128, 129, 130, 131, 16_386, 16_387, 16_388, 2_097_156, 2_097_157])
 def test_the_largest_payload(qos: int, maximum: int) -> None:
     prefix = PublishPrefix(5, "a", qos=qos)
     largest = prefix.largest_payload(maximum)
@@ -305,7 +306,7 @@ UNSENDABLE: list[tuple[Packet, int]] = [
 ]
 
 
-@pytest.mark.parametrize("packet,version", UNSENDABLE, ids=range(len(UNSENDABLE)))
+@for_each("packet,version", UNSENDABLE, ids=range(len(UNSENDABLE)))
 def test_what_cannot_be_carried_is_refused(packet: Packet, version: int) -> None:
     with pytest.raises(LocalProtocolError):
         encode(packet, version)

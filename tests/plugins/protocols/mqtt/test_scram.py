@@ -8,6 +8,7 @@ import pytest
 
 from plugins.protocols.mqtt.scram import ScramFault, ScramKeys, ServerExchange, prepare, scram_keys
 from tests import peers
+from tests.notes import for_each
 from tests.plugins.protocols.mqtt.scram_client import ScramClient
 
 scramp = peers.optional("scramp")
@@ -47,8 +48,8 @@ def test_a_wrong_password_has_no_signature() -> None:
     assert server.final(client.final(server.first(client.first()))) is None
 
 
-@pytest.mark.parametrize("name", ["a,b", "a=b", "=2C", "Ünï", "other:user"])
-@pytest.mark.parametrize("header", ["n,,", "y,,"])
+@for_each("name", ["a,b", "a=b", "=2C", "Ünï", "other:user"])
+@for_each("header", ["n,,", "y,,"])
 def test_names_may_have_any_signs(name: str, header: str) -> None:
     server, client = ServerExchange(SERVER_NONCE, keys_of), ScramClient(name, "pencil", header=header)
     answer = server.final(client.final(server.first(client.first())))
@@ -57,7 +58,7 @@ def test_names_may_have_any_signs(name: str, header: str) -> None:
     client.verify(answer)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message",
     [
         b"",
@@ -78,7 +79,7 @@ def test_a_first_message_that_is_none_is_refused(message: bytes) -> None:
         ServerExchange(SERVER_NONCE, keys_of).first(message)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "before, after",
     [
         (b"biws", b"eSws"),  # another header than in the first message
@@ -104,7 +105,7 @@ def test_a_proof_that_is_changed_is_wrong() -> None:
     assert server.final(CLIENT_FINAL.replace(b"p=dH", b"p=eH")) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text, prepared",
     [
         # RFC 4013, 3; what it forbids stays as it is.

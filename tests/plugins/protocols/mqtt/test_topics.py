@@ -18,6 +18,7 @@ from plugins.protocols.mqtt.topics import (
     split_share,
     topic_to_key,
 )
+from tests.notes import for_each
 from tests.plugins.protocols.mqtt.conversation import opened, plain, publish
 from tests.seeds import examples
 
@@ -37,7 +38,7 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize("topic,key", KEYS)
+@for_each("topic,key", KEYS)
 def test_topics_and_keys(topic: str, key: str) -> None:
     assert topic_to_key(topic) == key
     assert key_to_topic(key) == topic
@@ -108,17 +109,17 @@ GOOD = [
 BAD = ["sport/tennis#", "sport/tennis/#/ranking", "sport+", "", "a/+b/c", "#/", "a\0b", "##", "++"]
 
 
-@pytest.mark.parametrize("text", GOOD)
+@for_each("text", GOOD)
 def test_filters_that_are_valid(text: str) -> None:
     assert filter_fault(text) is None
 
 
-@pytest.mark.parametrize("text", BAD)
+@for_each("text", BAD)
 def test_filters_that_are_not(text: str) -> None:
     assert filter_fault(text)
 
 
-@pytest.mark.parametrize("text", ["Accounts payable", "/finance", "/", "a.b", "$SYS", "a*"])
+@for_each("text", ["Accounts payable", "/finance", "/", "a.b", "$SYS", "a*"])
 def test_names_that_are_valid(text: str) -> None:
     assert name_fault(text) is None
 
@@ -128,7 +129,7 @@ def test_names_that_are_not(text: str) -> None:
     assert name_fault(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text,name,rest",
     [
         ("$share/consumer1/sport/tennis/+", "consumer1", "sport/tennis/+"),
@@ -145,9 +146,7 @@ def test_shared_subscriptions(text: str, name: str, rest: str) -> None:
     assert join_share(name, rest) == text
 
 
-@pytest.mark.parametrize(
-    "text", ["$share/", "$share//a", "$share/n", "$share/n/", "$share/+/a", "$share/#/a"]
-)
+@for_each("text", ["$share/", "$share//a", "$share/n", "$share/n/", "$share/+/a", "$share/#/a"])
 def test_shared_subscriptions_that_are_not(text: str) -> None:
     with pytest.raises(ValueError, match="share"):
         split_share(text)

@@ -38,6 +38,7 @@ from plugins.protocols.pgm.packets import (
 )
 from plugins.protocols.pgm.receiver import Receiver
 from plugins.protocols.pgm.source import Source
+from tests.notes import for_each
 from tests.seeds import many
 
 LIBZMQ = bytes.fromhex("b7c6d1bc038a6498")
@@ -114,13 +115,13 @@ CAPTURED: dict[str, tuple[bytes, Packet]] = {
 }
 
 
-@pytest.mark.parametrize("name", CAPTURED)
+@for_each("name", CAPTURED)
 def test_what_openpgm_sends_is_understood(name: str) -> None:
     captured, meant = CAPTURED[name]
     assert packets.decode(captured) == meant
 
 
-@pytest.mark.parametrize("name", CAPTURED)
+@for_each("name", CAPTURED)
 def test_we_send_the_same_bytes(name: str) -> None:
     captured, meant = CAPTURED[name]
     assert packets.encode(meant) == captured
@@ -159,7 +160,7 @@ OPTIONS = {  # name: (extensions, options byte, bytes), from the tables of RFC 3
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@for_each("name", OPTIONS)
 def test_options_are_as_the_rfc_has_them(name: str) -> None:
     extensions, bits, text = OPTIONS[name]
     encoded = bytes.fromhex(text)
@@ -168,7 +169,7 @@ def test_options_are_as_the_rfc_has_them(name: str) -> None:
         assert ext.decode(b"head" + encoded + b"data", 4) == (extensions, 4 + len(encoded))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",

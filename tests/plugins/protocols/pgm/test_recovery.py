@@ -13,6 +13,7 @@ from plugins.protocols.pgm.packets import NAK, ODATA, Request
 from plugins.protocols.pgm.receiver import Receiver
 from plugins.protocols.pgm.request_delay import RequestDelay
 from plugins.protocols.pgm.source import Source
+from tests.notes import for_each
 from tests.plugins.protocols.pgm.network import GROUP, PATH, PORT, TSI, Network, Weather
 
 
@@ -156,7 +157,7 @@ def test_what_fifty_receivers_miss_is_repaired_once(delay: float) -> None:
     assert asked <= rounds // 2 * 50 / 4
 
 
-@pytest.mark.parametrize("number, delay", [(10, 0.002), (9, 0.3), (8, 0.3), (7, 0.35), (3, 0.4), (2, 0.002)])
+@for_each("number, delay", [(10, 0.002), (9, 0.3), (8, 0.3), (7, 0.35), (3, 0.4), (2, 0.002)])
 def test_the_delay_of_requests_counts_from_the_packet_that_shows_the_loss(number: int, delay: float) -> None:
     under_test = RequestDelay(0.002)
     # Batches that end with 3, 7, 8 and 10. Nothing has shown that 10 is missing, and what came before the first

@@ -15,6 +15,7 @@ from plugins.protocols.sctp.chunks import Data, Forward, Init, Listed, Plain, Sa
 from plugins.protocols.sctp.errors import MalformedPacket
 from plugins.protocols.sctp.parameters import Kind, Parameter
 from plugins.protocols.sctp.sequence import MASK16, unwrapped
+from tests.notes import for_each
 from tests.peers import optional
 
 scapy_sctp = optional("scapy.layers.sctp")
@@ -94,7 +95,7 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@for_each("name", GOLDEN)
 def test_chunks_have_the_bytes_of_the_rfcs_both_ways(name: str) -> None:
     chunk, written = GOLDEN[name]
     golden = bytes.fromhex(written)
@@ -159,7 +160,7 @@ def test_scapy_reads_what_we_write() -> None:
     assert (sack.cumul_tsn_ack, sack.gap_ack_list, sack.dup_tsn_list) == (12, ["2:3", "5:5"], [9])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body, complaint",
     [
         ("", "at least"),

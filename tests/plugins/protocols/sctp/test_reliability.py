@@ -7,6 +7,7 @@ import pytest
 
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.schedule import Name, Outgoing, Schedule, Terms
+from tests.notes import for_each
 from tests.plugins.protocols.sctp.network import QUICK, Network, Weather
 from tests.seeds import many
 
@@ -127,7 +128,7 @@ def order(
 MIXED = [(1, 300), (1, 100), (2, 100), (3, 100), (2, 100)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name, interleaved, expected",
     [
         ("first-come", False, "1111232"),

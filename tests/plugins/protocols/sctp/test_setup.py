@@ -18,6 +18,7 @@ from plugins.protocols.sctp.handshake import open_cookie
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.parameters import Cause, Kind, Parameter
 from plugins.protocols.sctp.states import State
+from tests.notes import for_each
 from tests.plugins.protocols.sctp.network import PORT_A, PORT_B, QUICK, Network, Weather, address
 from tests.seeds import many
 
@@ -360,7 +361,7 @@ def test_a_flood_of_inits_takes_no_memory(listener: Endpoint) -> None:
     assert len(listener.data_to_send(0.0)) <= 256
 
 
-@pytest.mark.parametrize(
+@for_each(
     "chunk",
     [
         Listed(Type.ABORT),

@@ -12,6 +12,7 @@ from plugins.protocols.stomp.errors import CannotCarry, Fault
 from plugins.protocols.stomp.frame_reader import FrameReader
 from plugins.protocols.stomp.frames import UNESCAPED, encode_frame
 from plugins.protocols.stomp.versions import Version
+from tests.notes import for_each
 from tests.plugins.protocols.stomp.reading import Plain, cut, plain, read, reader_of
 from tests.seeds import examples
 
@@ -85,12 +86,12 @@ GOLDEN: dict[bytes, Plain] = {
 }
 
 
-@pytest.mark.parametrize("data", GOLDEN, ids=lambda data: data[:12].decode().strip())
+@for_each("data", GOLDEN, ids=lambda data: data[:12].decode().strip())
 def test_an_example_of_the_specification_is_read(data: bytes) -> None:
     assert one(data) == GOLDEN[data]
 
 
-@pytest.mark.parametrize("data", GOLDEN, ids=lambda data: data[:12].decode().strip())
+@for_each("data", GOLDEN, ids=lambda data: data[:12].decode().strip())
 def test_a_frame_may_come_octet_by_octet(data: bytes) -> None:
     reader = reader_of()
     assert plain(read(reader, [data[at : at + 1] for at in range(len(data))])) == [GOLDEN[data]]
@@ -146,8 +147,8 @@ def test_escapes_by_version(version: Version, escaped: str, meaning: str) -> Non
     assert one(data, version) == ("SEND", {meaning.replace("a", "n", 1): meaning}, b"", meaning, None)
 
 
-@pytest.mark.parametrize("version, bad", [(V1_1, r"\r"), (V1_1, r"\t"), (V1_2, r"\t"), (V1_2, "\\")])
-@pytest.mark.parametrize("line", ["a{}:b", "a:b{}", "receipt:b{}"])
+@for_each("version, bad", [(V1_1, r"\r"), (V1_1, r"\t"), (V1_2, r"\t"), (V1_2, "\\")])
+@for_each("line", ["a{}:b", "a:b{}", "receipt:b{}"])
 def test_an_undefined_escape_is_a_fault(version: Version, bad: str, line: str) -> None:
     fault = fault_of(f"SEND\n{line.format(bad)}\n\n\0".encode(), version)
     assert fault.message == "Invalid escape"
@@ -176,7 +177,7 @@ def test_a_body_with_nul_needs_its_length() -> None:
     assert fault_of(b"SEND\ncontent-length:1\n\nab\0").message == "Malformed frame"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data, message",
     [
         (b"SEND\nno colon\n\n\0", "Malformed frame"),
@@ -236,8 +237,8 @@ LIMITS: dict[str, tuple[dict[str, int], bytes, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("what", LIMITS)
-@pytest.mark.parametrize("octet_by_octet", [False, True])
+@for_each("what", LIMITS)
+@for_each("octet_by_octet", [False, True])
 def test_a_limit_holds(what: str, octet_by_octet: bool) -> None:
     limits, fits, exceeds = LIMITS[what]
 
@@ -313,8 +314,8 @@ def test_other_frames_come_one_by_one() -> None:
     assert len(read(reader_of(), [b"BEGIN\n\n\0" * 3])) == 3
 
 
-@pytest.mark.parametrize("command", ["ACK", "NACK"])
-@pytest.mark.parametrize("version, name", [(V1_0, "message-id"), (V1_1, "message-id"), (V1_2, "id")])
+@for_each("command", ["ACK", "NACK"])
+@for_each("version, name", [(V1_0, "message-id"), (V1_1, "message-id"), (V1_2, "id")])
 def test_acknowledgements_differ_in_the_message_that_they_name(
     command: str, version: Version, name: str
 ) -> None:

@@ -14,6 +14,7 @@ from plugins.protocols.stomp.frames import encode_frame, encode_receipts
 from plugins.protocols.stomp.message_template import COPY_LIMIT, MessageTemplate
 from plugins.protocols.stomp.properties import envelope_of, headers_of
 from plugins.protocols.stomp.versions import Version
+from tests.notes import for_each
 from tests.plugins.protocols.stomp.reading import plain, read, reader_of
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -62,7 +63,7 @@ def test_a_plain_send_has_nothing() -> None:
     assert list(headers_of(envelope)) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name, value",
     [
         ("priority", "256"),
@@ -80,7 +81,7 @@ def test_a_number_that_is_none_is_a_fault(name: str, value: str) -> None:
         envelope_of("", "a", {name: value})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value, text",
     [
         ("text", "text"),
@@ -113,7 +114,7 @@ def test_of_repeated_user_properties_the_last_is_carried() -> None:
     assert dict(headers_of(Envelope(properties=properties))) == {"a": "2", "b": "3", "c": "5"}
 
 
-@pytest.mark.parametrize("pairs", [5, "text", [5], [("a",)], [([], "b")], [(b"a", "b")], [("a", "b", "c")]])
+@for_each("pairs", [5, "text", [5], [("a",)], [([], "b")], [(b"a", "b")], [("a", "b", "c")]])
 def test_user_properties_that_are_none_are_left_out(pairs: Any) -> None:
     assert list(headers_of(Envelope(properties={"user_properties": pairs, "headers": pairs}))) == []
 
@@ -130,7 +131,7 @@ def test_binary_correlation_data_that_is_text_is_carried() -> None:
         list(headers_of(Envelope(properties={"correlation_id": b"\xff"})))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "version, headers",
     [
         (Version.V1_0, {"a": "b\nc"}),
@@ -172,8 +173,8 @@ def test_a_message_frame_in_octets() -> None:
     )
 
 
-@pytest.mark.parametrize("ack", [False, True])
-@pytest.mark.parametrize("size", [0, 5, COPY_LIMIT, COPY_LIMIT + 1])
+@for_each("ack", [False, True])
+@for_each("size", [0, 5, COPY_LIMIT, COPY_LIMIT + 1])
 def test_message_frames_are_read_as_they_were_written(ack: bool, size: int) -> None:
     bodies: list[Any] = [b"x" * size, memoryview(b"y" * size), bytearray(b"z" * size), b"short"]
     data = b"".join(template(ack=ack).encode(1, bodies, 3 * size + 5))

@@ -7,9 +7,10 @@ import pytest
 from plugins.protocols.stomp.errors import Fault
 from plugins.protocols.stomp.heart_beats import HeartBeats, Offer, interval
 from plugins.protocols.stomp.versions import Version, negotiate
+from tests.notes import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     "accepted, version",
     [
         (None, "1.0"),
@@ -41,7 +42,7 @@ def test_the_header_of_heart_beats(text: str | None, offer: tuple[int, int]) -> 
     assert Offer.of(text) == offer
 
 
-@pytest.mark.parametrize("text", ["", "1", "1,2,3", "a,b", "-1,0", "1.5,0", "\u0663,0", "1" * 20 + ",0"])
+@for_each("text", ["", "1", "1,2,3", "a,b", "-1,0", "1.5,0", "\u0663,0", "1" * 20 + ",0"])
 def test_a_header_of_heart_beats_that_is_none(text: str) -> None:
     with pytest.raises(Fault, match="heart-beat"):
         Offer.of(text)

@@ -12,6 +12,7 @@ from plugins.protocols.switchover.frames import NO_FEED, Deframer, Kind
 from plugins.protocols.switchover.options import SwitchoverOptions
 from plugins.protocols.switchover.receiving import ReceivingSide
 from plugins.protocols.switchover.sending import SendingSide
+from tests.notes import for_each
 from tests.seeds import many
 
 FEED, TSI, GROUP = b"feed-one", b"12345678", "epgm://239.192.1.1:5555"
@@ -35,7 +36,7 @@ GOLDEN = {
 }
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@for_each("name", GOLDEN)
 def test_the_bytes_stay_what_they_are(name: str) -> None:
     written, expected = GOLDEN[name]
     assert written == bytes.fromhex(expected)

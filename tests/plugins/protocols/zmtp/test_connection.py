@@ -17,6 +17,7 @@ from kernel.testing.protocol_checks import PROTOCOL_CHECKS, ProtocolSubject
 from plugins.protocols.zmtp.commands import METADATA_LIMIT
 from plugins.protocols.zmtp.connection import ZmtpConnection
 from plugins.protocols.zmtp.prefixes import Prefixes, pattern_of, prefix_of
+from tests.notes import for_each
 from tests.plugins.protocols.zmtp.conversation import (
     PLAIN,
     SIGNATURE,
@@ -112,7 +113,7 @@ def test_a_read_is_cut_in_order_wherever_it_begins() -> None:
 # ---------------------------------------------------------------------- keys
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message, body, key",
     [
         ((b"key", b"body"), b"body", "key"),
@@ -197,7 +198,7 @@ def test_the_pattern_of_any_prefix_of_a_key_matches_it(key: str, size: int) -> N
         assert key.startswith(pattern_of(prefix).removeprefix("prefix:"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "pattern, prefix",
     [
         ("prefix:a.", b"a."),

@@ -27,6 +27,7 @@ from kernel.testing.protocol_checks import PROTOCOL_CHECKS, ProtocolSubject
 from plugins.protocols.zmtp.connection import ZmtpConnection
 from plugins.protocols.zmtp.options import ZmtpOptions
 from plugins.protocols.zmtp.z85 import decode_z85, encode_z85
+from tests.notes import for_each
 from tests.plugins.protocols.zmtp.conversation import carry, plain, written
 from tests.seeds import examples, many
 from tests.slow_checks import BYTE_BY_BYTE, parameters
@@ -372,7 +373,7 @@ def box(end: ZmtpConnection, flags: int, body: bytes) -> bytes:
     return bytes(framing.header(len(octets)) + octets)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "flags, body, complaint",
     [
         (4, b"", "flags 0x04"),

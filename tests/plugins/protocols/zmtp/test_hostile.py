@@ -15,7 +15,7 @@ from plugins.protocols.zmtp.connection import ZmtpConnection, connection_of
 from plugins.protocols.zmtp.options import ZmtpOptions
 from plugins.protocols.zmtp.z85 import encode_z85
 from plugins.protocols.zmtp.zws import web_connection_of
-from tests.notes import about
+from tests.notes import about, for_each
 from tests.peers import optional
 from tests.seeds import many, spread
 
@@ -54,7 +54,7 @@ def feed(end: ZmtpConnection, data: bytes, chunk: int) -> None:
     assert end.next_deadline() is None
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+@for_each("path", CORPUS, ids=lambda path: path.stem)
 def test_what_is_meant_to_hurt(path: Path) -> None:
     data = path.read_bytes()
     for kind, (mechanism, (side, options)) in product(TYPES, MECHANISMS.items()):

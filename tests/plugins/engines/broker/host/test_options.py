@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from plugins.engines.broker.host.options import BrokerOptions
+from tests.notes import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options, complaint",
     [
         ({"vhosts": ["red", "blue"]}, "vhost: '/' is not in vhosts"),

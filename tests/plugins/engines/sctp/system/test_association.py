@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from plugins.engines.sctp.options import HostedSctp, SctpEngineOptions
 from plugins.engines.sctp.system import layout
 from plugins.engines.sctp.system.association import READ_SIZE, SystemAssociation
@@ -14,6 +12,7 @@ from plugins.engines.sctp.system.sender import MAX_ACK_WAIT, MESSAGES_PER_TURN
 from plugins.protocols.sctp.events import Event, Message, What
 from plugins.protocols.sctp.schedule import Terms
 from plugins.protocols.sctp.states import State
+from tests.notes import for_each
 from tests.plugins.engines.sctp.system.scripted import DRY, PEER, UP, Scripted, data, news
 
 READS = 100
@@ -111,7 +110,7 @@ ENDS: dict[str, tuple[Any, What, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ENDS)
+@for_each("name", ENDS)
 def test_how_it_ends(name: str) -> None:
     end, what, detail = ENDS[name]
     made, _ = association(end)

@@ -13,6 +13,7 @@ from plugins.engines.sctp.system import layout, notifications
 from plugins.engines.sctp.system.layout import Cmsg, Option
 from plugins.engines.sctp.system.notifications import Change, Kind, Reachability
 from plugins.engines.sctp.system.sockets import SCHEDULERS, settings
+from tests.notes import for_each
 
 V4, V6 = bytes((127, 0, 0, 1)), bytes(15) + b"\1"
 OPTIONS = SctpEngineOptions(
@@ -232,7 +233,7 @@ LINUX: dict[str, tuple[str, notifications.Notification]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LINUX)
+@for_each("name", LINUX)
 def test_notifications_of_linux_are_understood(name: str) -> None:
     data, expected = LINUX[name]
     assert notifications.decode(bytes.fromhex(data)) == expected
