@@ -5,7 +5,10 @@ repeats the epoch, and the messages are sent again with the same tokens.  A conf
 not sent again.  The token of a message is its header ``x-deduplication-header``; RabbitMQ's plug-in for
 deduplication uses the same header.
 
-Exactly once would need the other kernel's help: its journal would have to store the epoch with the rows
+Exactly once needs the other kernel's help.  With the option ``deduplicate`` messages also have the two headers
+by which a broker drops repeated ones: the producer's name, and a number of epoch and row.  An epoch is then
+recorded before it is sent, too, with its files: what Spark makes of a repeated epoch may have its rows in
+another order, and so under other numbers.  A journal has no such help to give
 (docs/decisions/0016-sparks-sink-to-a-kernel.md).
 
 The driver sends over one connection, in the order of the tasks.  So the order of an epoch's rows is kept.
@@ -32,6 +35,11 @@ from plugins.apis.spark.staging import forget_epochs, partition_of, staged
 from plugins.protocols.journal_format.envelopes import fields_of
 
 TOKEN = "x-deduplication-header"
+PUBLISHER = "x-publisher"
+PUBLISHING_ID = "x-publishing-id"
+"""The headers by which a broker recognises a repeated message (``engines/broker/publishing_ids.py``)."""
+_ROWS = 1 << 32
+"""The number of a message is that of its epoch times this, plus that of its row."""
 
 
 def send_epoch(options: WriteOptions, folder: Path, producer: str, epoch: int, files: Sequence[str]) -> bool:
@@ -40,10 +48,16 @@ def send_epoch(options: WriteOptions, folder: Path, producer: str, epoch: int, f
     Raises ``NotTaken`` if the other kernel does not confirm them in time, or refuses a message as too large.
     """
     last = last_epoch(folder, producer)
+    # Without ``deduplicate`` every record is ``done``.
+    if last is not None and not last.done:
+        _send(options, _batches(folder, producer, last.epoch, last.files, numbered=True))
+        note(folder, producer, Epoch(last.epoch, done=True))
     fresh = last is None or last.epoch < epoch
     if fresh and files:
+        if options.deduplicate:
+            note(folder, producer, Epoch(epoch, tuple(files)))
         # Recorded when all is confirmed, not before: a lost epoch would be worse than one that comes twice.
-        _send(options, _batches(folder, producer, epoch, files))
+        _send(options, _batches(folder, producer, epoch, files, numbered=options.deduplicate))
         note(folder, producer, Epoch(epoch, done=True))
     # After the record: without it the files are needed again.
     forget_epochs(folder, producer, epoch)
@@ -81,22 +95,37 @@ def _send(options: WriteOptions, chunks: Iterator[Iterator[Batch]]) -> None:
             ) from error
         # A refused message counts as confirmed, so that ``wait_confirmed`` does not report it.
         if refused:
+            # With ``deduplicate`` the staged rows are sent again, whatever the query makes of it the next time.
+            instead = "begin with another checkpoint" if options.deduplicate else "leave these rows out"
             raise NotTaken(
-                f"{options.address} does not accept all messages: {refused[0]}; leave these rows out of the "
-                "query, or make that kernel accept them"
+                f"{options.address} does not accept all messages: {refused[0]}; make that kernel accept them, "
+                f"or {instead}"
             )
 
 
-def _batches(folder: Path, producer: str, epoch: int, files: Sequence[str]) -> Iterator[Iterator[Batch]]:
+def _batches(
+    folder: Path, producer: str, epoch: int, files: Sequence[str], *, numbered: bool
+) -> Iterator[Iterator[Batch]]:
     """Yield the messages of each staged batch.  Tokens are equal whenever Spark repeats the epoch.
 
     A token has the partition's number, not the file's name, which is another one for each attempt.
+    ``numbered``: messages have publishing ids.
     """
+    number = epoch * _ROWS
     for name in files:
         row = 0
         for chunk in staged(folder, producer, name):
-            yield batches_of(chunk, f"{producer}/{epoch}/{partition_of(name)}", row)
+            batches = batches_of(chunk, f"{producer}/{epoch}/{partition_of(name)}", row)
+            yield _numbered(batches, producer, number) if numbered else batches
             row += chunk.num_rows
+            number += chunk.num_rows
+
+
+def _numbered(batches: Iterator[Batch], publisher: str, first: int) -> Iterator[Batch]:
+    """Add publishing ids to messages; each is a batch, with headers of its own."""
+    for number, batch in enumerate(batches, first):
+        batch.envelope.properties["headers"].update({PUBLISHER: publisher, PUBLISHING_ID: number})
+        yield batch
 
 
 def batches_of(prepared: Any, token: str, first: int) -> Iterator[Batch]:

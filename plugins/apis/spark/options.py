@@ -159,6 +159,10 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
         return _checked(journal_of(self.kernel, self.engine) if self.kernel else _location(self.path))
 
 
+_MOST_OF_A_NAME = 255
+"""Octets that a broker takes as a publisher's name."""
+
+
 class WriteOptions(_Options, frozen=True, kw_only=True):
     """Options for writing."""
 
@@ -166,10 +170,13 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
     """A journal's directory, seen by the driver and every executor: exactly once."""
     address: str = ""
     """Instead of ``path``: a running kernel, such as ``backend+tcp://127.0.0.1:5556``: at least once, with a
-    token per message."""
+    token per message; exactly once with ``deduplicate``."""
     token: str = ""
     """For batch writes: a write with a token that has already been published does nothing.  To a running
-    kernel it needs ``staging``, where tokens are remembered.  Streams have their own."""
+    kernel it needs ``staging``, where tokens are remembered, or ``deduplicate``.  Streams have their own."""
+    deduplicate: bool = False
+    """For a running kernel: number the messages, so that a broker to which its routes lead drops what is sent
+    again.  Needs ``confirm = true`` on these routes, and for batch writes a token."""
     staging: str = ""
     """For a running kernel: a directory that the driver and every executor see, in which rows wait to be
     sent.  The default is the query's checkpoint, and for a batch write the folder for temporary files."""
@@ -187,6 +194,16 @@ class WriteOptions(_Options, frozen=True, kw_only=True):
             raise SparkOptionError(
                 f"the option token is {self.token!r}; it becomes the name of a file, so it must not "
                 "contain a slash or begin with a dot"
+            )
+        if self.deduplicate and self.path:
+            raise SparkOptionError(
+                "the option deduplicate is for the broker of a running kernel: give it with address. Into a "
+                "journal (path) rows are written exactly once in any case"
+            )
+        if self.deduplicate and len(self.token.encode()) > _MOST_OF_A_NAME:
+            raise SparkOptionError(
+                f"the option token has more than {_MOST_OF_A_NAME} octets; with deduplicate it is the publisher's "
+                "name in the header x-publisher"
             )
 
 

@@ -59,10 +59,14 @@ class KernelDataSource(DataSource):
         from plugins.apis.spark.writers import BatchWriter
 
         options = self._write_options(schema, overwrite)
-        if options.token and options.address and not options.staging:
+        if options.token and options.address and not (options.staging or options.deduplicate):
             raise SparkOptionError(
                 "a write to a running kernel remembers its token in the directory of the option staging: give "
-                "that option, too, or no token"
+                "that option, too, or no token; or give deduplicate, if the kernel's routes lead to a broker"
+            )
+        if options.deduplicate and not options.token:
+            raise SparkOptionError(
+                "with deduplicate the broker knows a batch write by its token: give the option token"
             )
         return BatchWriter(_publisher(options), options)
 

@@ -152,6 +152,27 @@ def test_a_stream_to_a_running_kernel_is_not_sent_again_when_spark_forgets_its_l
     assert list((checkpoint / "kernel").rglob("*.arrows")) == []
 
 
+def test_a_write_with_a_token_reaches_a_broker_once(spark: Any) -> None:
+    listening = {"mode": "listen", "address": "backend+tcp://127.0.0.1:0"}
+    plan = Plan(
+        engines=(
+            EnginePlan(name="in", kind="stream", options=listening),
+            EnginePlan(name="broker", kind="broker"),
+            EnginePlan(name="mine", kind="broker-client", options={"broker": "broker"}),
+        ),
+        routes=(RoutePlan(source="in", targets=("broker",), confirm=True),),
+    )
+    rows = spark.range(50).repartition(2).selectExpr("cast(id as string) as body", "'rows' as key")
+    with Kernel(plan) as kernel, kernel.open("mine", "broker-client") as client:
+        kernel.wait_running()
+        client.declare_queue("rows")
+        writer = rows.write.format("kernel").mode("append").option("token", "load 1")
+        writer = writer.option("address", f"backend+tcp://{kernel.address_of('in')}")
+        for _ in range(2):
+            writer.option("deduplicate", True).save()
+        assert client.declare_queue("rows").messages == 50
+
+
 def test_a_kernel_that_is_not_there_is_named(spark: Any) -> None:
     rows = spark.range(1).selectExpr("cast(id as string) as body")
     writer = rows.write.format("kernel").mode("append").option("address", "backend+tcp://127.0.0.1:9")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from pyspark.sql.types import (
 )
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
-from kernel.contracts.message import Envelope, batch_of
+from kernel.contracts.message import Batch, Envelope, batch_of
 from kernel.hosting.registered import KNOWN
+from plugins.apis.spark import bus_writer
 from plugins.apis.spark.bus_writer import TOKEN, batches_of, send_epoch
 from plugins.apis.spark.errors import NotTaken, RowError, SparkOptionError
 from plugins.apis.spark.messages import check_columns, prepare
@@ -151,7 +153,15 @@ def test_a_token_that_nobody_would_remember_is_refused(tmp_path: Path) -> None:
     options = {"address": "backend+tcp://127.0.0.1:1", "token": "load 1"}
     with pytest.raises(SparkOptionError, match="its token in the directory of the option staging"):
         KernelDataSource(options).writer(schema, False)
-    KernelDataSource({**options, "staging": str(tmp_path)}).writer(schema, False)
+    for remembers in ({"staging": str(tmp_path)}, {"deduplicate": "true"}):
+        KernelDataSource({**options, **remembers}).writer(schema, False)
+    for wrong, words in (
+        ({"address": options["address"], "deduplicate": "true"}, "knows a batch write by its token"),
+        ({"path": str(tmp_path), "deduplicate": "true"}, "give it with address"),
+        ({**options, "deduplicate": "true", "token": "n" * 256}, "more than 255 octets"),
+    ):
+        with pytest.raises(SparkOptionError, match=words):
+            KernelDataSource(wrong).writer(schema, False)
 
 
 @pytest.mark.parametrize(
@@ -606,11 +616,84 @@ def test_an_epoch_with_a_row_that_is_too_large_is_not_taken_for_sent(
 ) -> None:
     options, channel = listener
     names = _stage(tmp_path, 0, [[b"a", bytes(1001), b"b"]])
-    with pytest.raises(NotTaken, match="1001 bytes; the peer takes 1000"):
+    with pytest.raises(NotTaken, match="1001 bytes; the peer takes 1000.*leave these rows out"):
         send_epoch(options, tmp_path, "query", 0, names)
     assert last_epoch(tmp_path, "query") is None
     assert _sent(channel, 2) == [(b"a", "query/0/0/0"), (b"b", "query/0/0/2")]
     assert _left(tmp_path) == names
+
+
+@pytest.fixture
+def broker() -> Iterator[tuple[WriteOptions, Any]]:
+    """A kernel with a broker behind its listener: the options for it, and a client of the broker."""
+    plan = Plan(
+        engines=(
+            EnginePlan(
+                name="in", kind="stream", options={"mode": "listen", "address": "backend+tcp://127.0.0.1:0"}
+            ),
+            EnginePlan(name="broker", kind="broker"),
+            EnginePlan(name="mine", kind="broker-client", options={"broker": "broker"}),
+        ),
+        routes=(RoutePlan(source="in", targets=("broker",), confirm=True),),
+    )
+    with Kernel(plan) as kernel, kernel.open("mine", "broker-client") as client:
+        kernel.wait_running()
+        client.declare_queue("rows")
+        address = f"backend+tcp://{kernel.address_of('in')}"
+        yield WriteOptions(address=address, timeout=60, deduplicate=True), client
+
+
+def _queued(client: Any) -> list[bytes]:
+    bodies = []
+    while (delivery := client.get("rows", auto_ack=True)) is not None:
+        assert set(delivery.envelope.properties["headers"]) == {TOKEN}
+        bodies.append(bytes(delivery.body))
+    return bodies
+
+
+def _stage_rows(folder: Path, epoch: int, *partitions: Sequence[bytes]) -> list[str]:
+    return [
+        str(stage(folder, "query", epoch, number, [_batch(body=bodies, key=["rows"] * len(bodies))]))
+        for number, bodies in enumerate(partitions)
+    ]
+
+
+@pytest.mark.parametrize("sent", range(6))
+def test_a_driver_that_is_killed_while_it_sends_to_a_broker_doubles_nothing(
+    broker: tuple[WriteOptions, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    options, client = broker
+    rows = [[b"a", b"b"], [b"c", b"d", b"e"]]
+    names = _stage_rows(tmp_path, 0, *rows)
+    whole = bus_writer._send
+
+    def killed(options: WriteOptions, chunks: Iterator[Iterator[Batch]]) -> None:
+        """Send so many messages, and be no more."""
+        messages = list(chain.from_iterable(chunks))[:sent]
+        whole(options, iter([iter(messages)]))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bus_writer, "_send", killed)
+        with pytest.raises(KeyboardInterrupt):
+            send_epoch(options, tmp_path, "query", 0, names)
+    # What Spark makes of it again has its rows in another order.
+    again = _stage_rows(tmp_path, 0, *[part[::-1] for part in rows[::-1]])
+    assert not send_epoch(options, tmp_path, "query", 0, again)
+    assert send_epoch(options, tmp_path, "query", 1, _stage_rows(tmp_path, 1, [b"f"]))
+    assert _queued(client) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert _left(tmp_path) == []
+
+
+def test_a_batch_write_without_staging_reaches_a_broker_once(
+    broker: tuple[WriteOptions, Any], tmp_path: Path
+) -> None:
+    options, client = broker
+    for attempt in range(2):
+        # A temporary folder each time, so that nothing but the broker remembers.
+        folder = tmp_path / str(attempt)
+        assert send_epoch(options, folder, "query", 0, _stage_rows(folder, 0, [b"a", b"b"]))
+    assert _queued(client) == [b"a", b"b"]
 
 
 def test_rows_for_a_kernel_wait_in_the_checkpoint_or_where_the_option_says(tmp_path: Path) -> None:
