@@ -45,6 +45,12 @@ class Place:
             self._begin()
         return self._operate(what, place)
 
+    def name_peer(self, identity: bytes) -> bytes:
+        """Choose the identity of the peer of the next connect place; empty: have it made up.  Return it."""
+        if not self._values.fixed:
+            self._begin()
+        return self._operate("name_peer", identity.decode("latin-1")).encode("latin-1")
+
     def remove(self, what: str, place: str) -> None:
         """Unbind or disconnect."""
         if not self._values.fixed:

@@ -9,7 +9,7 @@ import msgspec
 from kernel.contracts.errors import KernelError
 
 TypeName: TypeAlias = Literal[
-    "PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR", "REQ", "REP", "DEALER", "ROUTER"
+    "PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR", "REQ", "REP", "DEALER", "ROUTER", "STREAM"
 ]
 """The types of sockets."""
 
@@ -126,6 +126,14 @@ OPTIONS: dict[str, Option] = {
             only=("ROUTER",),
         ),
         Option(
+            name="stream_notify",
+            type=bool,
+            default=True,
+            when=_EARLY,
+            summary="Whether an empty message says that a peer has come, or has gone.",
+            only=("STREAM",),
+        ),
+        Option(
             name="req_relaxed",
             type=bool,
             default=False,
@@ -171,7 +179,7 @@ OPTIONS: dict[str, Option] = {
             default=None,
             when=_EARLY,
             summary="A message that goes to each new peer before all others; None: none.",
-            only=tuple(each for each in TYPES if each not in ("SUB", "PULL")),
+            only=tuple(each for each in TYPES if each not in ("SUB", "PULL", "STREAM")),
         ),
         Option(
             name="maxmsgsize",

@@ -98,6 +98,16 @@ class Socket:
         self._end.look()
         return self.last_endpoint
 
+    def connect_peer(self, place: str, identity: bytes = b"") -> bytes:
+        """ROUTER and STREAM: connect to a peer, and return its identity, to which messages can be sent at once.
+
+        ``identity``: that by which this socket is to know the peer; empty: one is made up.
+        """
+        self._end.look()
+        chosen = self._place.name_peer(identity)
+        self.connect(place)
+        return chosen
+
     def unbind(self, place: str) -> None:
         """Listen there no more.  Connections that were accepted go on."""
         self._place.remove("unbind", place)

@@ -180,6 +180,10 @@ class TaskSocket:
         """Connect to a place; does not wait for the peer."""
         return self.socket.connect(place)
 
+    def connect_peer(self, place: str, identity: bytes = b"") -> bytes:
+        """ROUTER and STREAM: connect to a peer, and return its identity, to which messages can be sent at once."""
+        return self.socket.connect_peer(place, identity)
+
     def subscribe(self, prefix: bytes | str = b"") -> None:
         """SUB and XSUB: ask for messages that begin with ``prefix``."""
         self.socket.subscribe(prefix)

@@ -24,10 +24,12 @@ class ConnectPlace:
     """Keeps a connection up.
 
     Its port lives as long as the place: messages wait in its pipes for a peer.  If ``engine.port_per_peer`` is
-    true, there is a port only while there is a peer, whose name it has.
+    true, there is a port only while there is a peer, whose name it has; unless the identity of the peer was
+    ``chosen`` here.
     """
 
-    def __init__(self, engine: ZmqEngine, address: Address) -> None:
+    def __init__(self, engine: ZmqEngine, address: Address, chosen: bytes | None = None) -> None:
+        self.chosen = chosen
         self._engine = engine
         self._address = address
         self._handshakes = handshakes_of(engine.options, address, listens=False)
@@ -35,14 +37,16 @@ class ConnectPlace:
         self.reconnects = 0
         self._backoff = Backoff(engine.options.reconnect)
         self._patterns = PeerPatterns()
-        self._conversation: StreamHost | None = None
+        self.conversation: StreamHost | None = None
         self._opened_at: float | None = None
         self._reason = ""
         self._over = trio.Event()
         self._scope = trio.CancelScope()
         self._port: Port | None = None
-        if not engine.port_per_peer:
-            self._port = engine.host.port(f"{engine.name}/{self.name}", self)
+        self._port_per_peer = engine.port_per_peer and chosen is None
+        if not self._port_per_peer:
+            name = self.name if chosen is None else chosen.decode("latin-1")
+            self._port = engine.host.port(f"{engine.name}/{name}", self)
 
     async def run(self) -> None:
         """Keep the connection up until cancelled."""
@@ -53,8 +57,8 @@ class ConnectPlace:
     def close(self) -> None:
         """End the connection for good.  What waits in the pipes goes to other peers, or is dropped."""
         self._scope.cancel()
-        if self._conversation is not None:
-            self._conversation.close("the place was removed")
+        if self.conversation is not None:
+            self.conversation.close("the place was removed")
         if self._port is not None:
             self._port.close()
             self._port = None
@@ -82,7 +86,8 @@ class ConnectPlace:
                 on_open=self._on_open,
                 on_end=self._on_end,
                 # The port of one peer begins without subscriptions.
-                patterns=None if engine.port_per_peer else self._patterns,
+                patterns=None if self._port_per_peer else self._patterns,
+                chosen=self.chosen,
             )
             if not conversation.ended:
                 await self._over.wait()
@@ -97,7 +102,7 @@ class ConnectPlace:
         await trio.sleep(wait)
 
     def _lend_port(self, conversation: StreamHost) -> Port:
-        self._conversation = conversation
+        self.conversation = conversation
         if self._port is None:
             name = f"{self._engine.name}/{conversation.peer_name}"
             self._port = self._engine.host.port(name, conversation)
@@ -107,9 +112,9 @@ class ConnectPlace:
         self._opened_at = self._engine.host.now()
 
     def _on_end(self, reason: str) -> None:
-        self._conversation = None
+        self.conversation = None
         self._reason = reason
-        if self._engine.port_per_peer and self._port is not None:
+        if self._port_per_peer and self._port is not None:
             self._port.close()
             self._port = None
         self._over.set()
@@ -118,23 +123,23 @@ class ConnectPlace:
 
     def on_output(self) -> None:
         """Messages wait in the pipes: send them if there is a peer."""
-        if self._conversation is not None:
-            self._conversation.on_output()
+        if self.conversation is not None:
+            self.conversation.on_output()
 
     def on_writable(self) -> None:
         """The pipes have room again."""
-        if self._conversation is not None:
-            self._conversation.on_writable()
+        if self.conversation is not None:
+            self.conversation.on_writable()
 
     def on_confirmed(self, position: int) -> None:
         """Destinations have confirmed."""
-        if self._conversation is not None:
-            self._conversation.on_confirmed(position)
+        if self.conversation is not None:
+            self.conversation.on_confirmed(position)
 
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
         """A reader has subscribed or unsubscribed."""
-        if self._conversation is not None:
-            self._conversation.on_asked(verb, pattern, outlet)
+        if self.conversation is not None:
+            self.conversation.on_asked(verb, pattern, outlet)
 
     def on_sync(self, hops: int) -> None:
         """Answer at once: ZMTP cannot ask a peer whether subscriptions are in effect."""
@@ -143,5 +148,5 @@ class ConnectPlace:
 
     def on_subscribed(self) -> None:
         """What the peer has subscribed to is in effect."""
-        if self._conversation is not None:
-            self._conversation.on_subscribed()
+        if self.conversation is not None:
+            self.conversation.on_subscribed()

@@ -22,9 +22,12 @@ from plugins.engines.zmq.certificates import with_certificate
 from plugins.engines.zmq.connect_place import ConnectPlace
 from plugins.engines.zmq.inproc_places import InprocBindPlace, InprocConnectPlace, InprocPeer
 from plugins.engines.zmq.logins import Logins
+from plugins.engines.zmq.notifications import Notifications
 from plugins.engines.zmq.options import ZmqOptions, place_of
 from plugins.protocols.zmtp.addressing import Naming
 from plugins.protocols.zmtp.connection import ZmtpConnection, connection_of
+from plugins.protocols.zmtp.options import IDENTITY_LIMIT
+from plugins.protocols.zmtp.raw import RawConnection
 from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
 from plugins.protocols.zmtp.zws import web_connection_of
 
@@ -52,6 +55,10 @@ class ZmqEngine:
         self._last_made_up = int.from_bytes(os.urandom(4), "big")
         self._by_identity: dict[bytes, StreamHost | InprocPeer] = {}
         self._identities: dict[StreamHost | InprocPeer, bytes] = {}
+        self._chosen: set[bytes] = set()
+        """Identities of connect places, whose peers have them by our choice."""
+        self._next_peer: bytes | None = None
+        """The identity of the peer of the next connect place, if the application has chosen it."""
         self.host: Host
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -84,6 +91,7 @@ class ZmqEngine:
 
     def _bind(self, text: str, bound: BoundSockets | None = None) -> str:
         address = place_of(text)
+        self.options.check_place(address, listens=True)
         place: BindPlace | InprocBindPlace
         if address.transport == "inproc":
             place = InprocBindPlace(self, address)
@@ -94,8 +102,14 @@ class ZmqEngine:
 
     def _connect(self, text: str) -> str:
         address = place_of(text)
+        self.options.check_place(address, listens=False)
+        chosen, self._next_peer = self._next_peer, None
+        if chosen is None and SOCKET_TYPES[self.options.type].raw:
+            chosen = self._make_up()
         kind = InprocConnectPlace if address.transport == "inproc" else ConnectPlace
-        place = kind(self, address)
+        place = kind(self, address, chosen)
+        if chosen is not None:
+            self._chosen.add(chosen)
         self._connect_places.append(place)
         self.host.nursery.start_soon(place.run)
         return place.name
@@ -104,25 +118,48 @@ class ZmqEngine:
         """Add or remove a place while the socket runs.
 
         ``bind`` and ``connect`` return the place by which ``unbind`` and ``disconnect`` find it: ``bind`` has
-        the port that the system chose.  Connections that ``unbind`` leaves behind go on.
+        the port that the system chose.  Connections that ``unbind`` leaves behind go on.  ``name_peer`` chooses
+        the identity of the peer of the next ``connect``, a character for each octet, and returns it; empty: one is
+        made up.  Messages for it wait in its port from then on.
         """
         try:
             if what == "bind":
                 return self._bind(argument)
             if what == "connect":
                 return self._connect(argument)
+            if what == "name_peer":
+                return self._name_next(argument.encode("latin-1"))
         except (OSError, ValueError) as error:
             raise KernelError(f"{what}: {error}") from error
         places: dict[str, list[Any]] = {"unbind": self._bind_places, "disconnect": self._connect_places}
         if what not in places:
-            raise KernelError(f"no operation {what!r}; there are bind, connect, unbind and disconnect")
+            raise KernelError(
+                f"no operation {what!r}; there are bind, connect, unbind, disconnect and name_peer"
+            )
         for place in places[what]:
             if place.name == argument:
                 places[what].remove(place)
+                self._chosen.discard(getattr(place, "chosen", None) or b"")
                 place.close()
                 return argument
         known = ", ".join(place.name for place in places[what]) or "none"
         raise KernelError(f"{what}: there is no place {argument!r}; there are: {known}")
+
+    def _name_next(self, identity: bytes) -> str:
+        if not SOCKET_TYPES[self.options.type].names_peers:
+            raise ValueError(f"{self.options.type} does not name its peers; ROUTER and STREAM do")
+        if identity.startswith(_MADE_UP) or len(identity) > IDENTITY_LIMIT:
+            raise ValueError(
+                f"{identity!r}: an identity has 1 to {IDENTITY_LIMIT} bytes and does not begin with a zero byte"
+            )
+        if identity in self._chosen or identity in self._by_identity:
+            raise ValueError(f"another peer has the identity {identity!r}")
+        self._next_peer = identity or self._make_up()
+        return self._next_peer.decode("latin-1")
+
+    def _make_up(self) -> bytes:
+        self._last_made_up = (self._last_made_up + 1) % (1 << 32)
+        return _MADE_UP + self._last_made_up.to_bytes(4, "big")
 
     # ------------------------------------------------------------------ conversations
 
@@ -141,11 +178,12 @@ class ZmqEngine:
         on_open: Callable[[], Any],
         on_end: Callable[[str], Any],
         patterns: PeerPatterns | None = None,
+        chosen: bytes | None = None,
     ) -> StreamHost:
-        """Begin a conversation."""
+        """Begin a conversation.  ``chosen``: the identity of the peer, whatever it tells."""
 
         def name_peer(told: bytes) -> Naming:
-            name = self.name_of_peer(told, conversation)
+            name = self.name_of_peer(told, conversation) if chosen is None else chosen.decode("latin-1")
             return Naming(name, f"{self.name}/{name}")
 
         admission = Admission(self.options, self._logins, self.host, wire)
@@ -156,18 +194,26 @@ class ZmqEngine:
                 self.report("refused", peer, reason, code=zmtp.refused_with)
             self._admissions.pop(conversation, None)
             self.left(conversation)
+            notifications.gone()
             on_end(reason)
 
         def stamped_port(conversation: StreamHost) -> Port:
             if self.options.describe_peers:
                 admission.describe(zmtp.peer_metadata)
-            return admission.stamped(open_port(conversation))
+            port = admission.stamped(open_port(conversation))
+            notifications.come(port)
+            return port
 
         def opened() -> None:
             self.report("connected", peer)
             on_open()
 
-        zmtp = self._protocol_of(wire, side, name_peer)
+        def closed_here() -> None:
+            # In a turn of its own: the conversation is still sending.
+            self.host.soon(lambda: self._close_peer(conversation))
+
+        zmtp = self._protocol_of(wire, side, name_peer, closed_here)
+        notifications = Notifications(zmtp, wanted=self.options.notify)
         conversation = StreamHost(
             self.host,
             wire,
@@ -187,7 +233,23 @@ class ZmqEngine:
         conversation.start()
         return conversation
 
-    def _protocol_of(self, wire: Wire, side: Side, name_peer: Callable[[bytes], Naming]) -> ZmtpConnection:
+    def _close_peer(self, conversation: StreamHost) -> None:
+        """The application of STREAM has closed a connection: it is not made again."""
+        for place in self._connect_places:
+            if isinstance(place, ConnectPlace) and place.conversation is conversation:
+                self.operate("disconnect", place.name)
+                return
+        conversation.close("closed by the application")
+
+    def _protocol_of(
+        self,
+        wire: Wire,
+        side: Side,
+        name_peer: Callable[[bytes], Naming],
+        on_closed: Callable[[], Any],
+    ) -> ZmtpConnection | RawConnection:
+        if SOCKET_TYPES[self.options.type].raw:
+            return RawConnection(name_peer, on_closed)
         # Only wires of WebSocket have agreed on one.
         subprotocol = getattr(wire, "subprotocol", None)
         if subprotocol is None:
@@ -211,8 +273,9 @@ class ZmqEngine:
             raise RemoteProtocolError("an identity that begins with a zero byte")
         # A REP answers along the connection, so that identities of its peers need not differ.
         if not told or self.options.type != "ROUTER":
-            self._last_made_up = (self._last_made_up + 1) % (1 << 32)
-            told = _MADE_UP + self._last_made_up.to_bytes(4, "big")
+            told = self._make_up()
+        if told in self._chosen:
+            raise RemoteProtocolError(f"the peer of a connect place has the identity {told!r}")
         other = self._by_identity.get(told)
         if other is not None:
             if not self.options.handover:

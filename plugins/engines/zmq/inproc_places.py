@@ -68,7 +68,8 @@ class InprocPeer(InprocEnd):
         if peer_type not in self._type.peers:
             raise RemoteProtocolError(f"the peer is {peer_type}, which {self._type.name} cannot talk to")
         name = self.peer
-        if self._type.names_peers:
+        # The port of a place whose peer was named here has its name.
+        if self._type.names_peers and port is None:
             name = self._engine.name_of_peer(identity, self)
         if port is None:
             port = self._engine.host.port(f"{self._engine.name}/{name}", self)
@@ -239,8 +240,9 @@ class InprocBindPlace:
 class InprocConnectPlace:
     """Keeps a connection up to a name, which may be bound to later."""
 
-    def __init__(self, engine: ZmqEngine, address: Address) -> None:
+    def __init__(self, engine: ZmqEngine, address: Address, chosen: bytes | None = None) -> None:
         self.name = name_of(address)
+        self.chosen = chosen
         self.reconnects = 0
         self._engine = engine
         self._key = key_of_place(self.name)
@@ -249,7 +251,9 @@ class InprocConnectPlace:
         self._news = trio.Event()
         self._peer: InprocPeer | None = None
         self._port: Port | None = None
-        if not engine.port_per_peer:
+        if chosen is not None:
+            self._port = engine.host.port(f"{engine.name}/{chosen.decode('latin-1')}", self)
+        elif not engine.port_per_peer:
             self._port = engine.host.port(f"{engine.name}/{self.name}", self)
         waiting = engine.host.rendezvous.setdefault(f"waiting for {self._key}", {})
         waiting[self] = lambda: engine.host.post(self._look)

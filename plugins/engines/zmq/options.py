@@ -13,6 +13,7 @@ from kernel.hosting.backoff import BackoffOptions
 from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.web_options import WebOptions
 from plugins.protocols.zmtp.options import ZmtpOptions
+from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
 from plugins.protocols.zmtp.z85 import decode_key
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     immediate: bool = False
     """Whether messages wait only for peers of ``connect`` places that are there.  If not, they also wait for one
     that is away.  A ROUTER and a REP know a peer only when it is there."""
+    notify: bool = True
+    """For STREAM: whether an empty message says that a peer has come, or has gone."""
     places_later: bool = False
     """Whether it may begin without a place: the operations ``bind`` and ``connect`` add places."""
     authenticator: str = ""
@@ -113,6 +116,8 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ValueError(f"{name_of(address)!r}: * is for bind; name a host")
         if listens:
             self.tls.check_listener(address.transport)
+        if SOCKET_TYPES[self.type].raw and address.transport in ("inproc", *WEB_TRANSPORTS):
+            raise ValueError(f"{name_of(address)!r}: peers of STREAM are at tcp, tls and ipc")
         if address.transport in WEB_TRANSPORTS and self.mechanism == "CURVE":
             raise ValueError(f"{name_of(address)!r}: 45/ZWS has NULL and PLAIN; take wss for encryption")
 

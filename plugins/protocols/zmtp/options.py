@@ -92,8 +92,12 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError(f"subscribe: {self.type} does not subscribe; SUB and XSUB do")
         if self.chosen_by_route and (self.type not in ("PUB", "XPUB") or self.key_part is not False):
             raise ValueError("chosen_by_route is for PUB and XPUB with key_part = false")
-        if self.hello is not None and not SOCKET_TYPES[self.type].gives:
-            raise ValueError(f"hello: {self.type} does not send")
+        if self.hello is not None and (not SOCKET_TYPES[self.type].gives or SOCKET_TYPES[self.type].raw):
+            raise ValueError(f"hello: {self.type} does not send any")
+        if SOCKET_TYPES[self.type].raw and (self.mechanism != "NULL" or self.zap_domain or self.key_part):
+            raise ValueError(
+                "STREAM has neither mechanism nor zap_domain nor key_part: its peers do not speak ZMTP"
+            )
         if self.identity and not SOCKET_TYPES[self.type].identified:
             raise ValueError(f"identity: {self.type} tells none; REQ, DEALER and ROUTER do")
         if len(identity_of(self)) > IDENTITY_LIMIT or self.identity.startswith("\0"):

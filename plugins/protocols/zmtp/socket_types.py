@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 TypeName: TypeAlias = Literal[
-    "PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR", "REQ", "REP", "DEALER", "ROUTER"
+    "PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR", "REQ", "REP", "DEALER", "ROUTER", "STREAM"
 ]
 """The types that this protocol has."""
 
@@ -33,6 +33,8 @@ class SocketType(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it tells its peers an identity."""
     names_peers: bool = False
     """Whether it sends to a peer by its identity, and so needs one of each peer."""
+    raw: bool = False
+    """Whether its peers do not speak ZMTP: what they send is bytes without messages."""
 
     @property
     def number(self) -> int:
@@ -73,5 +75,7 @@ SOCKET_TYPES = {
         SocketType(name="PULL", peers=frozenset({"PUSH"}), takes=True),
         # 31/EXPAIR
         SocketType(name="PAIR", peers=frozenset({"PAIR"}), gives=True, takes=True),
+        # libzmq's manual, zmq_socket(3)
+        SocketType(name="STREAM", peers=frozenset(), gives=True, takes=True, names_peers=True, raw=True),
     )
 }

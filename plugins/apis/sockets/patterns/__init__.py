@@ -6,11 +6,11 @@ from plugins.apis.sockets.patterns.base import Pattern
 from plugins.apis.sockets.patterns.publish_subscribe import Pub, Sub, Xpub, Xsub
 from plugins.apis.sockets.patterns.rep import Rep
 from plugins.apis.sockets.patterns.req import Req
-from plugins.apis.sockets.patterns.router import Router
+from plugins.apis.sockets.patterns.router import Router, Stream
 from plugins.apis.sockets.patterns.shared_out import Dealer, Pair, Pull, Push
 
 PATTERNS: dict[str, type[Pattern]] = {
-    each.kind: each for each in (Pub, Sub, Xpub, Xsub, Push, Pull, Pair, Req, Rep, Dealer, Router)
+    each.kind: each for each in (Pub, Sub, Xpub, Xsub, Push, Pull, Pair, Req, Rep, Dealer, Router, Stream)
 }
 """By the type of the socket."""
 

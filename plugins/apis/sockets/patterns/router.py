@@ -1,4 +1,4 @@
-"""ROUTER: the first part of a message is the identity of its peer."""
+"""ROUTER and STREAM: the first part of a message is the identity of its peer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
 from plugins.apis.sockets.end import End
-from plugins.apis.sockets.errors import Unreachable
+from plugins.apis.sockets.errors import SocketError, Unreachable
 from plugins.apis.sockets.options import Values
 from plugins.apis.sockets.patterns.base import Pattern, batch_of_parts
 
@@ -47,7 +47,7 @@ class Router(Pattern):
         if len(parts) < 2:
             raise ValueError("a ROUTER sends the identity of the peer, and then at least one part")
         batch = batch_of_parts(parts[1:], self._envelope(identity))
-        end, mandatory = self.end, self.values["router_mandatory"]
+        end, mandatory = self.end, self._mandatory()
         end.look()
         if not end.port.wants(batch):
             if mandatory:
@@ -57,6 +57,10 @@ class Router(Pattern):
             end.send(batch, timeout)
         else:
             self.dropped += 1
+
+    def _mandatory(self) -> bool:
+        """Whether a message for an unknown peer is an error, and one for a peer without room waits."""
+        return bool(self.values["router_mandatory"])
 
     def send_batch(self, batch: Batch, timeout: float | None) -> None:
         """Send each message to its peer."""
@@ -75,3 +79,25 @@ class Router(Pattern):
             name = f"{self.engine}/{identity.decode('latin-1')}"
             envelope = self._envelopes[identity] = Envelope(reply_to=name)
         return envelope
+
+
+class Stream(Router):
+    """STREAM: a peer speaks plain TCP.  The second part is bytes of its stream.
+
+    If that is empty: the peer has come, or has gone; or it is to be closed.
+    """
+
+    kind: ClassVar[str] = "STREAM"
+
+    def engine_options(self) -> Mapping[str, Any]:
+        """Say whether peers that come and go are told of."""
+        return {"notify": self.values["stream_notify"]}
+
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Send bytes to the peer that the first part names, or close it."""
+        if len(parts) != 2:
+            raise SocketError("a STREAM sends the identity of the peer, and one part with bytes")
+        super().send_parts(parts, timeout)
+
+    def _mandatory(self) -> bool:
+        return True

@@ -40,6 +40,8 @@ _DEFAULT_LINGER: Final = 5.0
 _PLAIN: Final = 1
 _CURVE: Final = 2
 """Numbers of mechanisms."""
+_ADDRESSING: Final = ("ROUTER", "STREAM")
+"""Types whose messages begin with an identity."""
 _HANDS: Final = 4
 """Hands through which news goes from one socket to another in its context: engine, pipe, engine, port."""
 
@@ -64,7 +66,7 @@ class Core:
         self.socket.options["reconnect_max"] = 0.0
         # Not methods: they are called for each message.
         self.send_whole: Callable[[bytes], None] = (
-            self.socket.send if kind != "ROUTER" else self._send_nothing
+            self._send_nothing if kind in _ADDRESSING else self.socket.send
         )
         """Send a message of one part; wait for room."""
         self.recv_part: Callable[[], bytes] = self.socket.recv
@@ -193,7 +195,14 @@ class Core:
 
     def connect(self, place: str) -> None:
         """Connect.  To a socket of the same context the connection is there afterwards, as in libzmq."""
-        self.socket.connect(place)
+        chosen: bytes = self._values.pop(SocketOption.CONNECT_ROUTING_ID, b"")
+        if chosen:
+            self.socket.connect_peer(place, chosen)
+        elif self.kind == "STREAM":
+            # As in libzmq, where a program asks for the identity after it has connected.
+            self._values[SocketOption.ROUTING_ID] = self.socket.connect_peer(place)
+        else:
+            self.socket.connect(place)
         if place.startswith("inproc:"):
             self.near = True
             self.settle()
@@ -214,7 +223,8 @@ class Core:
             # Afterwards parts are only kept, so here is where a program learns that it would have to wait.
             if flags & DONTWAIT and not socket.writable():
                 raise failure(errno.EAGAIN)
-        if flags & SNDMORE:
+        # A message of STREAM has two parts, whatever is said of the second one.
+        if flags & SNDMORE and not (parts and self.kind == "STREAM"):
             parts.append(body)
             return
         if parts:
@@ -226,11 +236,11 @@ class Core:
             self.send_whole(body)
 
     def _send_nothing(self, body: bytes) -> None:
-        """A ROUTER gets an identity without a message: nobody gets anything."""
+        """An identity without a message: nobody gets anything."""
 
     def send_message(self, message: Sequence[bytes], flags: int = 0) -> None:
         """Send a message of any number of parts."""
-        if self.kind == "ROUTER" and len(message) < 2:
+        if self.kind in _ADDRESSING and len(message) < 2:
             return
         if flags & DONTWAIT:
             self.socket.send_multipart(message, timeout=0)

@@ -109,6 +109,8 @@ BACKEND_OPTIONS: dict[int, BackendOption] = {
         _option("CONFLATE", 0, "conflate", **_FLAG),
         _option("ROUTER_MANDATORY", 0, "router_mandatory", only=("ROUTER",), **_FLAG, **_WRITE),
         _option("ROUTER_HANDOVER", 0, "router_handover", only=("ROUTER",), **_FLAG, **_WRITE),
+        _option("CONNECT_ROUTING_ID", b"", only=("ROUTER", "STREAM"), least=1, **_WRITE),
+        _option("STREAM_NOTIFY", 1, "stream_notify", only=("STREAM",), **_FLAG, **_WRITE),
         _option("REQ_RELAXED", 0, "req_relaxed", only=("REQ",), **_FLAG, **_WRITE),
         _option("REQ_CORRELATE", 0, "req_correlate", only=("REQ",), **_FLAG, **_WRITE),
         _option("XPUB_VERBOSE", 0, "xpub_verbose", only=("XPUB",), **_FLAG, **_WRITE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -282,6 +283,95 @@ with zmq.Context() as context:
             print(len([sub.recv() for _ in range(sent)]) == sent, sub.poll(0))
 """
 
+STREAM = """
+import socket
+import zmq
+
+def read(stream, seconds=20):
+    return stream.recv_multipart() if stream.poll(seconds * 1000) else None
+
+def number(call, *arguments):
+    try:
+        call(*arguments)
+    except zmq.ZMQError as error:
+        return error.errno
+
+def stream(**options):
+    made = context.socket(zmq.STREAM)
+    for name, value in options.items():
+        made.setsockopt(getattr(zmq, name), value)
+    return made
+
+def bare(server):
+    made = socket.create_connection(("127.0.0.1", int(server.last_endpoint.decode().rpartition(":")[2])))
+    made.settimeout(20)
+    return made
+
+context = zmq.Context()
+context.linger = 0
+with stream() as server:
+    server.bind("tcp://127.0.0.1:*")
+    client = bare(server)
+    peer, body = read(server)
+    print("come", len(peer), peer[:1], body)
+    client.sendall(b"hello")
+    print(read(server) == [peer, b"hello"])
+    server.send_multipart([peer, b"one"])
+    print(client.recv(9))
+    server.send(peer, zmq.SNDMORE)
+    server.send(b"two", zmq.SNDMORE)
+    print(client.recv(9))
+    print(number(server.send_multipart, [b"nobody", b"x"]))
+    server.send_multipart([peer, b""])
+    print(read(server, 0.2), client.recv(9), number(server.send_multipart, [peer, b"x"]))
+    with bare(server) as second:
+        other, body = read(server)
+        print(other != peer, body)
+        second.sendall(b"bye")
+        print(read(server) == [other, b"bye"])
+    print(read(server) == [other, b""])
+with socket.create_server(("127.0.0.1", 0)) as listener, stream() as client:
+    listener.settimeout(20)
+    place = "tcp://127.0.0.1:%d" % listener.getsockname()[1]
+    client.connect(place)
+    peer = client.routing_id
+    client.send_multipart([peer, b"early"])
+    for _ in range(2):
+        accepted = listener.accept()[0]
+        accepted.settimeout(20)
+        print(read(client) == [peer, b""])
+        accepted.sendall(b"x")
+        print(accepted.recv(9) if _ == 0 else None, read(client) == [peer, b"x"])
+        if _ == 0:
+            accepted.close()
+            print("gone", read(client) == [peer, b""])
+    client.send_multipart([peer, b""])
+    print(read(client, 0.2), accepted.recv(9), number(client.send_multipart, [peer, b"x"]))
+    client.setsockopt(zmq.CONNECT_ROUTING_ID, b"mine")
+    client.connect(place)
+    client.send_multipart([b"mine", b"hello"])
+    print(listener.accept()[0].recv(9), read(client))
+with stream(STREAM_NOTIFY=0) as quiet:
+    quiet.bind("tcp://127.0.0.1:*")
+    with bare(quiet) as client:
+        client.sendall(b"x")
+        print(read(quiet)[1:])
+    print(read(quiet, 0.2))
+with context.socket(zmq.ROUTER) as server, context.socket(zmq.ROUTER) as client:
+    server.bind("tcp://127.0.0.1:*")
+    client.routing_id = b"me"
+    client.router_mandatory = 1
+    client.setsockopt(zmq.CONNECT_ROUTING_ID, b"server")
+    client.connect(server.last_endpoint)
+    client.send_multipart([b"server", b"at once"])
+    print(read(server))
+    server.send_multipart([b"me", b"back"])
+    print(read(client))
+    for name in ("STREAM_NOTIFY", "CONNECT_ROUTING_ID"):
+        print(number(context.socket(zmq.DEALER).setsockopt, getattr(zmq, name), b"1" if name[0] == "C" else 1))
+context.destroy(0)
+"""
+
 AT_ONCE = """
 import zmq
 
@@ -400,3 +490,28 @@ def test_within_a_context_connections_and_subscriptions_are_there_at_once(ours: 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
 def test_errors_have_the_numbers_of_libzmq(ours: bool) -> None:
     assert run(ERRORS, ours=ours) == ["done"]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
+def test_streams_talk_to_bare_sockets_and_routers_choose_the_names_of_peers(ours: bool) -> None:
+    assert run(STREAM, ours=ours) == [
+        "come 5 b'\\x00' b''",
+        "True",
+        "b'one'",
+        "b'two'",
+        str(errno.EHOSTUNREACH),
+        f"None b'' {errno.EHOSTUNREACH}",
+        "True b''",
+        *["True"] * 3,
+        "b'early' True",
+        "gone True",
+        "True",
+        "None True",
+        f"None b'' {errno.EHOSTUNREACH}",
+        "b'hello' [b'mine', b'']",
+        "[b'x']",
+        "None",
+        "[b'me', b'at once']",
+        "[b'server', b'back']",
+        *[str(errno.EINVAL)] * 2,
+    ]
