@@ -83,8 +83,9 @@ peers: ## what interoperability tests want from Debian (root) and npm
 	else npm install --silent --no-audit --no-fund --no-package-lock --prefix $(NODE_PEERS) \
 		|| echo "peers: npm could not install Node's clients"; fi
 
-suites: setup ## the suites of AMQP and MQTT clients and of pyzmq, from their source distributions; tests run them against our broker
+suites: setup ## the suites of AMQP and MQTT clients and of pyzmq, from their source distributions, and programs that use pyzmq; tests run them here
 	@sh $(SUITES)/fetch.sh $(CURDIR)/$(BIN)/python || echo "suites: pip could not fetch the source distributions"
+	@sh $(SUITES)/programs.sh $(CURDIR)/$(BIN)/python || echo "suites: pip could not install the programs"
 
 docs: $(DOCS_STAMP) ## site/ from docs/; without .venv it needs only what makes the pages
 	$(DOCS_BIN)/python -m kernel.topology.reference > docs/config_reference.md

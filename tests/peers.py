@@ -29,6 +29,9 @@ BUNNY = "/usr/share/rubygems-integration/all/gems"
 """Where Debian puts Bunny, with other packages for Ruby."""
 CLIENT_SUITES = Path(__file__).parent / "interop" / "suites" / ".sources"
 """Where `make suites` puts clients' source distributions, which have their suites."""
+PROGRAMS = CLIENT_SUITES.parent / ".programs"
+"""The environment of programs that use pyzmq, which `make suites` makes."""
+PROGRAMS_PYTHON = PROGRAMS / "bin" / "python"
 NODE_MODULES = Path(__file__).parent / "interop" / "node" / "node_modules"
 """Where `make peers` has npm put what tests want from Node."""
 NODE_AMQPLIB = str(NODE_MODULES / "amqplib")
@@ -58,6 +61,10 @@ def _has_bunny() -> bool:
 
 def _has_suites() -> bool:
     return any(CLIENT_SUITES.glob("stamp-*"))
+
+
+def _has_programs() -> bool:
+    return any(PROGRAMS.glob("stamp-*"))
 
 
 def optional(module: str) -> Any:
@@ -116,6 +123,7 @@ PEERS: dict[str, Peer] = {
         Peer("promtool", _has_command("promtool"), _PEERS),
         Peer("pyrabbit2", _has_module("pyrabbit2"), _SETUP),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
+        Peer("pyzmq-programs", _has_programs, _SUITES),
         Peer("qemu-sctp", guest.is_there, _PEERS),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),
         Peer("scapy", _has_module("scapy"), _SETUP),
