@@ -65,6 +65,12 @@ def _guest_thread(setup: ThreadSetup) -> EngineThread:
     return GuestThread(setup.name, setup.dispatcher, setup.report)
 
 
+def _process_thread(setup: ThreadSetup) -> EngineThread:
+    from kernel.threads.process_thread import ProcessThread
+
+    return ProcessThread(setup)
+
+
 @hookimpl
 def register_routers() -> Iterable[RouterKind]:
     """Fan-out, round robin, by key, by prefix, reply, others, tap."""
@@ -93,12 +99,14 @@ def register_routers() -> Iterable[RouterKind]:
             summary="an answer goes to the connection that its question came from",
             create=_reply,
             by_content=True,
+            by_name=True,
         ),
         RouterKind(
             name="others",
             summary="every destination but the one that the message came from, by way of a hub",
             create=_others,
             by_content=True,
+            by_name=True,
         ),
         RouterKind(
             name="tap",
@@ -110,8 +118,8 @@ def register_routers() -> Iterable[RouterKind]:
 
 @hookimpl
 def register_thread_kinds() -> Iterable[ThreadKind]:
-    """Poll threads and guests."""
-    from kernel.threads.options import PollThreadOptions
+    """Poll threads, guests and processes."""
+    from kernel.threads.options import PollThreadOptions, ProcessOptions
 
     return [
         ThreadKind(
@@ -125,5 +133,12 @@ def register_thread_kinds() -> Iterable[ThreadKind]:
             summary="hosts engines in the application's own trio run",
             create=_guest_thread,
             guest=True,
+        ),
+        ThreadKind(
+            name="process",
+            summary="a process of its own, with a thread that runs trio and hosts engines",
+            options=ProcessOptions,
+            create=_process_thread,
+            apart=True,
         ),
     ]

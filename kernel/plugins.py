@@ -233,6 +233,11 @@ class PluginRegistry:
 
         return make_protocol
 
+    def modules(self) -> dict[str, str]:
+        """Return the modules of the plugins, by name; without plugins that are no modules."""
+        found = ((name, self._manager.get_plugin(name)) for name in self.plugins)
+        return {name: module.__name__ for name, module in found if isinstance(module, ModuleType)}
+
     def hint(self, group: str, name: str) -> str:
         """Return a sentence that helps with an unknown name."""
         # By the name of the plugin, since nobody knows the kinds of one that was not loaded.  Many plugins

@@ -52,6 +52,9 @@ class ProtocolKind(Kind, frozen=True, kw_only=True):
 
     create: Callable[[Any, Side], Any]
     """``create(options, side)`` makes the protocol object of one conversation."""
+    link_options: Mapping[str, Any] | None = None
+    """The options with which it links processes of one kernel; None: it cannot.  One that can carries all that a
+    route carries: envelopes, confirmations and subscriptions."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +136,9 @@ class RouterKind(Kind, frozen=True, kw_only=True):
     """It gives each message to one destination, so that another one may take over from a dead one."""
     by_content: bool = False
     """It looks at messages, so that even a single destination does not get everything."""
+    by_name: bool = False
+    """It looks at the names of ports.  Where a route leads into another process, it chooses there, since the ports
+    are there."""
 
 
 class ThreadKind(Kind, frozen=True, kw_only=True):
@@ -143,6 +149,8 @@ class ThreadKind(Kind, frozen=True, kw_only=True):
     guest: bool = False
     """It runs in the application's own trio run, inside ``async with kernel``; ``create`` returns a
     ``GuestThread``."""
+    apart: bool = False
+    """It is another process; ``create`` returns a ``ThreadApart``."""
 
 
 class ApiKind(Kind, frozen=True, kw_only=True):

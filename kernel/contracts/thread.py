@@ -15,10 +15,22 @@ import msgspec
 from kernel.contracts.engine import Engine, EngineEvent
 
 if TYPE_CHECKING:
+    import socket
+
     import trio
 
+    from kernel.contracts.protocol import Side
     from kernel.dispatcher.dispatcher import Dispatcher
-    from kernel.topology.plan import EnginePlan
+    from kernel.topology.plan import EnginePlan, RoutePlan
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing."""
+
+
+def _never() -> bool:
+    return False
+
 
 Rows: TypeAlias = list[dict[str, Any]]
 Shown: TypeAlias = tuple[str, Rows, list[str]]
@@ -160,6 +172,50 @@ class GuestThread(EngineThread, Interface):
         ...
 
 
+class ThreadApart(EngineThread, Interface):
+    """A thread in another process (``ThreadKind.apart``).
+
+    It makes its engines from their plans.  Routes that lead there, or begin there, have legs: the part of a route in
+    one process.  A link joins two legs; its ends get sockets that the system has made (``topology/border.py``).
+    """
+
+    @property
+    def stopping(self) -> bool:
+        """Whether ``stop`` was called.  Any thread."""
+        ...
+
+    def add_leg(self, name: str, label: str, plan: RoutePlan) -> None:
+        """Add a route between engines and link ends there.  ``name`` is for ``remove_leg``, ``label`` is shown."""
+        ...
+
+    def remove_leg(self, name: str) -> None:
+        """Remove a leg.  If it begins at a link end, it is removed when that end has passed on what came."""
+        ...
+
+    def add_link(self, name: str, port: str, peer: str, side: Side) -> None:
+        """Make a link end.  It has the name of an engine; ``port`` is the name of its port."""
+        ...
+
+    def remove_link(self, name: str) -> None:
+        """Remove a link end, as soon as it has passed on what came."""
+        ...
+
+    def give(self, link: str, connected: socket.socket) -> None:
+        """Give a link end there its socket.  This process must not use it any more."""
+        ...
+
+    def statistics(self, timeout: float) -> dict[str, Any] | None:
+        """Return the figures of the process (``SystemStatistics``) as plain data; None if it does not answer."""
+        ...
+
+    def look(self, answer: Callable[[dict[str, Any] | None], Any]) -> bool:
+        """Ask whether the process has anything left to write (``topology/border.py``).
+
+        ``answer`` is called by any thread, with None if it has.  False: there is no process to ask.
+        """
+        ...
+
+
 class ThreadSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The argument of ``ThreadKind.create``."""
 
@@ -171,3 +227,10 @@ class ThreadSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The matrix of this process; ``kernel.threads.engine_thread.EngineThread`` joins it."""
     report: Callable[[EngineEvent], Any]
     """Reports an event to the log and to the listeners of ``kernel.events``.  Any thread."""
+    changed: Callable[[str, str], Any] = _ignore
+    """For a thread in another process.  ``changed("up", "")``: the process can take sockets; ``changed("down", "")``:
+    it has ended; ``changed("lost", link)``: one of its link ends needs a socket.  Any thread."""
+    at_rest: Callable[[], bool] = _never
+    """For a thread in another process: whether none has anything left to write.  Any thread."""
+    plugins: Mapping[str, str] = {}
+    """For a thread in another process: the modules of plugins, by the names of the plugins."""

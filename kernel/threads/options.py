@@ -1,10 +1,12 @@
-"""The options of poll threads."""
+"""The options of poll threads and of processes."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import msgspec
+
+from kernel.hosting.backoff import BackoffOptions
 
 
 class PollThreadOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -16,3 +18,12 @@ class PollThreadOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     share one, it takes longer.  0: sleep at once."""
     cpus: tuple[int, ...] = ()
     """The processors that the thread may run on; empty: any.  Linux only."""
+
+
+class ProcessOptions(PollThreadOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A process of its own, with one thread that runs trio and hosts engines."""
+
+    restart: BackoffOptions = BackoffOptions()
+    """The waits before the process is started again when it has ended."""
+    start_timeout: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    """Seconds that the process may take until it hosts engines.  Then it is ended, and started again."""

@@ -10,12 +10,17 @@ has touched a message since; so there is none left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from kernel.contracts.thread import EngineThread, Shown
 from kernel.dispatcher.route import RouteSpec
 from kernel.pipes.pipe import Pipe
+
+
+def _none(_: int) -> Mapping[Any, int]:
+    return {}
+
 
 Pipes: TypeAlias = list[tuple[int, int, RouteSpec, Pipe]]
 
@@ -23,18 +28,28 @@ Pipes: TypeAlias = list[tuple[int, int, RouteSpec, Pipe]]
 class Lingering:
     """The end of one kernel.  Any thread may call ``is_over``."""
 
-    def __init__(self, pipes: Callable[[], Pipes], threads: Callable[[], list[EngineThread]]) -> None:
-        """``pipes`` returns all pipes with their writing and reading threads' numbers, ``threads`` all threads."""
+    def __init__(
+        self,
+        pipes: Callable[[], Pipes],
+        threads: Callable[[], list[EngineThread]],
+        others: Callable[[int], Mapping[Any, int]] = _none,
+    ) -> None:
+        """``pipes`` returns all pipes with their writing and reading threads' numbers, ``threads`` all threads.
+
+        ``others(number)``: what else a thread has that messages pass, such as link ends, with how many it has
+        moved there.
+        """
         self._pipes = pipes
         self._threads = threads
+        self._others = others
         # For each thread what it has moved so far. Each entry is replaced as a whole, by its thread.
-        self._noted: dict[int, dict[Pipe, int]] = {}
+        self._noted: dict[int, dict[Any, int]] = {}
 
     def is_over(self, number: int) -> bool:
         """Return whether nothing is left to write.  The thread of this number calls it after each of its turns."""
         threads = self._threads()
         pipes = self._pipes()
-        self._noted[number] = _moved_by(number, pipes)
+        self._noted[number] = {**_moved_by(number, pipes), **self._others(number)}
         # Only pipes to engines count.  Those to applications are not read any more: their APIs are closed.
         homes = {thread.number for thread in threads}
         if any(reader in homes and pipe.more() for _, reader, _, pipe in pipes):
@@ -57,7 +72,12 @@ class Lingering:
         if noted is None:
             # It has not come to the end of a turn since the kernel began to close, if it runs at all.
             return thread.join(0)
-        return all(noted.get(pipe, 0) == count for pipe, count in _moved_by(thread.number, pipes).items())
+        moved = {**_moved_by(thread.number, pipes), **self._others(thread.number)}
+        return all(noted.get(passed, 0) == count for passed, count in moved.items())
+
+    def moved(self) -> int:
+        """Return how many messages all threads had moved when they noted it."""
+        return sum(sum(noted.values()) for noted in list(self._noted.values()))
 
 
 def _moved_by(number: int, pipes: Pipes) -> dict[Pipe, int]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
-from functools import wraps
+from functools import partial, wraps
 from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -36,6 +36,7 @@ from kernel.dispatcher.dead_letter import dead_letter_route
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
 from kernel.plugins import PluginRegistry
+from kernel.topology.border import HERE, Border, is_apart, needs_thread
 from kernel.topology.guests import refuse_guests
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan, diff
 from kernel.topology.system_for_engines import SystemForEngines
@@ -76,7 +77,7 @@ class Parts:
         self.threads: dict[str, EngineThread] = {}
         self.homes: dict[str, EngineThread] = {}
         """The thread of each engine, also of those that ``host`` has started.  Not of APIs."""
-        self.has_default_thread = False
+        self.has_default_thread: bool = False
         """Whether the first plan had no threads, and so got one."""
         self._registry = registry
         self._dispatcher = dispatcher
@@ -90,8 +91,12 @@ class Parts:
         """Listening sockets that the application has bound for engines, by the engine's name."""
         self._released: list[BoundSockets] = []
         """The same for engines that were removed and have not ended yet."""
-        self._specs: list[tuple[RoutePlan, RouteSpec]] = []
-        """What the dispatcher knows of each route.  A list, because two routes may be equal."""
+        self._specs: list[tuple[RoutePlan, RouteSpec | None]] = []
+        """What the dispatcher knows of each route; None for one that the border has divided.  A list, because two
+        routes may be equal."""
+        self._legs: dict[str, RouteSpec] = {}
+        self._threads_wanted: dict[str, str] = {}
+        self.border: Border = Border(self, registry)
         # Reentrant: ``remove_engine`` calls ``on_gone`` at once for the name of an API, and that callback may
         # change the system again.
         self.changing: AbstractContextManager[Any] = threading.RLock()
@@ -112,6 +117,7 @@ class Parts:
 
     def close_sockets(self) -> None:
         """Close the sockets that were bound for engines, after all threads have ended."""
+        self.border.close()
         for bound in (*self._bound.values(), *self._released):
             bound.close()
 
@@ -125,7 +131,15 @@ class Parts:
         kind = self._registry.kind("thread_kinds", plan.kind)
         options = msgspec.convert(plan.options, kind.options, strict=False)
         thread: EngineThread = kind.create(
-            ThreadSetup(name=plan.name, options=options, dispatcher=self._dispatcher, report=self._report)
+            ThreadSetup(
+                name=plan.name,
+                options=options,
+                dispatcher=self._dispatcher,
+                report=self._report,
+                changed=partial(self.border.changed, plan.name),
+                at_rest=self.border.at_rest,
+                plugins=self._registry.modules() if kind.apart else {},
+            )
         )
         # Entered before ``start``: a signal handler may raise in it when the thread already runs, and
         # ``Kernel.close`` and ``join`` have to find the thread then.
@@ -153,6 +167,15 @@ class Parts:
         kind = self._engine_kind(plan)
         options = msgspec.convert(plan.options, kind.options, strict=False)
         thread = self._thread_for(plan.name, plan.thread)
+        where = thread.name if thread.name in self.border.apart() else HERE
+        if bound is not None and where != HERE:
+            raise KernelError(
+                f"engine {plan.name!r} has sockets of this process, and thread {where!r} is another process; name a "
+                "thread of another kind"
+            )
+        # Routes that are there already lead to where the engine was, or was expected.
+        if self.border.move(plan.name, where):
+            self._make_again(plan.name)
         # After everything that can raise, so that the plan has no engine that does not run; and before the
         # thread is told, so that the engine finds itself in the plan when it asks.
         self.plan = entered
@@ -168,7 +191,13 @@ class Parts:
     ) -> None:
         """Start an engine that the caller makes, without a kind and without an entry in the plan."""
         self._refuse_known(name)
-        self._add(name, None, make_engine, self._thread_for(name, thread), bound)
+        home = self._thread_for(name, thread)
+        if home.name in self.border.apart():
+            raise KernelError(
+                f"engine {name!r} is made by code of this process, and thread {home.name!r} is another process; "
+                "name a thread of another kind"
+            )
+        self._add(name, None, make_engine, home, bound)
 
     def _engine_kind(self, plan: EnginePlan) -> EngineKind:
         installed = self._registry.engine_for(plan.kind, plan.options)
@@ -182,6 +211,13 @@ class Parts:
         if state is None or state.state != "running" or plan.kind in self._registry.apis:
             return ()
         return self._engine_kind(plan).live_options
+
+    def change_options(self, engine: str, options: dict[str, Any], answer: Callable[[Done], Any]) -> None:
+        """Give an engine other options, which were checked."""
+        plan = self.plan.engine(engine)
+        if plan is None:
+            raise UnknownName(f"there is no engine {engine!r}")
+        self._change_engine(msgspec.structs.replace(plan, options=options), answer)
 
     @_one_at_a_time
     def _change_engine(self, plan: EnginePlan, answer: Callable[[Done], Any]) -> None:
@@ -235,9 +271,11 @@ class Parts:
         thread.add(name, lambda: make_engine(self._setups[name]), plan=plan)
 
     def _thread_for(self, engine: str, wanted: str | None) -> EngineThread:
-        """Return the thread that an engine names, or else the one with the fewest engines."""
+        """Return the thread that an engine names, or else the one in this process with the fewest engines."""
         if not wanted:
-            return min(self.threads.values(), key=lambda thread: len(thread.states))
+            apart = self.border.apart()
+            here = [thread for name, thread in self.threads.items() if name not in apart]
+            return min(here, key=lambda thread: len(thread.states))
         if wanted not in self.threads:
             known = ", ".join(self.threads)
             raise UnknownName(f"engine {engine!r}: there is no thread {wanted!r}; the threads are {known}")
@@ -274,6 +312,12 @@ class Parts:
     @_one_at_a_time
     def add_route(self, plan: RoutePlan) -> None:
         """Connect engines: those that are running, and those that will be added."""
+        divided = self.border.add(plan)
+        self._specs.append((plan, None if divided else self._lead(plan, plan.label)))
+        self.plan = msgspec.structs.replace(self.plan, routes=(*self.plan.routes, plan))
+
+    def _lead(self, plan: RoutePlan, label: str) -> RouteSpec:
+        """Add a route to the dispatcher."""
         kind = self._registry.kind("routers", plan.router)
         options = msgspec.convert(plan.router_options, kind.options, strict=False)
         letters = None
@@ -281,7 +325,7 @@ class Parts:
             chooser = self._registry.kind("routers", "round-robin")
             letters = dead_letter_route(
                 plan.source,
-                plan.label,
+                label,
                 plan.dead_letters,
                 plan.marks,
                 lambda: chooser.create(chooser.options()),
@@ -289,7 +333,7 @@ class Parts:
             # First, because a message can be refused as soon as the route itself carries one.
             self._dispatcher.add_route(letters)
         spec = RouteSpec(
-            name=plan.label,
+            name=label,
             source=plan.source,
             targets=plan.targets,
             make_router=lambda: kind.create(options),
@@ -301,9 +345,8 @@ class Parts:
             echo=plan.echo,
             dead_letters=letters,
         )
-        self._specs.append((plan, spec))
         self._dispatcher.add_route(spec)
-        self.plan = msgspec.structs.replace(self.plan, routes=(*self.plan.routes, plan))
+        return spec
 
     @_one_at_a_time
     def remove_route(self, plan: RoutePlan) -> None:
@@ -314,11 +357,58 @@ class Parts:
             raise UnknownName(f"there is no route {plan.label!r}")
         pair = next((pair for pair in alike if pair[0] == plan), alike[0])
         self._specs.remove(pair)
-        self._dispatcher.remove_route(pair[1])
+        self._take_away(*pair)
         # ``pair[0]`` and not ``plan``: the plan must lose the same route as the dispatcher.
         routes = list(self.plan.routes)
         routes.remove(pair[0])
         self.plan = msgspec.structs.replace(self.plan, routes=tuple(routes))
+
+    def _take_away(self, plan: RoutePlan, spec: RouteSpec | None) -> None:
+        if spec is None:
+            self.border.remove(plan)
+        else:
+            self._dispatcher.remove_route(spec)
+
+    def _make_again(self, engine: str) -> None:
+        """Make the routes of an engine again that is in another process now."""
+        for number, (plan, spec) in enumerate(self._specs):
+            if engine in plan.ends:
+                self._take_away(plan, spec)
+                divided = self.border.add(plan)
+                self._specs[number] = (plan, None if divided else self._lead(plan, plan.label))
+
+    # ------------------------------------------------------------------ legs and link ends (``border.py``)
+
+    def add_leg(self, name: str, label: str, plan: RoutePlan) -> None:
+        """Add the part of a route in this process."""
+        self._legs[name] = self._lead(plan, label)
+
+    def remove_leg(self, name: str) -> None:
+        """Remove it."""
+        self._dispatcher.remove_route(self._legs.pop(name))
+
+    def host_link(self, name: str, make_engine: Callable[[EngineSetup], Engine], beside: str) -> EngineThread:
+        """Host a link end in the thread of the engine ``beside``, so that its messages cross no other thread."""
+        home = self.homes.get(beside)
+        # At the start routes come before engines.
+        wanted = self._threads_wanted.get(beside)
+        apart = self.border.apart()
+        if home is None or home.name in apart:
+            home = self.threads[wanted] if wanted in self.threads and wanted not in apart else None
+        thread = home or self._thread_for(name, None)
+        self._add(name, None, make_engine, thread, None)
+        return thread
+
+    def remove_link(self, name: str, linger: float) -> None:
+        """Remove a link end."""
+        home = self.homes.pop(name, None)
+        if home is not None:
+            home.remove(name, None, linger)
+
+    def settle(self, plan: Plan) -> None:
+        """Say in which threads the engines of a plan will be, before its routes are added."""
+        self._threads_wanted = {engine.name: engine.thread for engine in plan.engines if engine.thread}
+        self.border.settle(plan)
 
     # ------------------------------------------------------------------ from one plan to another
 
@@ -337,6 +427,7 @@ class Parts:
             self._remove_thread(thread.name)
         for engine in change.engines_changed:
             self._change_engine_and_wait(engine)
+        self.settle(new)
         for thread in change.threads_added:
             self.add_thread(thread)
         # Routes before engines, as at the start: the first messages of an engine already need them.
@@ -347,12 +438,15 @@ class Parts:
         return change.lines()
 
     def _threads_of(self, plan: Plan) -> tuple[ThreadPlan, ...]:
+        apart = {thread.name for thread in self.plan.threads if is_apart(thread.kind, self._registry)}
         # A plan without threads gets those that run, as at the start it gets one.
         if not plan.threads:
-            return self.plan.threads
+            return tuple(thread for thread in self.plan.threads if thread.name not in apart)
         # The thread that the first plan got stays beside the threads that a later one names: without it, each
         # engine that lives there would be started anew.
         given = self.plan.thread(DEFAULT_THREAD) if self.has_default_thread else None
+        if given is None and needs_thread(plan, self._registry):
+            given, self.has_default_thread = ThreadPlan(name=DEFAULT_THREAD), True
         if given is None or plan.thread(DEFAULT_THREAD) is not None:
             return plan.threads
         return (given, *plan.threads)

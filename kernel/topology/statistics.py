@@ -12,16 +12,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
 
 from kernel.contracts.lazy_figures import made
-from kernel.contracts.thread import EngineStatus, EngineThread
+from kernel.contracts.thread import EngineStatus, EngineThread, ThreadApart
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.past_figures import figures_of_pipe
 from kernel.dispatcher.route import RouteSpec
 from kernel.pipes.pipe import Pipe, PipeStatistics
+
+_NO_THREADS: Mapping[str, ThreadApart] = MappingProxyType({})
+_LATE, _SOON = 1.0, 0.1
+"""Seconds that another process may take to send its figures, for an application and for an engine that asks."""
 
 _Figures = TypeVar("_Figures", bound=msgspec.Struct)
 
@@ -109,12 +114,81 @@ class SystemStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather(
-    dispatcher: Dispatcher, threads: Mapping[str, EngineThread], *, lazily: bool = False
+    dispatcher: Dispatcher,
+    threads: Mapping[str, EngineThread],
+    apart: Mapping[str, ThreadApart] = _NO_THREADS,
+    *,
+    lazily: bool = False,
 ) -> SystemStatistics:
     """Collect all figures; ``lazily``: those of many things when they are read (``LazyFigures``).
 
-    Any thread.  They are not all of exactly the same moment, because nothing is stopped.
+    Any thread.  They are not all of exactly the same moment, because nothing is stopped.  Threads in other
+    processes are asked; those that do not answer soon are left out.
     """
+    figures = _gather_here(dispatcher, threads, lazily)
+    for name, thread in apart.items():
+        # An engine that asks has a thread of its own to care for, and waits less.
+        there = thread.statistics(_SOON if lazily else _LATE)
+        if there is not None:
+            figures = _joined(figures, name, msgspec.convert(there, SystemStatistics))
+    return figures
+
+
+def _joined(here: SystemStatistics, name: str, there: SystemStatistics) -> SystemStatistics:
+    """Add the figures of the process of the thread ``name``, which is a row of the matrix here, without pipes."""
+    numbers = {thread.name: number for number, thread in enumerate(here.threads)}
+    threads = list(here.threads)
+    place: list[int] = []
+    for thread in there.threads:
+        if thread.name == name and name in numbers:
+            place.append(numbers[name])
+            engines = here.threads[numbers[name]].engines
+            threads[numbers[name]] = msgspec.structs.replace(thread, engines=engines)
+        else:
+            place.append(len(threads))
+            threads.append(thread)
+    matrix = [[0] * len(threads) for _ in threads]
+    for i, row in enumerate(here.matrix):
+        for j, count in enumerate(row):
+            matrix[i][j] += count
+    for i, row in enumerate(there.matrix):
+        for j, count in enumerate(row):
+            matrix[place[i]][place[j]] += count
+    known = {engine.name: engine.counters for engine in there.engines}
+    return SystemStatistics(
+        engines=tuple(
+            msgspec.structs.replace(engine, counters=known[engine.name])
+            if not engine.counters and engine.name in known
+            else engine
+            for engine in here.engines
+        ),
+        ports=_summed(here.ports, there.ports),
+        routes=_summed(here.routes, there.routes),
+        pipes=(*here.pipes, *there.pipes),
+        threads=tuple(threads),
+        matrix=tuple(map(tuple, matrix)),
+        cells=(*here.cells, *((place[writer], place[reader]) for writer, reader in there.cells)),
+    )
+
+
+def _summed(here: tuple[_Figures, ...], there: tuple[_Figures, ...]) -> tuple[_Figures, ...]:
+    """Join rows; those of one name are added up."""
+    rows: dict[str, _Figures] = {}
+    for row in (*here, *there):
+        values = msgspec.structs.asdict(row)
+        known = rows.get(values["name"])
+        if known is not None:
+            values = {
+                field: value if field == "name" else value + getattr(known, field)
+                for field, value in values.items()
+            }
+        rows[values["name"]] = type(row)(**values)
+    return tuple(rows.values())
+
+
+def _gather_here(
+    dispatcher: Dispatcher, threads: Mapping[str, EngineThread], lazily: bool
+) -> SystemStatistics:
     # Once, so that the figures of routes, threads and pipes are about the same pipes.
     pipes = dispatcher.pipes()
     return SystemStatistics(

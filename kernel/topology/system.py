@@ -33,10 +33,11 @@ from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.engine import Engine, EngineEvent
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
 from kernel.contracts.kinds import ApiKind, BoundSockets, EngineSetup
-from kernel.contracts.thread import EngineStatus, EngineThread
+from kernel.contracts.thread import Done, EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.plugins import PluginRegistry
 from kernel.threads.caller_thread import CallerThread
+from kernel.topology.border import needs_thread
 from kernel.topology.explaining import Explanation, Question, engines_with, explain
 from kernel.topology.guests import is_guest, refuse_guests
 from kernel.topology.inspection import Inspection, inspect
@@ -82,7 +83,7 @@ class Kernel:
         self.events: list[Callable[[EngineEvent], Any]] = []
         """Callbacks for events of engines (connected, failed, retrying ...).  Called in the engines'
         threads."""
-        self._parts = Parts(
+        self._parts: Parts = Parts(
             plan,
             self.registry,
             self._dispatcher,
@@ -90,7 +91,9 @@ class Kernel:
             SystemForEngines(self, self._threads, self._look),
             self._running,
         )
-        self._lingering = Lingering(self._dispatcher.pipes, self._threads)
+        self._lingering: Lingering = Lingering(
+            self._dispatcher.pipes, self._threads, self._parts.border.moved
+        )
         self._apis: list[Api] = []
         self._state = "new"
         self._guests: Any = None
@@ -145,9 +148,11 @@ class Kernel:
         plan = parts.empty()
         try:
             # Not ``self.add_thread``, which refuses guests: ``__aenter__`` comes here too.
-            parts.has_default_thread = not plan.threads
-            for thread in plan.threads or (ThreadPlan(name=DEFAULT_THREAD),):
+            parts.has_default_thread = needs_thread(plan, self.registry)
+            given = (ThreadPlan(name=DEFAULT_THREAD),) if parts.has_default_thread else ()
+            for thread in (*given, *plan.threads):
                 parts.add_thread(thread)
+            parts.settle(plan)
             # Before the engines: their first messages already need the routes.
             for route in plan.routes:
                 parts.add_route(route)
@@ -185,6 +190,8 @@ class Kernel:
                 thread.linger(linger, partial(self._written_out, thread.number))
             else:
                 thread.stop()
+        if linger > 0:
+            self._parts.border.linger(linger, self._written_out)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait after ``close`` until all threads have ended.
@@ -500,6 +507,13 @@ class Kernel:
         self._check(plan)
         return self._parts.apply(plan)
 
+    def change_options(self, engine: str, options: dict[str, Any], answer: Callable[[Done], Any]) -> None:
+        """Give a running engine other options, of those that it takes (``EngineKind.live_options``).
+
+        ``answer`` is called by the engine's thread when it has taken them.
+        """
+        self._parts.change_options(engine, options, answer)
+
     # ------------------------------------------------------------------ for operators
 
     def engine_states(self) -> list[EngineStatus]:
@@ -518,11 +532,11 @@ class Kernel:
 
         Any thread.
         """
-        return gather(self._dispatcher, self._parts.threads)
+        return gather(self._dispatcher, self._parts.threads, self._parts.border.apart())
 
     def _look(self) -> SystemStatistics:
         """Return the same for an engine, which reads figures of many things in pieces."""
-        return gather(self._dispatcher, self._parts.threads, lazily=True)
+        return gather(self._dispatcher, self._parts.threads, self._parts.border.apart(), lazily=True)
 
     def inspect(self, what: str, timeout: float = 2.0) -> Inspection:
         """Ask every engine for its rows of a table: ``queues``, ``connections`` ...

@@ -9,6 +9,17 @@ from kernel import hookimpl
 from kernel.contracts.kinds import ProtocolKind, Side
 from plugins.protocols.backend.options import BackendOptions
 
+_LINK_OPTIONS = {
+    "format": "extended",
+    # Both ends are processes of one kernel, which sees when one of them ends.
+    "heartbeat": 0.0,
+    "handshake": 30.0,
+    # What is on its way was accepted by a pipe already, whose limits hold.
+    "max_message": 1 << 40,
+    "max_subscriptions": 1 << 24,
+    "subscription_bytes": 1 << 32,
+}
+
 
 @hookimpl
 def register_protocols() -> Iterable[ProtocolKind]:
@@ -19,6 +30,7 @@ def register_protocols() -> Iterable[ProtocolKind]:
             summary="size and body as in ØMQ 0.x, with envelopes and confirmations between kernels",
             options=BackendOptions,
             create=_create,
+            link_options=_LINK_OPTIONS,
         )
     ]
 
