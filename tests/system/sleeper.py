@@ -1,0 +1,5 @@
+"""A process that never comes up."""
+
+import signal
+
+signal.pause()
