@@ -138,7 +138,9 @@ def eager_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMq]:
     """A RabbitMQ that all tests share, also those of MQTT and STOMP; one that stops it starts it again."""
-    node = RabbitMq(tmp_path_factory.mktemp("rabbitmq"), ("rabbitmq_mqtt", "rabbitmq_stomp"))
+    # As our broker is without the option ``anonymous``, beside which the tests of MQTT put it.
+    settings = ["mqtt.allow_anonymous = false"]
+    node = RabbitMq(tmp_path_factory.mktemp("rabbitmq"), ("rabbitmq_mqtt", "rabbitmq_stomp"), settings)
     try:
         node.start()
         yield node

@@ -20,7 +20,6 @@ from benchmarks.amqp.brokers import Broker
 from benchmarks.processes import PR_SET_PDEATHSIG, Child
 from benchmarks.scenario import Unavailable
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
-from tests.ports import free_port
 
 MISSING = "RabbitMQ is not installed: make peers (root)"
 
@@ -52,18 +51,13 @@ def _serve(link: Connection, protocol: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
-        if protocol == "amqp":
-            node = RabbitMq(Path(folder))
-            address = node.address
-        else:
-            address = f"127.0.0.1:{free_port()}"
-            listener = f"{protocol}.listeners.tcp.1 = {address}"
-            node = RabbitMq(Path(folder), [f"rabbitmq_{protocol}"], [listener])
+        node = RabbitMq(Path(folder), [] if protocol == "amqp" else [f"rabbitmq_{protocol}"])
+        port = {"amqp": node.port, "mqtt": node.mqtt_port, "stomp": node.stomp_port}[protocol]
         try:
             start = time.perf_counter()
             node.start()
             seconds = time.perf_counter() - start
-            link.send((address, int((Path(folder) / "pid").read_text()), seconds))
+            link.send((f"127.0.0.1:{port}", int((Path(folder) / "pid").read_text()), seconds))
             link.recv()
         except (EOFError, KeyboardInterrupt):  # the parent is gone, or the whole batch is given up
             pass

@@ -19,7 +19,7 @@ CONTROL = os.environ.get("KERNEL_RABBITMQ_CONTROL", "/usr/lib/rabbitmq/bin/rabbi
 TIMEOUT = 240.0
 """Erlang and Elixir take their time to start where others do as well."""
 _LISTENERS = {
-    "rabbitmq_mqtt": ("mqtt.listeners.tcp.1 = 127.0.0.1:{mqtt}", "mqtt.allow_anonymous = false"),
+    "rabbitmq_mqtt": ("mqtt.listeners.tcp.1 = 127.0.0.1:{mqtt}",),
     "rabbitmq_stomp": ("stomp.listeners.tcp.1 = 127.0.0.1:{stomp}",),
 }
 """Settings of plugins that have listeners of their own."""
