@@ -6,6 +6,7 @@ With them, the sums in statistics never fall.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kernel.pipes.pipe import Pipe
@@ -27,11 +28,11 @@ class PastFigures:
         Its writer may still write to it until it hears of that.  Those messages are not counted here: they
         are handed over to another pipe, which counts them, or they are abandoned.
         """
-        self._routes[route].update(figures_of_pipe(pipe))
+        _add(self._routes[route], figures_of_pipe(pipe))
 
     def add_port(self, port: Port) -> None:
         """Add the counters of a port that leaves.  Called by the port's thread."""
-        self._groups[port.group].update(figures_of_port(port))
+        _add(self._groups[port.group], figures_of_port(port))
         for route in port.routes:
             self._routes[route.spec.name]["unrouted"] += route.unrouted
 
@@ -43,6 +44,12 @@ class PastFigures:
     def of_group(self, name: str) -> Counter[str]:
         """Return the sums of all ports of an engine that have left."""
         return Counter(self._groups.get(name, ()))
+
+
+def _add(sums: Counter[str], figures: Mapping[str, int]) -> None:
+    # ``Counter.update`` takes five times as long, and each connection that ends comes here.
+    for name, value in figures.items():
+        sums[name] += value
 
 
 def figures_of_pipe(pipe: Pipe) -> dict[str, int]:

@@ -523,8 +523,13 @@ class Port:
     def end_outgoing(self) -> None:
         """This port has left: mark the end of its pipes.  The readers see it behind what is in the pipes."""
         for route in self.routes:
+            # What waits in the route goes on into the pipes when they have room.  Who has not confirmed yet
+            # may still refuse.
+            over = not (route.spec.confirm or route.waiting)
             for pipe in route.pipes:
                 pipe.end()
+                if over:
+                    pipe.forget_writer()
 
     @_blamed
     def _on_asked(self, route: Route, pipe: Pipe, verb: str, pattern: str) -> None:

@@ -19,13 +19,14 @@ class Mailbox:
     on a hot path.
     """
 
-    __slots__ = ("bell", "posted", "rings")
+    __slots__ = ("_posters", "bell", "posted", "rings")
 
     def __init__(self) -> None:
         self.posted: deque[Callable[[], Any]] = deque()
         self.bell: Doorbell = Doorbell()
         self.rings: list[Doorbell] | None = None
         """Bells that the thread of this mailbox will ring later (``ring_all``); None: it rings at once."""
+        self._posters: dict[Mailbox, Callable[[Callable[[], Any]], Any]] = {}
 
     def post(self, item: Callable[[], Any]) -> None:
         """Append an item, and wake the reading thread if it sleeps.  Any thread."""
@@ -43,7 +44,11 @@ class Mailbox:
         """
         if other is self:
             return self.posted.append
-        return partial(self._post_from_here, other)
+        # One for all pipes between two threads: there may be very many pipes, and few threads.
+        poster = self._posters.get(other)
+        if poster is None:
+            poster = self._posters[other] = partial(self._post_from_here, other)
+        return poster
 
     def _post_from_here(self, other: Mailbox, item: Callable[[], Any]) -> None:
         other.posted.append(item)

@@ -297,6 +297,15 @@ class Pipe:
         if not self.signalled:
             self.signal()
 
+    def forget_writer(self) -> None:
+        """Refer to nothing of the writer any more, because it has left.
+
+        The reader may keep the pipe for long: an application thread processes its mailbox in its next call.
+        """
+        self.on_writable = self.on_confirmed = self.on_asked = _ignore
+        self.on_effect = _answer_at_once
+        self.on_refused = None
+
     def _block(self) -> bool:
         """Ask for ``on_writable``; return True if there is room after all."""
         self.blocked = True

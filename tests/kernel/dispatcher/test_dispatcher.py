@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -555,3 +557,18 @@ def test_streams_of_one_association_do_not_get_what_another_of_its_streams_has_s
     got = {name: system.take(name) for name in ("near/0", "near/1", "far/0", "far/1")}
     assert got["near/0"] == got["near/1"] == []
     assert got["far/0"] + got["far/1"] == [b"x"]
+
+
+def test_a_source_that_has_left_is_freed_although_its_reader_does_nothing(system: System) -> None:
+    """An application thread processes its mailbox in its next call, which may come in an hour."""
+    system.route("a", "b")
+    system.port("b")
+    port = system.port("a")
+    system.turn("a")
+    assert system.send("a", b"the last words")
+    port.close()
+    gone = weakref.ref(system.owners.pop("a"))
+    del port, system.ports["a"]
+    gc.collect()
+    assert gone() is None
+    assert system.take("b") == [b"the last words"]
