@@ -22,6 +22,24 @@ DISCARDED_BYTES = 64 * 1024 * 1024
 """How much input is read and dropped in the meantime, at most."""
 
 
+def close_in_order(host: Host, wire: Wire, out: deque[Buffer]) -> None:
+    """Close a wire in good order; ``out`` is written before."""
+    # Most peers that close first have done so by now.  Then there is nothing to wait for.
+    if not (out or wire.announces_end) and _has_ended(wire):
+        wire.close()
+    else:
+        ClosingWire(host, wire, out).begin()
+
+
+def _has_ended(wire: Wire) -> bool:
+    try:
+        # Little: what comes before the end is looked at by ``ClosingWire``.
+        return wire.receive(1) == b""
+    except OSError:
+        # An error is an end as well: nothing can be lost any more.
+        return True
+
+
 class ClosingWire:
     """A wire that has no owner any more.
 

@@ -68,7 +68,7 @@ from collections.abc import Callable, Sequence
 from kernel.contracts.engine import Host
 from kernel.contracts.message import Buffer
 from kernel.contracts.protocol import LargeBodies
-from kernel.hosting.closing_wire import ClosingWire
+from kernel.hosting.closing_wire import close_in_order
 from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.read_size import FIRST_READ_SIZE, READ_SIZE, SMALLEST_READ, fair_read_size
 from kernel.hosting.wire import Wire
@@ -225,6 +225,14 @@ class Connection:
                 self._owner.on_not_read(self._host.now())
                 self._watch()
                 self._look_for_early_data()
+
+    def read_first(self) -> None:
+        """Read once after ``start``: most peers that speak first have done so when they are accepted.
+
+        So an owner that has something to say at the beginning says it together with its answer.
+        """
+        if not (self.ended or self.paused):
+            self._on_readable()
 
     def _look_for_early_data(self) -> None:
         """Read what came together with the handshake of the wire; the descriptor is silent about it."""
@@ -422,7 +430,7 @@ class Connection:
             owner = self._detach()
             self._out.extend(last_words)
             self.bytes_out += sum(map(len, last_words))
-            ClosingWire(self._host, self.wire, self._out).begin()
+            close_in_order(self._host, self.wire, self._out)
             owner.on_ended(reason)
 
     def _detach(self) -> ConnectionOwner:

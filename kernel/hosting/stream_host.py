@@ -92,20 +92,34 @@ def _refuse_login(_: Login, decide: Decide) -> None:
     decide("this engine has no authentication")
 
 
-_offers: dict[tuple[type, type], bool] = {}
+_OPTIONAL = (
+    Answering,
+    Authenticating,
+    Crediting,
+    LargeBodies,
+    Named,
+    Observable,
+    Refusing,
+    Subscribing,
+    Syncing,
+    Told,
+    ToldOfSubscriptions,
+    UpgradesToTls,
+)
+_offers: dict[type, frozenset[type]] = {}
 
 
-def _offered(protocol: StreamProtocol, interface: type) -> Any:
-    """Return the protocol if it offers an optional interface.
+def _offered_by(protocol: StreamProtocol) -> frozenset[type]:
+    """Return which optional interfaces a protocol offers.
 
     The answer is cached for each class: ``isinstance`` takes 10 us here, which matters when many peers
     connect at once.
     """
-    key = (type(protocol), interface)
-    offers = _offers.get(key)
+    offers = _offers.get(type(protocol))
     if offers is None:
-        offers = _offers[key] = isinstance(protocol, interface)
-    return protocol if offers else None
+        offers = frozenset([each for each in _OPTIONAL if isinstance(protocol, each)])
+        _offers[type(protocol)] = offers
+    return offers
 
 
 class StreamHost(ConnectionOwner):
@@ -162,26 +176,32 @@ class StreamHost(ConnectionOwner):
         self._on_open = on_open
         self._on_end = on_end
         self._on_refused = on_refused
-        self._large: LargeBodies | None = _offered(protocol, LargeBodies)
-        self._refusing: Refusing | None = _offered(protocol, Refusing)
-        self._crediting: Crediting | None = _offered(protocol, Crediting)
-        self._answering: Answering | None = _offered(protocol, Answering)
-        self._told_of_subscriptions: ToldOfSubscriptions | None = _offered(protocol, ToldOfSubscriptions)
+        offered = _offered_by(protocol)
+        # Not ``StreamProtocol``: what it offers is known by ``offered`` only.
+        each: Any = protocol
+        self._large: LargeBodies | None = each if LargeBodies in offered else None
+        self._refusing: Refusing | None = each if Refusing in offered else None
+        self._crediting: Crediting | None = each if Crediting in offered else None
+        self._answering: Answering | None = each if Answering in offered else None
+        self._told_of_subscriptions: ToldOfSubscriptions | None = (
+            each if ToldOfSubscriptions in offered else None
+        )
         self._subscribing: Subscribing | None = None
         if forward_subscriptions:
-            self._subscribing = _offered(protocol, Subscribing)
+            self._subscribing = each if Subscribing in offered else None
         # What this conversation has subscribed to at the peer.
         self._subscribed_to: set[str] = set()
-        self._syncing: Syncing | None = _offered(protocol, Syncing)
+        self._syncing: Syncing | None = each if Syncing in offered else None
         # Questions that the peer has not answered: number and hops.
         self._syncs: dict[int, int] = {}
-        self._named: Named | None = _offered(protocol, Named)
-        self._observable: Observable | None = _offered(protocol, Observable)
-        self._authenticating: Authenticating | None = _offered(protocol, Authenticating)
+        self._named: Named | None = each if Named in offered else None
+        self._observable: Observable | None = each if Observable in offered else None
+        self._authenticating: Authenticating | None = each if Authenticating in offered else None
         self._on_login = on_login or _refuse_login
         # False from the peer's login until it is accepted.
         self._accepted = True
-        self._upgrading: UpgradesToTls | None = _offered(protocol, UpgradesToTls)
+        self._upgrading: UpgradesToTls | None = each if UpgradesToTls in offered else None
+        self._told: Told | None = each if Told in offered else None
         self._start_tls = start_tls
         self._shared = {} if shared is None else shared
         self._patterns = patterns or PeerPatterns()
@@ -211,18 +231,20 @@ class StreamHost(ConnectionOwner):
 
     def start(self) -> None:
         """Begin the conversation."""
-        told: Told | None = _offered(self._protocol, Told)
         # Before anything else: the protocol may greet with what it learns here.
-        if told is not None:
-            told.on_connection(self._facts())
+        if self._told is not None:
+            self._told.on_connection(self._facts())
         # Before anything is sent: the peer may be told in the greeting.
         if self._syncing is not None:
             self._syncing.offer_sync(self._on_peer_asks, self._on_peer_answers)
         # The first call of the conversation: it tells the protocol the time.
         self._protocol.handle_timeout(self._host.now())
-        self._connection.start()
+        connection = self._connection
+        connection.start()
+        connection.read_first()
         # A client may have something to send before anything was received.
-        self._after()
+        if not connection.ended:
+            self._after()
 
     def close(self, reason: str) -> None:
         """End the conversation in good order."""

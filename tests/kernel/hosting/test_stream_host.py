@@ -555,3 +555,36 @@ def test_a_protocol_is_told_when_the_subscriptions_of_its_peer_are_in_effect() -
     rig.stream("net c", here, BackendConnection(BackendOptions(subscriptions=("k",)), "client"))
     rig.host.run()
     assert subscribed.told == [True]
+
+
+class Greeting(LineProtocol):
+    """Says something first, and echoes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._out.append(b"greeting\n")
+
+    def receive_data(self, data: Buffer, now: float) -> list[Batch]:
+        self._out.append(bytes(data))
+        return []
+
+
+def test_a_peer_that_speaks_first_gets_greeting_and_answer_in_one_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig()
+    ours, theirs = rig.host.wire()
+    theirs.send(deque([b"echo\n"]))
+    rig.host.run()
+    written: list[bytes] = []
+    send = ours.send
+
+    def noted(buffers: deque[Buffer]) -> bool:
+        written.append(b"".join(buffers))
+        return send(buffers)
+
+    monkeypatch.setattr(ours, "send", noted)
+    rig.stream("net c", ours, Greeting())
+    assert written == [b"greeting\necho\n"]
+    rig.host.run()
+    assert theirs.receive(100) == b"greeting\n"
