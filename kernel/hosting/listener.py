@@ -12,6 +12,7 @@ import resource
 import socket
 import stat
 from collections.abc import Callable
+from typing import Any
 
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.kinds import BoundSockets
@@ -39,8 +40,7 @@ BACKLOG = 1024
 class _ListeningSocket(socket.socket):
     """A socket that listens, and accepts in half the time.
 
-    ``accept`` asks for its family and type to make a socket of each connection, and ``socket.socket`` looks both
-    up in enumerations each time.
+    ``socket.socket.accept`` looks up family and type in enumerations for each connection, and asks about time-outs.
     """
 
     __slots__ = ("_family", "_type")
@@ -50,15 +50,10 @@ class _ListeningSocket(socket.socket):
         self._family = super().family
         self._type = super().type
 
-    @property
-    def family(self) -> socket.AddressFamily:
-        """The address family."""
-        return self._family
-
-    @property
-    def type(self) -> socket.SocketKind:
-        """The type of the socket."""
-        return self._type
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return a connection and the address of its peer."""
+        descriptor, peer = self._accept()  # type: ignore[attr-defined]  # typeshed does not know it
+        return socket.socket(self._family, self._type, self.proto, descriptor), peer
 
 
 class Bound:
@@ -121,6 +116,8 @@ class Listener:
         self._own = Bound(address, backlog) if bound is None else None
         self._bound: BoundSockets = bound or self._own  # type: ignore[assignment]  # one of them is there
         self._sockets = list(self._bound.sockets)
+        self._expected = 1
+        """How many connections to accept at once: so many came the last time."""
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY)
         self.refused: int = 0
         """How often connections were refused because there was no descriptor."""
@@ -153,12 +150,15 @@ class Listener:
 
     def _accept(self, sock: socket.socket) -> None:
         last = _last_for_connections()
-        # A limit, so that a flood of connections does not stop the connections that exist.
-        for _ in range(ACCEPTS_A_TURN):
+        # No more than are expected: to find that nobody waits costs half of what it costs to accept somebody.
+        # Who is left makes the poller call again.
+        expected, self._expected = self._expected, 1
+        for accepted in range(expected):
             try:
                 connection, peer = sock.accept()
             # ConnectionAbortedError: the peer reset the connection while it waited in the backlog.
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                self._expected = max(accepted, 1)
                 return
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
@@ -173,6 +173,8 @@ class Listener:
                 return
             connection.setblocking(False)
             self._on_accept(connection, peer_name(peer, connection))
+        # A limit, so that a flood of connections does not stop the connections that exist.
+        self._expected = min(2 * expected, ACCEPTS_A_TURN)
 
     def _turn_away(self, sock: socket.socket, why: str) -> None:
         """Close the connection of one waiting peer, so that it does not wait in vain; then pause.

@@ -196,7 +196,7 @@ class Loop:
         if not self.mailbox.may_sleep():
             return 0
         if self._timers:
-            left = min(max(self.next_timer() - trio.current_time(), 0), FOR_EVER)
+            left = min(max(self.next_timer() - self.now(), 0), FOR_EVER)
             return left if timeout is None else min(timeout, left)
         return timeout
 
@@ -225,7 +225,7 @@ class Loop:
         fired = False
         # Read once: a timer that a callback sets for the present time fires in the next turn, not in this
         # loop.
-        now = trio.current_time()
+        now = self.now()
         while self.next_timer() <= now:
             _, _, key = heapq.heappop(self._timers)
             _, callback, blame = self._timer_of.pop(key)
@@ -285,13 +285,13 @@ class _Sleeper(trio.abc.Instrument):
             loop.mailbox.ring_all()
             return
         # trio says a day when it has no deadline. Without a deadline a turn needs no clock.
-        until = math.inf if timeout > FOR_EVER else trio.current_time() + timeout
+        until = math.inf if timeout > FOR_EVER else loop.now() + timeout
         loop.trio_ready = False
         left: float | None = None
         # Limited: engines that are always busy would otherwise keep trio from its tasks and deadlines.
         for _ in range(_TURNS_BEFORE_TRIO):
             if until != math.inf:
-                left = until - trio.current_time()
+                left = until - loop.now()
                 if left <= 0:
                     break
             loop.turn(left)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernel.hosting.address import parse_address
-from kernel.hosting.listener import Listener
+from kernel.hosting.listener import ACCEPTS_A_TURN, Listener
 from kernel.testing.leaks import open_descriptors
 
 
@@ -65,6 +65,28 @@ def test_the_chosen_port_is_told_and_connections_are_accepted() -> None:
         connection.close()
     listener.close()
     assert not host.watched
+
+
+def test_who_waits_is_accepted_in_a_few_turns() -> None:
+    """As many at once as came the last time, and a limit: the others have their turns in between."""
+    accepted: list[Any] = []
+    host, listener = listen("backend+tcp://127.0.0.1:0", accepted)
+    name, _, port = listener.address.partition(":")
+    clients = [socket.create_connection((name, int(port))) for _ in range(100)]
+    came = []
+    while len(accepted) < len(clients):
+        before = len(accepted)
+        accept_all(host)
+        came.append(len(accepted) - before)
+    assert max(came) <= ACCEPTS_A_TURN
+    assert len(came) < 10
+    accept_all(host)  # nobody is there
+    clients.append(socket.create_connection((name, int(port))))
+    accept_all(host)
+    assert len(accepted) == len(clients)
+    for connection in (*clients, *(each for each, _ in accepted)):
+        connection.close()
+    listener.close()
 
 
 @pytest.mark.parametrize("place", ["127.0.0.1", "[::1]"])
