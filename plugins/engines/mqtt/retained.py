@@ -19,8 +19,10 @@ _STEP = 1000
 """Topics that are compared with a filter in one step: about half a millisecond."""
 _PAGE = 1000
 """Topics of a page at the most."""
-_FOUND = 20
+_FOUND = 5
 """As many of them take as long as one message that is found, and sent."""
+_BYTES_A_TOPIC = 256
+"""As many bytes of messages that are found count as one topic: what is sent in a step is bounded."""
 
 
 class Retained(msgspec.Struct, gc=False):
@@ -134,7 +136,7 @@ class RetainedMessages:
                 if matches(topic):
                     found = self._alive(topic, now)
                     if found is not None:
-                        left -= _FOUND
+                        left -= _FOUND + found.batch.size // _BYTES_A_TOPIC
                         yield found
                 if left <= 0:
                     left = _STEP

@@ -12,7 +12,14 @@ from plugins.engines.broker.public import Span, Store
 from plugins.engines.mqtt.subscriptions import Delivery, Group, prefix_of
 from plugins.protocols.mqtt.messages import properties_of
 from plugins.protocols.mqtt.packet_types import PacketType
-from plugins.protocols.mqtt.publishing import PublishPrefix, acknowledge, publish_run
+from plugins.protocols.mqtt.properties import NO_PROPERTIES
+from plugins.protocols.mqtt.publishing import (
+    REFERENCE_FROM,
+    PublishPrefix,
+    acknowledge,
+    publish_plain,
+    publish_run,
+)
 from plugins.protocols.mqtt.topics import key_to_topic
 
 if TYPE_CHECKING:
@@ -81,8 +88,43 @@ class Sender:
         client.send(data)
         return True
 
-    def deliver_retained(self, retained: Retained, delivery: Delivery, now: float) -> None:
-        """Send a retained message to a subscription without a queue."""
+    def deliver_retained(self, step: Sequence[Retained], delivery: Delivery, now: float) -> None:
+        """Send retained messages to a subscription without a queue."""
+        packets: list[bytes] = []
+        plain = not (self._largest_packet or self._most_aliases)
+        for retained in step:
+            if plain and self._is_plain(retained, delivery):
+                # In one call for each, because each has a topic of its own.
+                packets.append(
+                    publish_plain(
+                        self._version, retained.topic, retained.batch.bodies[0], retain=delivery.retain
+                    )
+                )
+                continue
+            if packets:
+                self._send_packets(packets)
+            self._deliver_one_retained(retained, delivery, now)
+        if packets:
+            self._send_packets(packets)
+
+    def _is_plain(self, retained: Retained, delivery: Delivery) -> bool:
+        """Whether its packet has no properties, and is small enough to be joined with others."""
+        batch = retained.batch
+        if batch.size >= REFERENCE_FROM:
+            return False
+        return self._version == 4 or (
+            retained.expires_at is None
+            and properties_of(batch.envelope, delivery.identifiers) is NO_PROPERTIES
+        )
+
+    def _send_packets(self, packets: list[bytes]) -> None:
+        client, data = self._client, b"".join(packets)
+        self._produced += len(data)
+        client.send(data)
+        client.messages_out += len(packets)
+        packets.clear()
+
+    def _deliver_one_retained(self, retained: Retained, delivery: Delivery, now: float) -> None:
         batch = retained.batch
         seconds_left = None if retained.expires_at is None else retained.expires_at - now
         if self._largest_packet or self._most_aliases:

@@ -456,28 +456,39 @@ class Session:
         return bool(self._retained)
 
     def send_retained(self, sender: Sender, now: float) -> None:
-        """Send the next of the retained messages that new subscriptions want."""
+        """Send the next of the retained messages that new subscriptions want, for a step of ``find``."""
         while self._retained:
             subscribed, found = self._retained[0]
+            step: list[Retained] = []
+            over = True
             for retained in found:
-                # Others have their turn, or the socket has to take some first.
-                if retained is None or sender.is_behind():
-                    if retained is not None:
-                        self._send_retained(sender, subscribed, retained, now)
-                    return
-                self._send_retained(sender, subscribed, retained, now)
-            del self._retained[0]
+                # Others have their turn.
+                if retained is None:
+                    over = False
+                    break
+                step.append(retained)
+            if step:
+                self._send_retained(sender, subscribed, step, now)
+            if over:
+                del self._retained[0]
+            # Or the socket has to take some first.
+            if not over or sender.is_behind():
+                return
 
-    def _send_retained(self, sender: Sender, subscribed: Subscribed, retained: Retained, now: float) -> None:
-        envelope = retained.envelope
-        if subscribed.no_local and envelope.properties.get(PUBLISHER) == self.client_id:
-            return
+    def _send_retained(
+        self, sender: Sender, subscribed: Subscribed, step: list[Retained], now: float
+    ) -> None:
+        if subscribed.no_local:
+            step = [each for each in step if each.envelope.properties.get(PUBLISHER) != self.client_id]
         if subscribed.live:
             identifiers = (subscribed.identifier,) if subscribed.identifier else ()
-            sender.deliver_retained(retained, Delivery(0, True, identifiers), now)
+            sender.deliver_retained(step, Delivery(0, True, identifiers), now)
         elif self._queue is not None:
-            copy = retained_copy(envelope, None if retained.expires_at is None else retained.expires_at - now)
-            self._queue.publish(retained.batch.under(copy), now)
+            for each in step:
+                copy = retained_copy(
+                    each.envelope, None if each.expires_at is None else each.expires_at - now
+                )
+                self._queue.publish(each.batch.under(copy), now)
 
     # For operators
 

@@ -138,6 +138,17 @@ def publish_run(
     return _join_small(headers, payloads)
 
 
+def publish_plain(version: int, topic: str, payload: Buffer, *, retain: bool) -> bytes:
+    """Return the PUBLISH packet of one message with QoS 0 and without properties.
+
+    For many messages with a topic each, of which no prefix is used twice.  The topic is one that was published to.
+    """
+    octets = topic.encode()
+    after = b"" if version == 4 else b"\0"
+    remaining = fields.variable(2 + len(octets) + len(after) + len(payload))
+    return b"".join((bytes((_PUBLISH | retain,)), remaining, pack(">H", len(octets)), octets, after, payload))
+
+
 def _one(prefix: PublishPrefix, payload: Buffer, identifier: int) -> list[Buffer]:
     """Return one PUBLISH packet: many clients get one message at a time."""
     size = len(payload)

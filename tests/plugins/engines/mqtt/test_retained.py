@@ -258,6 +258,13 @@ def test_few_of_many_matching_messages_are_sent_before_others_have_their_turn(qu
     assert first_step <= 200
 
 
+def test_fewer_of_large_ones_are_sent_in_a_step(quiet: StillServer) -> None:
+    messages = RetainedMessages(quiet.engine.broker.vhost("/"), 10_000)
+    for number in range(100):
+        _keep(messages, number, bytes(100_000))
+    assert list(messages.find("#", 0.0)).index(None) <= 10
+
+
 def _many(quiet: StillServer, count: int) -> RetainedMessages:
     messages = RetainedMessages(quiet.engine.broker.vhost("/"), 1_000_000)
     for number in range(count):
@@ -286,7 +293,7 @@ def test_no_step_touches_all_topics(quiet: StillServer) -> None:
     finally:
         tracemalloc.stop()
     assert most < 2 * count, "a list of all would take eight bytes for each"
-    assert len(_topics(found)) > count - 100
+    assert len(_topics(found)) >= count - 100
 
 
 def test_retained_messages_change_while_they_are_read(quiet: StillServer) -> None:

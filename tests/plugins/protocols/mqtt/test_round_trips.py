@@ -29,7 +29,13 @@ from plugins.protocols.mqtt.packets import (
 from plugins.protocols.mqtt.parser import VIEW_FROM
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
 from plugins.protocols.mqtt.publish_reader import MOST_HEADS
-from plugins.protocols.mqtt.publishing import REFERENCE_FROM, PublishPrefix, acknowledge, publish_run
+from plugins.protocols.mqtt.publishing import (
+    REFERENCE_FROM,
+    PublishPrefix,
+    acknowledge,
+    publish_plain,
+    publish_run,
+)
 from tests.notes import for_each
 from tests.plugins.protocols.mqtt.conversation import fresh, opened, plain, publish
 from tests.plugins.protocols.mqtt.strategies import connacks, connects, packets_to
@@ -111,6 +117,15 @@ def test_a_run_is_one_object(version: int, qos: int, size: int) -> None:
     assert isinstance(packet, Publish)
     assert (packet.topic, packet.payloads, packet.ids) == ("sensors/1", payloads, ids)
     assert (packet.size, packet.width) == (size * count, size)
+
+
+@pytest.mark.parametrize("version", BOTH)
+def test_a_single_message_without_properties_is_the_same_packet(version: int) -> None:
+    for topic in ("a", "sensors/Köln", "t" * 300):
+        for size in (0, 1, 100, 121, 122, 123, 20_000):
+            for retain in (False, True):
+                expected = encode(publish(topic, bytes(size), retain=retain), version)
+                assert publish_plain(version, topic, bytes(size), retain=retain) == expected
 
 
 @pytest.mark.parametrize("version", BOTH)
