@@ -74,6 +74,11 @@ class Batch(msgspec.Struct, gc=False):
 
     For readers that have several subscriptions and share them out again.
     """
+    encoded: tuple[object, Sequence[Buffer]] | None = None
+    """What a protocol has made of it, for others to whom the same goes, and by what: they compare that with their own.
+
+    It stays as long as the batch, which may wait for a slow reader.
+    """
 
     def __len__(self) -> int:
         return len(self.bodies)

@@ -397,7 +397,7 @@ class Pipe:
             except IndexError:
                 break
             taken.append(item)
-            most -= len(item) if type(item) is Batch else 1
+            most -= len(item.bodies) if type(item) is Batch else 1
             waiting -= 1
         return taken
 

@@ -67,6 +67,10 @@ SUBSCRIBE, CANCEL = b"\1", b"\0"
 """First bytes of a message that subscribes, or takes it back (before 3.1)."""
 
 
+_MOST_SHARED = 64 * 1024
+"""Bytes of a batch that is encoded once for all who subscribe to it: what is made takes as much memory again."""
+
+
 class Phase(Enum):
     """The phase of a conversation; the text says what it means."""
 
@@ -116,6 +120,8 @@ class ZmtpConnection:
         self.phase = Phase.SIGNATURE
         self.version = "unknown"
         """The version that both speak."""
+        self._shares = options.chosen_by_route and not self._keyed and options.mechanism != "CURVE"
+        """Whether other conversations send the same octets for a batch."""
         self._out: list[Buffer] = [SIGNATURE]
         self._first_bytes = b""
         """What has come of the greeting."""
@@ -456,8 +462,13 @@ class ZmtpConnection:
         if self._addressing is not None:
             self._send_addressed(self._addressing, batches)
             return
+        framing = self._framing if self._shares else None
         for batch in batches:
             self._sent += len(batch.bodies)
+            encoded = batch.encoded
+            if encoded is not None and encoded[0] is framing:
+                self._out += encoded[1]
+                continue
             if not self._type.gives:
                 self._refuse(batch, f"{self._type.name} does not send")
                 continue
@@ -480,7 +491,10 @@ class ZmtpConnection:
         """Encode messages, each behind the parts ``before``."""
         framing = self._framing
         if not batch.multipart:
-            self._out += framing.encode(batch.bodies, batch.width, before)
+            buffers = framing.encode(batch.bodies, batch.width, before)
+            self._out += buffers
+            if self._shares and batch.size <= _MOST_SHARED:
+                batch.encoded = (framing, buffers)
         elif all(batch.bodies):
             self._out += framing.encode_parts(batch.bodies, before)
         else:

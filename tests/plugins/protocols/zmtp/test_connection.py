@@ -369,3 +369,21 @@ def test_a_login_that_comes_too_late_or_too_early() -> None:
         end.receive_data(greeting(1, PLAIN) + b"\4\x08\x05HELLO\0\0\4\x09\x08INITIATE", 0)
     end.decide(None, 0)
     assert not end.ready_to_send()
+
+
+def test_what_all_subscribers_get_is_encoded_once() -> None:
+    """Where the route chooses; each version of the protocol has octets of its own."""
+    options = {"key_part": False, "chosen_by_route": True}
+    first, second = (told("PUB", b"SUB", **options) for _ in range(2))
+    old = make("PUB", **options)
+    old.receive_data(b"\1\0", 0.0)  # a subscriber of 1.0, without an identity
+    old.data_to_send()
+    small, large = batch_of([b"rain", b"wind"]), batch_of([bytes(100_000)])
+    sent = []
+    for end in (first, old, second, first):
+        end.send_batches([small, large], 0.0)
+        sent.append(end.data_to_send())
+    assert b"".join(sent[0]) == b"\0\4rain\0\4wind" + b"\2" + (100_000).to_bytes(8, "big") + bytes(100_000)
+    assert b"".join(sent[1]).startswith(b"\5\0rain\5\0wind")
+    assert b"".join(sent[2]) == b"".join(sent[3]) == b"".join(sent[0])
+    assert sent[3][0] is sent[2][0]
