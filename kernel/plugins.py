@@ -367,9 +367,13 @@ class PluginRegistry:
 
     def _collect(self, plugin: str) -> list[tuple[str, Any]]:
         """Return the kinds of one plugin, each with the name of its group, after checks."""
+        # Most plugins implement one hook or two of a dozen.
+        callers = self._manager.get_hookcallers(self._manager.get_plugin(plugin)) or []
+        implemented = {caller.name for caller in callers}
         return [
             (name, _checked(group.hook.__name__, kind, group.kind))
             for name, group in self.groups.items()
+            if group.hook.__name__ in implemented
             for kind in self._call_alone(plugin, group.hook.__name__)
         ]
 
@@ -442,14 +446,18 @@ class _PluginManager(pluggy.PluginManager):
     """Looks for hooks only where a hook may be.
 
     pluggy asks for the marks of each attribute, with much care for descriptors.  Most attributes of a plugin
-    module are classes that it has imported.
+    module are classes and functions that it has imported.
     """
 
     _MARKED = (FunctionType, MethodType, classmethod, staticmethod)
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
-        if isinstance(plugin, ModuleType) and not issubclass(type(vars(plugin).get(name)), self._MARKED):
-            return None
+        if isinstance(plugin, ModuleType):
+            value = vars(plugin).get(name)
+            if not isinstance(value, self._MARKED):
+                return None
+            if isinstance(value, FunctionType) and f"{self.project_name}_impl" not in vars(value):
+                return None
         return super().parse_hookimpl_opts(plugin, name)
 
 
