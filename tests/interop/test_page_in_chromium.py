@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -146,6 +147,30 @@ def test_the_matrix_and_the_engines_are_shown(page: Tab) -> None:
     assert page.value("document.querySelectorAll('.cell-none').length") == 4, "two threads"
     shows(page, "broker")
     shows(page, "running")
+
+
+def test_an_engine_that_reaches_nobody_is_trouble(page: Tab) -> None:
+    page.until("source.onmessage !== null && view !== null")
+    seen = page.value(
+        """(() => {
+          const engine = { kind: 'stream', state: 'running', address: '', failures: 0, in_rate: 0, out_rate: 0 };
+          source.onmessage({ data: JSON.stringify({
+            broker: 'broker', user: 'guest', tags: [],
+            queues: {
+              total: 0, matched: 0, page: 1, pages: 1, rows: [],
+              sums: { ready: 0, unacked: 0, consumers: 0, in_rate: 0, out_rate: 0 },
+            },
+            system: {
+              threads: [], cells: [], routes: [], not_shown: { threads: 0, engines: 0, routes: 0 },
+              engines: [{ ...engine, name: 'far', tries: 3 }, { ...engine, name: 'near', tries: 0 }],
+            },
+          }) });
+          return document.body.innerText;
+        })()"""
+    )
+    assert "1 not connected" in seen
+    assert re.search(r"far\tstream\tnot connected\t.*tried 3", seen)
+    assert re.search(r"near\tstream\trunning", seen)
 
 
 def test_from_a_queue_to_its_bindings_and_who_publishes_and_consumes(

@@ -186,6 +186,7 @@ class Look:
             "failures": engine.failures,
             "last_failure": engine.last_failure[:LONGEST_TEXT],
             "connections": counters.get("connections"),
+            "tries": _tries(counters),
             "in_rate": self._rates.of(("in", name), counters.get("messages_in", 0)),
             "out_rate": self._rates.of(("out", name), counters.get("messages_out", 0)),
             "alarms": counters.get("alarms", ""),
@@ -257,3 +258,11 @@ def _chosen(view: View) -> Callable[[QueueFigures], bool]:
 
 def _pieces(rows: list[QueueFigures]) -> Iterable[list[QueueFigures]]:
     return (rows[start : start + PIECE] for start in range(0, len(rows), PIECE))
+
+
+def _tries(counters: Mapping[str, Any]) -> int:
+    """Return how often an engine that dials has tried in vain to connect; 0: it is connected, or waits for others."""
+    links = counters.get("links")
+    if links:
+        return max((link.get("attempts", 0) for link in links), default=0)
+    return 0 if counters.get("connections") else counters.get("attempts", 0)

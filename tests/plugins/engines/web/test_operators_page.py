@@ -16,11 +16,13 @@ import pytest
 
 from kernel.testing.fixtures import KernelFactory
 from kernel.testing.memory_wire import SimulatedHost
-from kernel.topology.plan import Plan
+from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.statistics import EngineStatistics, SystemStatistics
 from kernel.topology.system import Kernel
+from tests.interop.until import until
 from tests.peers import optional
 from tests.plugins.engines.web.pages import THREADS, TIMEOUT, USERS, get, watched, web
+from tests.ports import free_port
 
 pytestmark = pytest.mark.peer("prometheus-client")
 
@@ -125,6 +127,27 @@ def test_threads_engines_and_routes_are_for_those_who_monitor(kernel_factory: Ke
         "broker": "running",
         "web": "running",
     }
+
+
+def test_an_engine_that_reaches_nobody_is_seen(kernel_factory: KernelFactory) -> None:
+    nowhere = f"127.0.0.1:{free_port()}"
+    dialler, client = {"address": f"backend+tcp://{nowhere}"}, {"addresses": [nowhere]}
+    listener = {"address": "backend+tcp://127.0.0.1:0", "mode": "listen"}
+    kernel = kernel_factory(
+        *THREADS,
+        web(),
+        EnginePlan(name="bridge", kind="stream", options=dialler),
+        EnginePlan(name="link", kind="amqp-client", options=client),
+        EnginePlan(name="listener", kind="stream", options=listener),
+        wait=False,
+    )
+
+    def tries() -> dict[str, int]:
+        return {engine["name"]: engine["tries"] for engine in event(kernel, "")["system"]["engines"]}
+
+    until(lambda: tries()["bridge"] >= 2 and tries()["link"] >= 2)
+    # Nobody has come there, which is no trouble.
+    assert (tries()["listener"], tries()["web"]) == (0, 0)
 
 
 def test_without_a_broker_the_system_is_shown_to_everybody(kernel_factory: KernelFactory) -> None:
