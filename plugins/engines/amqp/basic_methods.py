@@ -69,6 +69,7 @@ def get(channel: Channel, method: basic.Get, now: float) -> None:
         except CannotCarry as refusal:
             channel.receiver.give_up(queue, tag, span, str(refusal), now, auto_ack=method.no_ack)
         else:
+            channel.session.client.messages_out += 1
             return
     channel.reply(basic.GetEmpty())
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from typing import Any
 
 from prometheus_client.core import Metric
 
 from plugins.engines.web.families import Figure, family
+from plugins.engines.web.management.overview import SPOKEN
 
 _OF_QUEUES = (
     Figure("messages_ready", "rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers"),
@@ -35,11 +37,29 @@ _OF_BROKERS = (
     Figure("connections", "rabbitmq_connections", "Connections currently open"),
     Figure("accepted", "rabbitmq_connections_opened_total", "Total number of connections opened"),
     Figure(
+        "messages_in",
+        "rabbitmq_global_messages_received_total",
+        "Total number of messages received from publishers",
+    ),
+    # Dashboards add the five kinds of deliveries, and show nothing if one is missing.
+    Figure(
+        "messages_out",
+        "rabbitmq_global_messages_delivered_consume_manual_ack_total",
+        "Total number of messages delivered to consumers; here those of all kinds",
+    ),
+    Figure(
         "logins_refused",
         "rabbitmq_auth_attempts_failed_total",
         "Total number of failed authentication attempts",
     ),
 )
+_NONE_HERE = (
+    "rabbitmq_global_messages_delivered_consume_auto_ack_total",
+    "rabbitmq_global_messages_delivered_get_auto_ack_total",
+    "rabbitmq_global_messages_delivered_get_manual_ack_total",
+    "rabbitmq_global_messages_redelivered_total",
+)
+"""Kinds of deliveries that are counted with the others."""
 _OF_THE_MACHINE = (
     Figure("memory_limit", "rabbitmq_resident_memory_limit_bytes", "Memory high watermark in bytes"),
     Figure("disk_free", "rabbitmq_disk_space_available_bytes", "Disk space available in bytes"),
@@ -62,6 +82,7 @@ _OF_THE_PROCESS = {
     "process_open_fds": ("rabbitmq_process_open_fds", "Open file descriptors"),
     "process_max_fds": ("rabbitmq_process_max_fds", "Open file descriptors limit"),
 }
+_BUILD = ("rabbitmq_version", "product_name", "product_version")
 
 _SUM_PIECE = 200
 
@@ -81,7 +102,22 @@ def rabbitmq_families(
     yield family(
         "rabbitmq_identity_info", "RabbitMQ node & cluster identity info", labels, [((node, node), 1)]
     )
+    build = (SPOKEN, "messaging kernel", version("messaging-kernel"))
+    yield family("rabbitmq_build_info", "RabbitMQ version whose names these are", _BUILD, [(build, 1)])
     yield from _of_queues(brokers)
+    for name in _NONE_HERE:
+        yield _single(name, "Counted in rabbitmq_global_messages_delivered_consume_manual_ack_total", 0)
+    dropped = (vhost["messages_unrouted"] for each in brokers.values() for vhost in each["vhosts"].values())
+    yield _single(
+        "rabbitmq_global_messages_unroutable_dropped_total",
+        "Total number of messages that no queue took; here also those that were returned",
+        sum(dropped),
+    )
+    connections = sum(each["connections"] for each in brokers.values())
+    yield _single("rabbitmq_process_open_tcp_sockets", "Open TCP sockets", connections)
+    if "process_max_fds" in process:
+        text = "Open TCP sockets limit"
+        yield _single("rabbitmq_process_max_tcp_sockets", text, process["process_max_fds"])
     for figure in _OF_BROKERS:
         yield _single(figure.metric, figure.text, sum(each[figure.figure] for each in brokers.values()))
     for figure in _OF_THE_MACHINE:

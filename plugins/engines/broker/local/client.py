@@ -330,6 +330,7 @@ class BrokerClient:
             taken = session.receiver.take_one(found, now, auto_ack=auto_ack)
             if taken is None:
                 return None
+            session.messages_out += 1
             tag, span = taken
             return Delivery(tag, span.as_batch().bodies[0], span.envelope, span.redelivered, "")
 

@@ -13,7 +13,7 @@ from kernel.contracts.lazy_figures import LazyFigures
 from plugins.engines.amqp.front_end import make_amqp_engine
 from plugins.engines.amqp.options import AmqpOptions
 from plugins.engines.broker.host.stream_client import UNWRITTEN_BYTES, WINDOW_BYTES
-from plugins.protocols.amqp091.events import Delivered
+from plugins.protocols.amqp091.events import Delivered, Got
 from plugins.protocols.amqp091.methods import basic, connection, queue
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.fake_host import FakeHost
@@ -121,9 +121,13 @@ def test_statistics_count_past_connections_too(server: Server) -> None:
         client.publish(b"x", "q")
         client.ask(basic.Consume(queue="q", no_ack=True), basic.ConsumeOk)
         client.wait_for(Delivered)
+        client.ask(queue.Declare(queue="asked"), queue.DeclareOk)
+        client.publish(b"x", "asked")
+        client.send(basic.Get(queue="asked", no_ack=True))
+        client.wait_for(Got)
     with RawClient(server.port):
         statistics = server.engine.statistics()
-    assert (statistics["messages_in"], statistics["messages_out"]) == (1, 1)
+    assert (statistics["messages_in"], statistics["messages_out"]) == (2, 2)
 
 
 def test_it_listens_on_a_unix_socket(serve: Callable[..., Server], tmp_path: Path) -> None:

@@ -93,6 +93,29 @@ def test_queues_have_their_figures(kernel_factory: KernelFactory) -> None:
     assert _one(samples, "rabbitmq_queues") == 2
 
 
+def test_the_overview_of_rabbitmqs_dashboards_finds_its_figures(kernel_factory: KernelFactory) -> None:
+    kernel = watched(kernel_factory, queues=[{"name": "orders"}])
+    kernel.add_engine(EnginePlan(name="app", kind="broker-client", options={"broker": "broker"}))
+    with kernel.open("app") as client:
+        for key in ("orders", "orders", "nowhere"):
+            client.publish(b"four", Envelope(key=key))
+        assert client.get("orders", auto_ack=True) is not None
+        samples = _read(get(kernel, "/metrics", "guest:guest").body)
+    assert _one(samples, "rabbitmq_global_messages_received_total") == 3
+    assert _one(samples, "rabbitmq_global_messages_unroutable_dropped_total") == 1
+    # A panel adds these; it is empty if there is one that is not there.
+    outgoing = [
+        "redelivered_total",
+        *(f"delivered_{how}_{ack}_ack_total" for how in ("consume", "get") for ack in ("auto", "manual")),
+    ]
+    assert sum(_one(samples, f"rabbitmq_global_messages_{each}") for each in outgoing) == 1
+    used, most = (_one(samples, f"rabbitmq_process_{each}_tcp_sockets") for each in ("open", "max"))
+    assert used == _one(samples, "rabbitmq_connections") == 1
+    assert most > used
+    [build] = [dict(labels) for name, labels in samples if name == "rabbitmq_build_info"]
+    assert build["rabbitmq_version"].startswith("3.10.")
+
+
 def test_engines_routes_and_threads_have_their_figures(kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory(
         *THREADS,
