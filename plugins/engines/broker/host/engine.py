@@ -276,6 +276,10 @@ class BrokerEngine:
         """Whether a client has something to read that is not written yet."""
         return any(client.unwritten for client in list(self.clients))
 
+    def messages_out(self) -> int:
+        """Return how many messages clients have got so far."""
+        return self._ended["messages_out"] + sum(client.messages_out for client in self.clients)
+
     def statistics(self) -> dict[str, Any]:
         """Counters of this moment; past connections count."""
         sums = dict(self._ended)

@@ -24,6 +24,8 @@ def status(engine: BrokerEngine) -> dict[str, Any]:
         "durable": engine.kept is not None,
         "exchange_types": [*_TYPES, *engine.broker.exchange_types],
         "listeners": [each.listener for each in listeners],
+        "connections": len(engine.clients),
+        "messages_out": engine.messages_out(),
         "alarms": dict.fromkeys(alarms.raised, True),
         "figures": alarms.statistics(),
         "uptime": int((engine.host.now() - engine.started_at) * 1000),

@@ -113,7 +113,14 @@ def channel(call: Call) -> Steps:
     found = [row for row in rows if shapes.channel_name(row["connection"], row["number"]) == wanted]
     if not found:
         raise not_found()
-    return shown(Shapes(call).channel(found[0]))
+    made = Shapes(call)
+    consumers_of_all = yield from call.browse("consumers")
+    own = [
+        made.consumer(each)
+        for each in consumers_of_all
+        if (each["connection"], each["channel"]) == (found[0]["connection"], found[0]["number"])
+    ]
+    return shown({"consumer_details": own, "deliveries": [], "publishes": [], **made.channel(found[0])})
 
 
 def policies(call: Call) -> Steps:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Generator
 from importlib.metadata import version
+from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 from typing import Any
 
 from plugins.engines.web.management.call import Call, Step, Steps, not_found, shown
@@ -38,6 +41,8 @@ def overview(call: Call) -> Steps:
         "publish": sum(row["messages_in"] for row in vhosts),
         "drop_unroutable": sum(row["messages_unrouted"] for row in vhosts),
     }
+    if call.user.monitors:
+        moved["deliver_get"] = status["messages_out"]
     key = ("overview", "" if call.user.monitors else call.user.name)
     types = _exchange_types(status)
     shown_to_all: Row = {
@@ -144,6 +149,7 @@ def _node(call: Call, status: Row) -> Row:
         "disk_free_alarm": status["alarms"].get("disk", False),
         "disk_free_limit": status["figures"].get("disk_free_limit", 0),
         "exchange_types": _exchange_types(status),
+        "fd_total": getrlimit(RLIMIT_NOFILE)[0],
         "fd_used": len(os.listdir("/dev/fd")),
         "mem_alarm": status["alarms"].get("memory", False),
         "mem_limit": status["figures"].get("memory_limit", 0) or status["figures"].get("queued_limit", 0),
@@ -151,12 +157,23 @@ def _node(call: Call, status: Row) -> Row:
         "name": call.node,
         "os_pid": str(os.getpid()),
         "partitions": [],
+        # Erlang's processes are what threads are here.
+        "proc_total": _most_threads(),
+        "proc_used": threading.active_count(),
         "processors": os.cpu_count() or 1,
         "rates_mode": "basic",
         "running": True,
+        "sockets_total": getrlimit(RLIMIT_NOFILE)[0],
+        "sockets_used": status["connections"],
         "type": "disc" if status["durable"] else "ram",
         "uptime": status["uptime"],
     }
+
+
+def _most_threads() -> int:
+    """Return how many threads the system allows, of this user or at all."""
+    limit = getrlimit(RLIMIT_NPROC)[0]
+    return limit if limit != RLIM_INFINITY else int(Path("/proc/sys/kernel/threads-max").read_text())
 
 
 def _contexts(call: Call) -> list[Row]:

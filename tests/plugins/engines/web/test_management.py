@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -16,6 +17,9 @@ from plugins.engines.web.management.listing import PIECE, listed
 from plugins.engines.web.management.properties_key import properties_key
 from plugins.engines.web.management.rates import Rates
 from plugins.engines.web.management.routes import ROUTES, find
+from plugins.protocols.amqp091.events import Delivered
+from plugins.protocols.amqp091.methods import basic
+from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.web.pages import THREADS, broker, get, watched, web
 
 pytestmark = pytest.mark.peer("prometheus-client")
@@ -91,6 +95,27 @@ def test_the_overview_has_the_sums_of_all_queues(kernel_factory: KernelFactory) 
     overview = get(kernel, "/api/overview", GUEST).json()
     assert overview["object_totals"]["queues"] == count
     assert overview["queue_totals"]["messages_ready"] == 3
+
+
+def test_nodes_and_channels_have_what_tools_watch(kernel_factory: KernelFactory) -> None:
+    kernel = watched(kernel_factory, queues=[{"name": "orders"}])
+    with RawClient(int(kernel.address_of("broker").rpartition(":")[2])) as client:
+        client.publish(b"x", "orders")
+        client.ask(basic.Consume(queue="orders", consumer_tag="c"), basic.ConsumeOk)
+        client.wait_for(Delivered)
+        [node] = get(kernel, "/api/nodes", GUEST).json()
+        for used, total in (
+            ("fd_used", "fd_total"),
+            ("sockets_used", "sockets_total"),
+            ("proc_used", "proc_total"),
+        ):
+            assert 0 < node[used] < node[total]
+        assert get(kernel, "/api/overview", GUEST).json()["message_stats"]["deliver_get"] == 1
+        [channel] = get(kernel, "/api/channels", GUEST).json()
+        [consumer] = get(kernel, "/api/channels/" + quote(channel["name"], safe=""), GUEST).json()[
+            "consumer_details"
+        ]
+        assert (consumer["consumer_tag"], consumer["queue"]["name"]) == ("c", "orders")
 
 
 def _run(steps: Steps) -> tuple[int, object]:
