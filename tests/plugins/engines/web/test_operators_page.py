@@ -139,7 +139,6 @@ def test_an_engine_that_reaches_nobody_is_seen(kernel_factory: KernelFactory) ->
         EnginePlan(name="bridge", kind="stream", options=dialler),
         EnginePlan(name="link", kind="amqp-client", options=client),
         EnginePlan(name="listener", kind="stream", options=listener),
-        wait=False,
     )
 
     def tries() -> dict[str, int]:
