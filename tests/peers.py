@@ -96,6 +96,7 @@ PEERS: dict[str, Peer] = {
         Peer("celery", _has_module("celery"), _SETUP),
         Peer("chromium", _has_command("chromium"), _PEERS),
         Peer("client-suites", _has_suites, _SUITES),
+        Peer("deltalake", _has_module("deltalake"), "pip install deltalake"),
         Peer("faststream", _has_module("faststream"), _SETUP),
         Peer("flower", _has_module("flower"), _SETUP),
         Peer("gcc", _has_command("gcc"), _PEERS),

@@ -15,6 +15,7 @@ import pytest
 from kernel.contracts.message import Envelope
 from plugins.engines.journal.positions import positions
 from plugins.protocols.journal_format.reader import JournalReader
+from tests.peers import optional
 from tests.plugins.apis.spark.journals import Journal
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -79,6 +80,27 @@ def test_copy_errors_copies_each_once(program: Callable[..., None], journal: Jou
         ("b.error", b"333", '{"n":1}'),
     ]
     assert positions(journal.path) == {"errors": 5}
+
+
+@pytest.mark.peer("deltalake")
+def test_to_delta_appends_each_once_also_when_spark_repeats_a_batch(
+    program: Callable[..., None], journal: Journal, tmp_path: Path
+) -> None:
+    table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
+    program("to_delta.py", str(journal.path), str(table), str(checkpoint))
+    (checkpoint / "commits" / "0").unlink()  # killed between the table's commit and Spark's
+    journal.append([b"last"], Envelope(key="b"))
+    program("to_delta.py", str(journal.path), str(table), str(checkpoint))
+    deltalake = optional("deltalake")
+    rows = deltalake.DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    assert sorted((row["offset"], row["key"], row["body"]) for row in rows) == [
+        (0, "a.error", b"1"),
+        (1, "a.info", b"22"),
+        (2, "b.error", b"333"),
+        (3, "a.info", b"4"),
+        (4, "a.info", b""),
+        (5, "b", b"last"),
+    ]
 
 
 def test_a_job_of_a_stranger_runs_as_ours_do(journal: Journal, tmp_path: Path) -> None:
