@@ -7,7 +7,7 @@ import click
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import line_of
 from kernel.topology.check_file import check_file
-from kernel.topology.plan import Plan
+from kernel.topology.plan import PROCESS, Plan
 
 
 @click.command("check")
@@ -39,6 +39,19 @@ def command(files: tuple[str, ...], file_only: bool) -> int:
 
 
 def _summary(plan: Plan) -> str:
-    # A plan without threads gets one when it starts.
-    counts = [(len(plan.threads) or 1, "thread"), (len(plan.engines), "engine"), (len(plan.routes), "route")]
-    return ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+    processes = sum(thread.kind == PROCESS for thread in plan.threads)
+    homes = {engine.name: engine.thread for engine in plan.engines}
+    apart = {thread.name for thread in plan.threads if thread.kind == PROCESS}
+    crossing = sum(
+        len({home if home in apart else "" for home in map(homes.get, route.ends)}) > 1
+        for route in plan.routes
+    )
+    counts = [
+        # A plan without a thread in this process gets one when it starts.
+        (len(plan.threads) - processes or 1, "thread", "threads"),
+        *([(processes, "process", "processes")] if processes else []),
+        (len(plan.engines), "engine", "engines"),
+        (len(plan.routes), "route", "routes"),
+    ]
+    text = ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in counts)
+    return f"{text} ({crossing} between processes)" if crossing else text

@@ -25,6 +25,7 @@ from kernel.contracts.kinds import EngineKind, Flow, KindTables
 from kernel.contracts.options import ListeningPlace, Listens
 from kernel.pipes.water_marks import WaterMarks, WhenFull
 from kernel.plugins import Installed, PluginRegistry
+from kernel.topology.border import is_apart
 from kernel.topology.file import TopologyFile, read_file, read_text
 from kernel.topology.option_check import check_options, nearest
 from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan
@@ -239,8 +240,10 @@ class Checker:
     def _check_thread(self, path: Path, name: str, thread: str, *, is_api: bool) -> None:
         place = (*path, "thread")
         shown = self._file.shown(place, thread)
-        # A file without threads gets one, and an engine may name it.
-        known = set(self._threads) or {DEFAULT_THREAD}
+        known = set(self._threads)
+        # A file without a thread in the process of the kernel gets one, and an engine may name it.
+        if all(is_apart(str(table.get("kind", "poll")), self._registry) for table in self._threads.values()):
+            known.add(DEFAULT_THREAD)
         if is_api:
             self._file.complain(
                 place,

@@ -3,7 +3,7 @@
 Threads are boxes, engines stand in the box of their thread, routes are arrows.  A plan does not say in which
 thread an engine without ``thread`` will run: the kernel chooses the least loaded one when it starts.  If
 there are several threads, such engines are drawn together in a box of their own.  APIs are drawn in the box
-of the application's threads.
+of the application's threads.  The box of a thread that is a process says so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan
+from kernel.topology.plan import DEFAULT_THREAD, PROCESS, EnginePlan, Plan, RoutePlan
 
 CALLERS = "application threads"
 
@@ -26,12 +26,19 @@ class ThreadBox(msgspec.Struct, frozen=True):
 
 def boxes(plan: Plan, apis: Collection[str]) -> list[ThreadBox]:
     """Say which engine is drawn in which thread; ``apis`` are the kinds that application code opens."""
-    names = [thread.name for thread in plan.threads] or [DEFAULT_THREAD]
-    anywhere = names[0] if len(names) == 1 else "least loaded of " + ", ".join(names)
+    shown = {
+        thread.name: f"{thread.name} (process)" if thread.kind == PROCESS else thread.name
+        for thread in plan.threads
+    }
+    # An engine is in a process only if it says so; a plan without other threads gets one.
+    here = [thread.name for thread in plan.threads if thread.kind != PROCESS] or [DEFAULT_THREAD]
+    anywhere = here[0] if len(here) == 1 else "least loaded of " + ", ".join(here)
+    needed = DEFAULT_THREAD in here and not plan.thread(DEFAULT_THREAD)
+    names = [*((DEFAULT_THREAD,) if needed else ()), *shown.values()]
     placed: dict[str, list[EnginePlan]] = {CALLERS: [], **{name: [] for name in names}}
     for engine in plan.engines:
         home = CALLERS if engine.kind in apis else engine.thread or anywhere
-        placed.setdefault(home, []).append(engine)
+        placed.setdefault(shown.get(home, home), []).append(engine)
     # A thread without engines runs all the same, so it is drawn.  Without APIs there is nobody to draw.
     return [ThreadBox(name, tuple(engines)) for name, engines in placed.items() if engines or name != CALLERS]
 

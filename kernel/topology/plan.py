@@ -25,6 +25,8 @@ from kernel.pipes.water_marks import WaterMarks
 
 DEFAULT_THREAD = "poll-1"
 """The poll thread that a plan without threads gets."""
+PROCESS = "process"
+"""The kind of threads that are processes, for drawings."""
 
 _DEFAULT_MARKS = WaterMarks()
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
