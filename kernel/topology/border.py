@@ -319,6 +319,16 @@ class Border:
             )
             self._ends[link.name] = (end, thread)
 
+    def hosted_by(self, number: int) -> list[RoutePlan]:
+        """Return the routes with a link end in a thread here.  They have to be made again if it goes."""
+        with self._lock:
+            ends = {name for name, (_, thread) in self._ends.items() if thread.number == number}
+            return [
+                route
+                for route, crossing in self._crossings
+                if not ends.isdisjoint(link.name for link in crossing.links)
+            ]
+
     # ------------------------------------------------------------------ sockets
 
     def changed(self, place: str, what: str, link: str) -> None:

@@ -175,7 +175,7 @@ class Parts:
             )
         # Routes that are there already lead to where the engine was, or was expected.
         if self.border.move(plan.name, where):
-            self._make_again(plan.name)
+            self._make_again(lambda route: plan.name in route.ends)
         # After everything that can raise, so that the plan has no engine that does not run; and before the
         # thread is told, so that the engine finds itself in the plan when it asks.
         self.plan = entered
@@ -369,10 +369,10 @@ class Parts:
         else:
             self._dispatcher.remove_route(spec)
 
-    def _make_again(self, engine: str) -> None:
-        """Make the routes of an engine again that is in another process now."""
+    def _make_again(self, which: Callable[[RoutePlan], bool]) -> None:
+        """Make routes again, because something is in another process or thread now."""
         for number, (plan, spec) in enumerate(self._specs):
-            if engine in plan.ends:
+            if which(plan):
                 self._take_away(plan, spec)
                 divided = self.border.add(plan)
                 self._specs[number] = (plan, None if divided else self._lead(plan, plan.label))
@@ -456,6 +456,10 @@ class Parts:
         # other threads choose among ``threads``, and change ``homes`` below.
         with self.changing:
             gone = self.threads.pop(name)
+            # Link ends of routes that stay may be in it, since no engine of these routes is in this process.
+            hosted = self.border.hosted_by(gone.number)
+            if hosted and self.threads:
+                self._make_again(lambda route: any(route is each for each in hosted))
         gone.stop()
         # Without the lock: an engine of that thread may be waiting for it, to change a route as it ends.
         gone.join()

@@ -96,6 +96,16 @@ def test_check_says_that_a_file_is_good(kernel: Command, good: Path) -> None:
     assert kernel("check", good) == (0, f"{good}: good: 1 thread, 2 engines, 1 route\n", "")
 
 
+def test_check_counts_processes_and_routes_between_them(kernel: Command, tmp_path: Path) -> None:
+    file = tmp_path / "two.toml"
+    text = '[threads.p]\nkind = "process"\n'
+    text += '[engines.a]\nkind = "hub"\nthread = "p"\n[engines.b]\nkind = "hub"\nthread = "poll-1"\n'
+    file.write_text(text + '[[routes]]\nfrom = "a"\nto = "b"\n')
+    assert kernel("check", file)[1].endswith(
+        "good: 1 thread, 1 process, 2 engines, 1 route (1 between processes)\n"
+    )
+
+
 def test_check_prints_warnings_and_does_not_fail(kernel: Command, good: Path) -> None:
     good.write_text(GOOD + 'match = "a..b"\n')
     status, output, _ = kernel("check", good)

@@ -89,3 +89,17 @@ def test_the_way_of_refused_messages_is_in_all_drawings() -> None:
 def test_a_plan_without_threads_is_drawn_with_the_one_it_gets() -> None:
     drawing = mermaid(Plan(engines=(EnginePlan(name="a", kind="x"),)))
     assert 'subgraph t0["poll-1"]' in drawing
+
+
+def test_a_process_says_so_and_gets_no_engine_that_does_not_name_it() -> None:
+    engines = (EnginePlan(name="feed", kind="hub"), EnginePlan(name="disk", kind="hub", thread="p"))
+    plan = Plan(
+        threads=(ThreadPlan(name="p", kind="process"),),
+        engines=engines,
+        routes=(RoutePlan(source="feed", targets=("disk",)),),
+    )
+    assert matrix(plan) == [
+        ["from \\ to", "poll-1", "p (process)"],
+        ["poll-1", "", "feed -> disk"],
+        ["p (process)", "", ""],
+    ]
