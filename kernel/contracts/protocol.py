@@ -137,6 +137,19 @@ class Subscribing(Interface):
 
 
 @runtime_checkable
+class HoldsBack(Interface):
+    """Optional, with ``Subscribing``: a peer may send before it can have been subscribed at.
+
+    What comes in the same read as the end of the handshake is held back, since what of it readers want is only
+    known when they have subscribed.
+    """
+
+    def held_back(self) -> list[Batch]:
+        """Return what of it readers want, once.  Called when they have subscribed."""
+        ...
+
+
+@runtime_checkable
 class Syncing(Interface):
     """Optional for a ``Subscribing`` protocol: the peers ask each other when subscriptions are in effect.
 

@@ -52,6 +52,7 @@ from kernel.contracts.protocol import (
     Authenticating,
     ConnectionFacts,
     Crediting,
+    HoldsBack,
     LargeBodies,
     Login,
     Named,
@@ -96,6 +97,7 @@ _OPTIONAL = (
     Answering,
     Authenticating,
     Crediting,
+    HoldsBack,
     LargeBodies,
     Named,
     Observable,
@@ -191,6 +193,7 @@ class StreamHost(ConnectionOwner):
             self._subscribing = each if Subscribing in offered else None
         # What this conversation has subscribed to at the peer.
         self._subscribed_to: set[str] = set()
+        self._holding: HoldsBack | None = each if HoldsBack in offered else None
         self._syncing: Syncing | None = each if Syncing in offered else None
         # Questions that the peer has not answered: number and hops.
         self._syncs: dict[int, int] = {}
@@ -482,7 +485,22 @@ class StreamHost(ConnectionOwner):
         elif again:
             self._send(again)
         self._deliver_early()
+        if self._holding is not None:
+            self._look_for_held_back(port, self._holding)
         self.on_output()
+
+    def _look_for_held_back(self, port: Port, protocol: HoldsBack) -> None:
+        """Pass on what came before readers could subscribe at the peer."""
+
+        def deliver() -> None:
+            if not self.ended:
+                self._deliver(protocol.held_back())
+
+        if port.asked:
+            deliver()
+        else:
+            # The pipes of a new port are attached in the next turn, and then its readers subscribe.
+            self._host.soon(partial(self._host.soon, deliver))
 
     def _facts(self) -> ConnectionFacts:
         return facts_of(self._connection.wire, self.peer, self._shared)

@@ -132,6 +132,9 @@ class ZmtpConnection:
         self._splitter = KeySplitter()
         self._hello = hello_of(options)
         """What the peer is to get first, and has not got yet."""
+        self._holds = self._type.subscribes
+        """Whether readers could not subscribe yet, so that what does not match now is held back."""
+        self._held: list[Batch] = []
         self._ours, self._theirs = Prefixes(), Prefixes()
         self.subscriptions: list[tuple[str, str]] = []
         """("subscribe" or "unsubscribe", pattern) of the peer.  The host reads and removes the entries."""
@@ -173,6 +176,8 @@ class ZmtpConnection:
         if phase is Phase.CLOSED:
             return []
         taken: list[Batch] = []
+        if phase is Phase.OPEN:
+            self._holds = False
         try:
             if phase is not Phase.OPEN and phase is not Phase.HANDSHAKE:
                 data = self._greet(self._first_bytes + data)
@@ -418,6 +423,8 @@ class ZmtpConnection:
                 # PUB and PUSH: 29/PUBSUB and 30/PIPELINE have nothing come from the peer.
                 rest = None
             elif self._type.subscribes and rest is not None:
+                if self._holds:
+                    self._hold_back(rest)
                 rest = self._ours.sift(rest)
             if rest is None:
                 continue
@@ -427,6 +434,20 @@ class ZmtpConnection:
                 taken += self._addressing.take(rest)
             else:
                 taken.append(rest)
+
+    def _hold_back(self, batch: Batch) -> None:
+        """Keep what nobody here has subscribed to so far."""
+        rest = [body for body in batch.bodies if not self._ours.match(body[0] if batch.multipart else body)]
+        if rest:
+            self._held.append(batch_of(rest, batch.envelope, multipart=batch.multipart))
+
+    def held_back(self) -> list[Batch]:
+        """Return what readers want of what came with the end of the handshake, once (``HoldsBack``)."""
+        held, self._held = self._held, []
+        self._holds = False
+        taken: list[Batch] = []
+        self._take(held, taken)
+        return taken
 
     def _without_subscriptions(self, batch: Batch) -> Batch | None:
         if batch.multipart:
