@@ -29,7 +29,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # ``gc=False`` here and below: the collector does not track these objects, of which there are many.  So
 # nothing that they hold may refer back to them: such a cycle would never be freed.
-class Envelope(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True, omit_defaults=True):
     """What messages of one flow have in common.  Immutable, shared, equal only to itself.
 
     ``properties`` has what only some protocols know, with the names and types of

@@ -20,6 +20,7 @@ from kernel.inspection.latest import Latest
 from plugins.protocols.backend.envelope_memory import NUMBER
 from plugins.protocols.backend.frames import CONTROL_LIMIT, LONG, Control, split_parts
 from plugins.protocols.backend.greeting import decode_envelope, decode_greeting
+from plugins.protocols.backend.mixed import mixed_arrays
 
 ENVELOPES = 65_536
 """Envelope numbers that are remembered of each side."""
@@ -84,6 +85,8 @@ class BackendDissector(FramedDissector):
         self._controls += 1
         # Messages before a control frame have their line first: the frame may change the envelope.
         before = self.end_of_segment(sender)
+        if kind == Control.MIXED:
+            return [*before, self._mixed(side, frame, time)]
         # Types of later versions are shown with their number.
         if kind not in _CONTROLS:
             return [*before, Line(f"control {kind}", {"bytes": frame.size - _HEADER})]
@@ -134,6 +137,19 @@ class BackendDissector(FramedDissector):
         side.pending_bytes += size
         if side.counted:
             side.awaited.sent(side.messages, time)
+
+    def _mixed(self, side: _Side, frame: Frame, time: float) -> Line:
+        if not frame.whole:
+            # Nobody knows how many messages it has, so nobody knows what later confirmations count.
+            side.counted = False
+            side.awaited.forget()
+            return Line("MIXED", {"bytes": frame.size - _HEADER})
+        bodies, _ = mixed_arrays(frame.data[_HEADER:])
+        for body in bodies:
+            self._message(side, len(body), time)
+        # They have this line, and no part in that of the messages around them.
+        side.pending = side.pending_bytes = 0
+        return Line("MIXED", {"count": len(bodies), "bytes": sum(map(len, bodies))})
 
     def _control(self, sender: int, control: Control, payload: bytes, time: float) -> Line:
         side = self._sides[sender]

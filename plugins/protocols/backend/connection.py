@@ -33,7 +33,7 @@ from enum import Enum
 from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
-from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope
+from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
 from plugins.protocols.backend.decoder import Decoder
 from plugins.protocols.backend.envelope_memory import KnownEnvelopes, SentEnvelopes
 from plugins.protocols.backend.frames import (
@@ -45,6 +45,7 @@ from plugins.protocols.backend.frames import (
     header,
 )
 from plugins.protocols.backend.greeting import Greeting, decode_greeting, encode_greeting
+from plugins.protocols.backend.mixed import MixedSender, count_of, decode_mixed
 from plugins.protocols.backend.options import BackendOptions
 from plugins.protocols.backend.peer_subscriptions import PeerSubscriptions
 from plugins.protocols.backend.refusals import Refusals
@@ -83,6 +84,8 @@ class BackendConnection:
         self._peer = Greeting()
         self._peer_envelopes = KnownEnvelopes(options.envelopes, options.envelope_bytes)
         self._our_envelopes = SentEnvelopes(0, 0)
+        self._mixed: MixedSender | None = None
+        """None: the peer does not read MIXED frames."""
         self._current: Envelope = PLAIN
         self._first_bytes = b""
         """What a dialler has sent while its format is unknown: nothing, or the byte 0xFF."""
@@ -190,6 +193,8 @@ class BackendConnection:
             min(self._peer.envelopes, self._options.envelopes),
             min(self._peer.envelope_bytes, self._options.envelope_bytes),
         )
+        if self._peer.mixed:
+            self._mixed = MixedSender(self._our_envelopes)
         self.phase = Phase.EXTENDED
         # Subscriptions may be sent only now: nothing but the GREETING goes out before the peer has greeted.
         for pattern in self._options.subscriptions:
@@ -199,6 +204,9 @@ class BackendConnection:
         envelope = self._peer_envelopes.learn(payload)
         if envelope is not None:
             self._decoder.envelope = envelope
+
+    def _on_mixed(self, payload: bytes) -> None:
+        self._decoder.insert(decode_mixed(payload, self._peer_envelopes, self._options.max_message))
 
     def _on_use(self, payload: bytes) -> None:
         self._decoder.envelope = self._peer_envelopes.use(payload)
@@ -270,6 +278,9 @@ class BackendConnection:
         extended = self.phase is Phase.EXTENDED
         if not extended and self.phase is not Phase.OLD:
             raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
+        if len(batches) > 1 and self._mixed is not None:
+            self._send_runs(self._mixed, batches, now)
+            return
         out = self._out
         most = self._refusals.most
         for batch in batches:
@@ -291,6 +302,26 @@ class BackendConnection:
                     continue
                 bodies = [b"".join(parts) for parts in bodies]
             out += encode_bodies(bodies, accepted.width)
+
+    def _send_runs(self, mixed: MixedSender, batches: Sequence[Batch], now: float) -> None:
+        """Send several batches: small ones under different envelopes in one frame."""
+        for run, mixes in mixed.runs(batches, self._refusals.most):
+            envelope = run[0].envelope
+            if mixes and all(batch.envelope is envelope for batch in run):
+                # One batch after all, for example of messages that an application has sent one by one.
+                run = (batch_of([body for batch in run for body in batch.bodies], envelope),)
+            elif mixes:
+                frames, current = mixed.number(run)
+                self._out += frames
+                self._current = current or self._current
+                frame = mixed.encoded(run)
+                if frame is not None:
+                    self._out.append(frame)
+                    self._sent += count_of(run)
+                    continue
+            # One at a time goes the usual way.
+            for batch in run:
+                self.send_batches((batch,), now)
 
     def encode_one(self, body: bytes) -> bytes | None:
         """Return the bytes of one small plain message; None if ``send_batches`` has to be used."""
@@ -403,6 +434,7 @@ class BackendConnection:
             envelopes=options.envelopes,
             envelope_bytes=options.envelope_bytes,
             sync=int(self._on_sync is not None),
+            mixed=1,
         )
         self._out.append(control_frame(Control.GREETING, encode_greeting(greeting)))
 
@@ -469,4 +501,5 @@ _HANDLERS: dict[Control, Callable[[BackendConnection, bytes], None]] = {
     Control.WANT_CONFIRM: BackendConnection._on_want_confirm,
     Control.SYNC: BackendConnection._on_sync_frame,
     Control.SYNCED: BackendConnection._on_synced_frame,
+    Control.MIXED: BackendConnection._on_mixed,
 }

@@ -135,6 +135,10 @@ class Decoder:
             error.batches = [*batches, *error.batches]
             raise
 
+    def insert(self, batches: list[Batch]) -> None:
+        """Insert batches that a control frame has brought.  For ``on_control``."""
+        self._batches += batches
+
     def room(self) -> memoryview:
         """Return the free part of the buffer while a large frame is incomplete; else an empty view."""
         return memoryview(self._large)[self._filled :] if self._large is not None else memoryview(b"")

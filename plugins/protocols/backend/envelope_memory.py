@@ -21,11 +21,14 @@ NUMBER = 4
 class SentEnvelopes:
     """The envelopes that the peer remembers for us."""
 
-    __slots__ = ("_bytes", "_free", "_known", "_most", "_most_bytes")
+    __slots__ = ("_bytes", "_free", "_known", "_most", "most_bytes", "numbers")
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most = most
-        self._most_bytes = most_bytes
+        self.most_bytes: int = most_bytes
+        """Bytes of the maps that the peer remembers together."""
+        self.numbers: dict[Envelope, int | None] = {PLAIN: None}
+        """The numbers of the envelopes that the peer remembers; None for the empty one, which has none."""
         self._bytes = 0
         self._known: OrderedDict[Envelope, tuple[int, int]] = OrderedDict()
         """Envelope to its number and its size in bytes, the least recently used first."""
@@ -46,15 +49,20 @@ class SentEnvelopes:
             return [control_frame(Control.USE, found[0].to_bytes(NUMBER, "big"))]
         encoded = encode_readable_envelope(envelope)
         size = len(encoded)
-        if size > self._most_bytes or size + NUMBER > CONTROL_LIMIT:
+        if size > self.most_bytes or size + NUMBER > CONTROL_LIMIT:
             raise ValueError("an envelope that is larger than the peer remembers")
         frames = self._make_room(size)
         # Numbers are used from 0 on without gaps, so they stay below what the peer allows.
         number = self._free.pop() if self._free else len(known)
         known[envelope] = number, size
+        self.numbers[envelope] = number
         self._bytes += size
         frames.append(control_frame(Control.ENVELOPE, number.to_bytes(NUMBER, "big") + encoded))
         return frames
+
+    def room(self) -> int:
+        """Return how many more envelopes the peer can remember; their bytes are not looked at."""
+        return self._most - len(self._known)
 
     def _make_room(self, size: int) -> list[bytes]:
         """Free numbers until ``size`` bytes fit; return the frames that make the peer forget these envelopes.
@@ -63,8 +71,9 @@ class SentEnvelopes:
         """
         known = self._known
         freed: list[int] = []
-        while known and (len(known) >= self._most or self._bytes + size > self._most_bytes):
-            number, gone = known.popitem(last=False)[1]
+        while known and (len(known) >= self._most or self._bytes + size > self.most_bytes):
+            envelope, (number, gone) = known.popitem(last=False)
+            del self.numbers[envelope]
             self._bytes -= gone
             freed.append(number)
         # The last one freed is the first that ``pop`` returns.  The ENVELOPE that gives it anew makes the
@@ -119,3 +128,8 @@ class KnownEnvelopes:
         if found is None:
             raise RemoteProtocolError(f"use of envelope {number}, which was never sent")
         return found[0]
+
+    def numbered(self, number: int) -> Envelope | None:
+        """Return the envelope of a number; None if there is none."""
+        found = self._known.get(number)
+        return found[0] if found is not None else None

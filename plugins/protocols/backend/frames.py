@@ -45,6 +45,7 @@ class Control(IntEnum):
     WANT_CONFIRM = 11
     SYNC = 12
     SYNCED = 13
+    MIXED = 14
 
 
 def header(size: int) -> bytes:

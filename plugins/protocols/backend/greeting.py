@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import Envelope
+from kernel.contracts.message import PLAIN, Envelope
 from kernel.contracts.timestamp import Timestamp
 
 VERSION = 1
@@ -29,25 +30,15 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the maps of these envelopes together."""
     sync: int = 0
     """1: this side answers SYNC frames.  0: it does not."""
-
-
-class WireEnvelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The payload of an ENVELOPE frame behind its number.  Fields with their defaults are left out."""
-
-    key: str = ""
-    exchange: str = ""
-    reply_to: str = ""
-    persistent: bool = False
-    priority: int = 0
-    expiration: int | None = None
-    properties: dict[str, Any] = {}
+    mixed: int = 0
+    """1: this side reads MIXED frames.  0: it does not."""
 
 
 _greeting = msgspec.msgpack.Decoder(Greeting)
-_envelope = msgspec.msgpack.Decoder(WireEnvelope)
+_envelope = msgspec.msgpack.Decoder(Envelope)
 _encoder = msgspec.msgpack.Encoder()
 # RecursionError: a peer may send deeply nested lists.
-_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def encode_greeting(greeting: Greeting) -> bytes:
@@ -59,24 +50,19 @@ def decode_greeting(payload: bytes) -> Greeting:
     """Decode the payload of a GREETING.  Raises ``RemoteProtocolError``."""
     try:
         return _greeting.decode(payload)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise RemoteProtocolError(f"malformed greeting: {error}") from None
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
-    """Encode an envelope.  Raises for values that MessagePack cannot express; see the next function."""
-    return _encoder.encode(
-        WireEnvelope(
-            key=envelope.key,
-            exchange=envelope.exchange,
-            reply_to=envelope.reply_to,
-            persistent=envelope.persistent,
-            priority=envelope.priority,
-            expiration=envelope.expiration,
-            # Values that MessagePack cannot express are sent as text (docs/backend_protocol.md).
-            properties={name: _plain(value) for name, value in envelope.properties.items()},
-        )
-    )
+    """Encode an envelope.  Raises for values that MessagePack cannot express; see the next function.
+
+    The fields of an ``Envelope`` are those of the map, and those with their defaults are left out.
+    """
+    # Values that MessagePack cannot express are sent as text (docs/backend_protocol.md).  Any mapping becomes a
+    # dict: some protocols have a type of their own, also for none at all.
+    properties = {name: _plain(value) for name, value in envelope.properties.items()}
+    return _encoder.encode(replace(envelope, properties=properties or PLAIN.properties))
 
 
 def encode_readable_envelope(envelope: Envelope) -> bytes:
@@ -93,18 +79,9 @@ def encode_readable_envelope(envelope: Envelope) -> bytes:
 def decode_envelope(payload: bytes) -> Envelope:
     """Decode an envelope.  Raises ``RemoteProtocolError``."""
     try:
-        wire = _envelope.decode(payload)
-    except _MALFORMED as error:
+        return _envelope.decode(payload)
+    except MALFORMED as error:
         raise RemoteProtocolError(f"malformed envelope: {error}") from None
-    return Envelope(
-        key=wire.key,
-        exchange=wire.exchange,
-        reply_to=wire.reply_to,
-        persistent=wire.persistent,
-        priority=wire.priority,
-        expiration=wire.expiration,
-        properties=wire.properties,
-    )
 
 
 def _plain(value: Any) -> Any:

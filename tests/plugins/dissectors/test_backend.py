@@ -100,6 +100,10 @@ GOLDEN: dict[str, tuple[bytes, list[tuple[str, dict[str, Any]]]]] = {
             ("messages", {"count": 1, "bytes": 1, "envelope": "not captured"}),
         ],
     ),
+    "messages under an envelope each": (
+        b"\xff\x8e" + bytes(6) + b"\x11\x92\x92\xc4\x01a\xc4\x02bc\x92\x81\xa3key\xa0\xc0",
+        [("MIXED", {"count": 2, "bytes": 3})],
+    ),
     "parts that do not fill their frame": (
         b"\xff\x84" + bytes(6) + b"\x02\x05a",
         [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
+from kernel.contracts.timestamp import Timestamp
 from plugins.protocols.backend.connection import BackendConnection, Phase
 from plugins.protocols.backend.frames import Control, control_frame, header
 from plugins.protocols.backend.greeting import Greeting, encode_greeting
@@ -116,6 +119,81 @@ def test_envelopes_arrive_complete_and_are_shared_by_their_messages() -> None:
     assert dict(first.properties) == {"n": 1}
 
 
+few = [Envelope(key=f"few.{number}") for number in range(6)]
+own = st.builds(
+    lambda body, key: batch_of([body], Envelope(key=key)), st.binary(max_size=40), st.text(max_size=9)
+)
+odd = [
+    Envelope(key="late", properties={"timestamp": Timestamp(1 << 40)}),
+    Envelope(key="no dict", properties=ChainMap({"a": 1})),
+    Envelope(key="empty and no dict", properties=ChainMap()),
+    Envelope(key="complex", properties={"value": 1j}),
+    Envelope(key="long", properties={"note": "x" * 3000}),
+]
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.lists(
+        st.one_of(
+            own,
+            batches,
+            multipart_batches,
+            st.builds(
+                batch_of, st.lists(st.binary(max_size=9), max_size=3), st.sampled_from([PLAIN, *few, *odd])
+            ),
+            st.just(batch_of([b"large" * 9000], few[0])),
+        ),
+        max_size=40,
+    ),
+    st.lists(st.integers(0, 40), max_size=4),
+    st.integers(1, 700),
+    st.integers(1, 8),
+)
+def test_messages_under_envelopes_of_their_own_arrive_in_order_and_are_counted(
+    group: list[Batch], cuts: list[int], chunk: int, remembered: int
+) -> None:
+    client, server = opened(envelopes=remembered, envelope_bytes=2000)
+    data = b""
+    for begin, end in pairwise([0, *sorted(cuts), len(group)]):
+        client.send_batches(group[begin:end], 0)
+        data += sent(client)
+    got = [
+        batch for at in range(0, len(data), chunk) for batch in server.receive_data(data[at : at + chunk], 0)
+    ]
+    # Too large to be remembered, whether it comes alone or among others.
+    kept = [batch for batch in group if batch.envelope is not odd[-1]]
+    assert plain(got) == plain(kept)
+    assert [number for number, _ in client.refused] == [
+        number
+        for number, envelope in enumerate((batch.envelope for batch in group for _ in batch.bodies), 1)
+        if envelope is odd[-1]
+    ]
+    assert sum(batch.size for batch in got) == sum(batch.size for batch in kept)
+
+
+def test_many_envelopes_need_few_frames_and_those_that_are_met_again_are_shared() -> None:
+    client, server = opened()
+    for _ in range(3):
+        client.send_batches([batch_of([b"x"], Envelope(key=f"order.{at}")) for at in range(500)], 0)
+        assert len(client.data_to_send()) <= 4
+    repeated = [batch_of([b"x"], envelope) for envelope in few]
+    got = []
+    for _ in range(3):
+        client.send_batches(repeated, 0)
+        got.append([batch.envelope for batch in server.receive_data(sent(client), 0)])
+    assert got[1] == got[2]
+
+
+def test_a_peer_that_does_not_know_mixed_messages_gets_none() -> None:
+    client = make("client")
+    client.receive_data(control_frame(Control.GREETING, encode_greeting(Greeting(envelopes=9))), 0)
+    sent(client)
+    client.send_batches([batch_of([b"x"], envelope) for envelope in few], 0)
+    kinds = [bytes(frame[:2]) for frame in client.data_to_send()]
+    assert kinds == [b"\xff\x82", b"\x01x"] * len(few)
+
+
 def test_more_envelopes_than_are_remembered_may_be_used() -> None:
     client, server = opened(envelopes=3)
     group = [batch_of([b"%d" % (at % 7)], Envelope(key=f"k{at % 7}")) for at in range(50)]
@@ -129,6 +207,18 @@ def test_a_peer_that_offers_to_remember_everything_does_not_fill_our_memory() ->
     client.send_batches([batch_of([b""], Envelope(key=str(number))) for number in range(100)], 0)
     numbers = [frame[9:13] for frame in client.data_to_send() if bytes(frame[:2]) == b"\xff\x82"]
     assert len(set(map(bytes, numbers))) == 4
+
+
+@for_each(
+    "properties, count", [(each, count) for each in (ChainMap(), ChainMap({"a": 1}), {}) for count in (1, 2)]
+)
+def test_properties_may_be_any_mapping(properties: Mapping[str, int], count: int) -> None:
+    client, server = opened()
+    client.send_batches([batch_of([b"x"], Envelope(key="k", properties=properties)) for _ in range(count)], 0)
+    got = exchange(client, server)
+    assert [(batch.envelope.key, dict(batch.envelope.properties)) for batch in got] == [
+        ("k", dict(properties))
+    ] * count
 
 
 def test_properties_that_messagepack_cannot_say_are_said_in_text() -> None:
@@ -322,6 +412,17 @@ def test_a_control_frame_above_its_limit_is_refused() -> None:
         control_frame(Control.SYNCED, bytes(8)),
         control_frame(Control.SYNCED, bytes(9)),
         control_frame(Control.SYNCED),
+        control_frame(Control.MIXED),
+        control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x90"),
+        control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\x07"),
+        control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\xff"),
+        control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\xfe"),
+        control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\xc3"),
+        control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\x81\xa3key\xa1\xff"),
+        control_frame(
+            Control.MIXED, b"\x92\xdc\x04\x01" + b"\xc4\x00" * 1025 + b"\xdc\x04\x01" + b"\xc0" * 1025
+        ),
+        control_frame(Control.MIXED, b"\x92\x90\xdd\x00\x01\x00\x00" + b"\x80" * 65536),
         *[control_frame(kind, b"\xff" * 5000) for kind in (Control.CONFIRM, Control.USE, Control.SYNCED)],
     ],
     ids=lambda frame: Control(frame[1] & 0x7F).name,

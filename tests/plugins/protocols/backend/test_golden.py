@@ -14,7 +14,7 @@ from tests.plugins.protocols.backend.golden import PAGE, Example, read_examples
 EXAMPLES = read_examples()
 MESSAGES = [example for example in EXAMPLES if example.what in ("message", "parts")]
 OLD = [example for example in MESSAGES if example.data[:1] != b"\xff" or example.data[1] < 0x80]
-CONTROLS = [example for example in EXAMPLES if example.what not in ("message", "parts", "greeting")]
+CONTROLS = [example for example in EXAMPLES if example.what not in ("message", "parts", "mixed", "greeting")]
 
 
 def meaning(example: Example) -> tuple[object, str]:
@@ -65,6 +65,23 @@ def test_the_greeting() -> None:
     server.receive_data(example.data, 0)
     assert server.ready_to_send()
     assert sent(server) == example.data
+
+
+def test_messages_under_an_envelope_each() -> None:
+    (example,) = [each for each in EXAMPLES if each.what == "mixed"]
+    bodies, keys = example.words[1::2], example.words[2::2]
+    envelopes = {"": PLAIN, **{key: Envelope(key=key) for key in keys if key}}
+    client, server = opened()
+    # The envelope that has the number 0 on the page.
+    client.send_batches([batch_of([b"3"], envelopes["k"])], 0)
+    server.receive_data(sent(client), 0)
+    got = server.receive_data(example.data, 0)
+    assert plain(got) == [(body.encode(), key) for body, key in zip(bodies, keys, strict=True)]
+    assert got[0].envelope is got[2].envelope
+    client.send_batches(
+        [batch_of([body.encode()], envelopes[key]) for body, key in zip(bodies, keys, strict=True)], 0
+    )
+    assert sent(client) == example.data
 
 
 @for_each("example", CONTROLS, ids=lambda example: example.name)
