@@ -418,14 +418,23 @@ class Pipe:
             self.bytes_taken += batches[0].size
         else:
             batches = _batches_of(items)
+            # Variables of this call: there may be a batch for each message, and then an attribute for each
+            # would be a third of the cost.
+            count = size = 0
             for batch in batches:
-                self.taken += len(batch.bodies)
-                self.bytes_taken += batch.size
+                count += len(batch.bodies)
+                size += batch.size
+            self.taken += count
+            self.bytes_taken += size
+            if batches is items:
+                self.batches_taken += len(items)
+                self.taken_bytes += size
             # The items, not the batches made of them: only what was written as a batch was counted as one.
-            for item in items:
-                if type(item) is Batch:
-                    self.batches_taken += 1
-                    self.taken_bytes += item.size
+            else:
+                for item in items:
+                    if type(item) is Batch:
+                        self.batches_taken += 1
+                        self.taken_bytes += item.size
         if self.confirms:
             self._retained.extend(batches)
         # Between the counts above and the look at ``blocked``. With the interpreter's lock this is not

@@ -66,7 +66,7 @@ from kernel.contracts.api import Join
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.groups import in_group
-from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of
+from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of, batch_of_one
 from kernel.hosting.fast_sender import Send, fast_sender
 from kernel.hosting.message_reader import MessageReader
 from plugins.apis.native.options import NativeOptions
@@ -121,7 +121,7 @@ class Channel:
 
     def _send_long(self, body: Buffer, key: str | None, timeout: float | None) -> None:
         """Send on the slow path: what ``send`` does when the fast path cannot be used."""
-        self._send_batch(batch_of([checked(body)], self._envelope_of(key)), timeout)
+        self._send_batch(batch_of_one(checked(body), self._envelope_of(key)), timeout)
 
     def send_many(
         self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
@@ -149,7 +149,7 @@ class Channel:
                 batch_of([tuple(map(checked, message.parts))], message.envelope, multipart=True), timeout
             )
         else:
-            self._send_batch(batch_of([checked(message.body)], message.envelope), timeout)
+            self._send_batch(batch_of_one(checked(message.body), message.envelope), timeout)
 
     def send_batches(self, batches: Iterable[Batch], *, timeout: float | None = None) -> None:
         """Send batches: the form in which the kernel itself passes messages on."""
@@ -228,7 +228,7 @@ class Channel:
             self._check()
         # A plain single message usually comes here because the credit is used up.  With new credit it, and up
         # to 1,023 more after it, take the fast path.
-        bare = batch.envelope is PLAIN and len(batch) == 1 and not batch.multipart
+        bare = batch.envelope is PLAIN and len(batch.bodies) == 1 and not batch.multipart
         if bare and self._fast.refill(batch.bodies[0]):
             return
         # Unused credit counts as written.  Without this the pipe could look full, and this thread would wait
