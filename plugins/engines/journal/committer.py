@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 
 from plugins.engines.journal.archiver import Archiver
 from plugins.engines.journal.options import JournalOptions
+from plugins.engines.journal.positions import positions
 from plugins.engines.journal.retention import delete, expired
 from plugins.engines.journal.writer import DiskFull, JournalWriter
 from plugins.protocols.journal_format.envelopes import Source
@@ -102,6 +103,8 @@ class Committer:
         # Besides None in the queue: it cuts the waiting for space on a full disk short, which does not look
         # into the queue.
         self._stopping = threading.Event()
+        self.consumers: dict[str, int] = {}
+        """The next offset of each consumer, as it was at the last housekeeping."""
         self._committed = self._durable = 0
         self._full = ""
         # Due at once: retention is applied at the start, and the first messages do not wait for a whole
@@ -291,6 +294,11 @@ class Committer:
             self._writer.roll_if_due()
         except DiskFull:
             # The old segment is still appended to.  The next commit reports the full disk.
+            pass
+        try:
+            self.consumers = positions(self._writer.path)
+        except JournalError:
+            # One of them cannot be read, which retention reports.  The others are shown as they were.
             pass
         if self.archiver is None:
             self._delete_expired()

@@ -166,6 +166,7 @@ class JournalEngine:
             "segments_deleted": committer.deleted,
             **_archived(committer),
             "next_offset": writer.next_offset,
+            "consumers": dict(committer.consumers),
             "segment": str(writer.segment),
             "full": self._progress.full,
             "recovered_rows": writer.recovered.adopted,

@@ -155,6 +155,25 @@ def _of_engines(engines: Sequence[EngineStatistics]) -> Iterator[Metric]:
     journals = {name: each for name, each in counters.items() if "journal" in each}
     for figure in _JOURNAL:
         yield from _of_counters(figure, journals)
+    consumers = [
+        (engine, consumer, position, each["next_offset"])
+        for engine, each in journals.items()
+        for consumer, position in each.get("consumers", {}).items()
+    ]
+    if consumers:
+        labels = ("engine", "consumer")
+        yield family(
+            "kernel_journal_consumer_offset",
+            "Offset of the next message of a consumer, such as a query of Spark.",
+            labels,
+            [((engine, consumer), position) for engine, consumer, position, _ in consumers],
+        )
+        yield family(
+            "kernel_journal_consumer_lag",
+            "Messages that a consumer has not read yet.",
+            labels,
+            [((engine, consumer), max(0, end - position)) for engine, consumer, position, end in consumers],
+        )
 
 
 def _of_brokers(brokers: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:

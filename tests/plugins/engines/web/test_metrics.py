@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kernel.plugins import PluginRegistry
 from kernel.testing.fixtures import KernelFactory
 from kernel.testing.memory_wire import SimulatedHost
 from kernel.topology.plan import EnginePlan, RoutePlan
+from tests.interop.until import until
 from tests.peers import optional
 from tests.plugins.engines.web.pages import THREADS, get, watched, web
 
@@ -114,6 +116,37 @@ def test_the_overview_of_rabbitmqs_dashboards_finds_its_figures(kernel_factory: 
     assert most > used
     [build] = [dict(labels) for name, labels in samples if name == "rabbitmq_build_info"]
     assert build["rabbitmq_version"].startswith("3.10.")
+
+
+def test_consumers_of_a_journal_have_their_lag(
+    kernel_factory: KernelFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    from plugins.engines.journal.positions import write_position
+
+    monkeypatch.setattr("plugins.engines.journal.committer.HOUSEKEEPING", 0.01)
+    kernel = kernel_factory(
+        *THREADS,
+        web(),
+        EnginePlan(name="app", kind="native"),
+        EnginePlan(name="log", kind="journal", options={"path": str(tmp_path / "log")}),
+        RoutePlan(source="app", targets=("log",), confirm=True),
+    )
+    with kernel.open("app") as app:
+        app.send_many([b"one", b"two", b"three"])
+        app.wait_confirmed(timeout=30.0)
+        # As a query of Spark with the option ``consumer`` does it.
+        write_position(tmp_path / "log", "spark", 1)
+        labels = {"engine": "log", "consumer": "spark"}
+
+        def lag() -> float | None:
+            key = ("kernel_journal_consumer_lag", tuple(sorted(labels.items())))
+            return _read(get(kernel, "/metrics").body).get(key)
+
+        until(lambda: lag() == 2)
+        assert _one(_read(get(kernel, "/metrics").body), "kernel_journal_consumer_offset", **labels) == 1
+        write_position(tmp_path / "log", "spark", 3)
+        until(lambda: lag() == 0)
 
 
 def test_engines_routes_and_threads_have_their_figures(kernel_factory: KernelFactory) -> None:
