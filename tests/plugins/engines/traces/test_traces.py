@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -365,3 +366,23 @@ def test_one_that_hands_on_is_a_destination_like_others(
     proved = capsys.readouterr().out
     assert "traces" in proved
     assert "it confirms when its own routes have" in proved
+
+
+def test_a_rehearsal_passes_through_and_makes_no_spans(
+    kernel_factory: KernelFactory, collector: _Collector, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    journal = tmp_path / "journal"
+    kernel = kernel_factory(
+        EnginePlan(name="app", kind="native"),
+        EnginePlan(name="log", kind="journal", options={"path": str(journal)}),
+        RoutePlan(source="app", targets=("log",), confirm=True),
+    )
+    send(kernel, *[traced(traceparent=SAMPLED)] * 3)
+    file = tmp_path / "new.toml"
+    endpoint = f"http://127.0.0.1:{collector.server_port}/v1/traces"
+    file.write_text(BETWEEN.replace('kind = "traces"', f'kind = "traces"\nendpoint = "{endpoint}"'))
+    assert run(["rehearse", str(file), "--with", str(journal), "--json"]) == 0
+    [got] = json.loads(capsys.readouterr().out)["new"]["got"]["end"]
+    assert (got["key"], got["messages"]) == ("a.b", 3)
+    assert collector.came.empty()
