@@ -45,13 +45,38 @@ def test_a_page_of_this_site_may_change_something(kernel_factory: KernelFactory)
     assert get(kernel, "/api/queues/%2F/q", GUEST, "PUT", **headers).status == 201
 
 
-def test_nothing_is_answered_without_a_login(kernel_factory: KernelFactory) -> None:
+@pytest.mark.parametrize("login", ["", "guest:wrong", "nobody:guest"])
+def test_nothing_is_answered_without_a_login(
+    login: str, kernel_factory: KernelFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugins.engines.web.logins.REFUSAL_DELAY", 0.001)
     kernel = watched(kernel_factory)
     refused = {
-        f"{route.method} {route.pattern}": get(kernel, f"/api/{route.pattern}", "", route.method).status
+        f"{route.method} {route.pattern}": get(kernel, f"/api/{route.pattern}", login, route.method).status
         for route in ROUTES
     }
     assert set(refused.values()) == {401}, refused
+
+
+def test_what_needs_a_tag_is_refused_to_users_without_it(kernel_factory: KernelFactory) -> None:
+    users = {
+        "none": {"password": "p", "tags": []},
+        "worker": {"password": "p", "tags": ["management"]},
+        "maker": {"password": "p", "tags": ["policymaker"]},
+        "watcher": {"password": "p", "tags": ["monitoring"]},
+    }
+    kernel = watched(kernel_factory, users=users)
+    may = {
+        "none": (),
+        "worker": ("management",),
+        "maker": ("management", "policymaker"),
+        "watcher": ("management", "monitoring"),
+    }
+    for user, tags in may.items():
+        for route in ROUTES:
+            if route.tag not in tags:
+                got = get(kernel, f"/api/{route.pattern}", f"{user}:p", route.method)
+                assert (got.status, got.json()["error"]) == (401, "not_authorised"), (user, route)
 
 
 def test_names_of_clients_that_are_no_utf_8_can_be_listed(kernel_factory: KernelFactory) -> None:
