@@ -65,7 +65,7 @@ class InprocPeer(InprocEnd):
     ) -> None:
         """Begin, with a port of this peer or with one that is there already.  Raises ``RemoteProtocolError``."""
         self.peer_type = peer_type
-        if peer_type not in self._type.peers:
+        if peer_type not in self._type.peers and not self._engine.options.any_inproc_peer:
             raise RemoteProtocolError(f"the peer is {peer_type}, which {self._type.name} cannot talk to")
         name = self.peer
         # The port of a place whose peer was named here has its name.

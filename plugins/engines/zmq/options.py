@@ -55,6 +55,8 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     immediate: bool = False
     """Whether messages wait only for peers of ``connect`` places that are there.  If not, they also wait for one
     that is away.  A ROUTER and a REP know a peer only when it is there."""
+    any_inproc_peer: bool = False
+    """Whether sockets of types that do not fit may talk over ``inproc``, as in libzmq: there a PAIR sends to a PULL."""
     notify: bool = True
     """For STREAM: whether an empty message says that a peer has come, or has gone."""
     places_later: bool = False

@@ -155,6 +155,7 @@ class Core:
             "authenticator_needed": bool(get(SocketOption.ZAP_ENFORCE_DOMAIN)),
             "zap_domain": get(SocketOption.ZAP_DOMAIN, b"").decode("utf-8", "replace"),
             "describe_peers": True,
+            "any_inproc_peer": True,
             "handshake": seconds,
             # libzmq has no such limits.
             "max_message": our_value(option_of(SocketOption.MAXMSGSIZE, self.kind), most),

@@ -372,6 +372,18 @@ with context.socket(zmq.ROUTER) as server, context.socket(zmq.ROUTER) as client:
 context.destroy(0)
 """
 
+MISFITS = """
+import zmq
+
+with zmq.Context() as context:
+    for receiver, sender in ((zmq.PULL, zmq.PAIR), (zmq.PULL, zmq.DEALER), (zmq.DEALER, zmq.PAIR), (zmq.PAIR, zmq.PUSH)):
+        with context.socket(receiver) as taking, context.socket(sender) as giving:
+            taking.bind(f"inproc://{receiver}-{sender}")
+            giving.connect(f"inproc://{receiver}-{sender}")
+            giving.send_multipart([b"one", b"message"])
+            print(taking.recv_multipart() if taking.poll(20_000) else None)
+"""
+
 AT_ONCE = """
 import zmq
 
@@ -485,6 +497,12 @@ def test_probes_welcomes_and_subscriptions_that_are_told(ours: bool) -> None:
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
 def test_within_a_context_connections_and_subscriptions_are_there_at_once(ours: bool) -> None:
     assert run(AT_ONCE, ours=ours) == ["done"]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
+def test_within_a_context_types_need_not_fit(ours: bool) -> None:
+    """libzmq does not compare them there, and programs rely on it: PyLECO sends from a PAIR to a PULL."""
+    assert run(MISFITS, ours=ours) == ["[b'one', b'message']"] * 4
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
