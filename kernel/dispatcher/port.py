@@ -222,6 +222,9 @@ class Port:
 
     def take(self, most: int = EVERYTHING) -> Taken:
         """Take about ``most`` messages from the incoming pipes in turn."""
+        # The usual answer to a thread of the application that is about to wait.
+        if not self._queue.active:
+            return NOTHING_TAKEN
         got = self._queue.take(most)
         if got is None:
             return NOTHING_TAKEN

@@ -17,14 +17,15 @@ from kernel.pipes.pipe import Pipe
 class FairQueue:
     """The incoming pipes of one port.  One thread."""
 
-    __slots__ = ("_active", "_at", "_next", "_pipes", "on_ended")
+    __slots__ = ("_at", "_next", "_pipes", "active", "on_ended")
 
     def __init__(self) -> None:
         self.on_ended: Callable[[Pipe], Any] | None = None
         """Called with a pipe that has ended and was read to its end."""
         self._pipes: list[Pipe] = []
         self._at: dict[Pipe, int] = {}
-        self._active = 0
+        self.active: int = 0
+        """The number of pipes that have something."""
         self._next = 0
 
     def __len__(self) -> int:
@@ -34,11 +35,6 @@ class FairQueue:
     def pipes(self) -> tuple[Pipe, ...]:
         """All pipes, active or not."""
         return tuple(self._pipes)
-
-    @property
-    def active(self) -> int:
-        """The number of pipes that have something."""
-        return self._active
 
     def attach(self, pipe: Pipe) -> None:
         """Add a pipe, inactive."""
@@ -65,10 +61,12 @@ class FairQueue:
         # a pipe that has nothing and will have nothing, and would linger for it.
         if pipe.ended and not pipe.more():
             self._forget_ended(pipe)
-        elif at >= self._active:
-            # The active pipes are ``_pipes[:_active]``. The pipe changes places with the one at the border.
-            self._swap(at, self._active)
-            self._active += 1
+        elif at >= self.active:
+            # The active pipes are ``_pipes[:active]``. The pipe changes places with the one at the border,
+            # which it is itself if it is the only one.
+            if at != self.active:
+                self._swap(at, self.active)
+            self.active += 1
         return True
 
     def take(self, most: int) -> tuple[Pipe, list[Batch], int] | None:
@@ -76,23 +74,26 @@ class FairQueue:
 
         Returns the pipe, the batches and their number of messages; None if all pipes are idle.
         """
-        while self._active:
-            if self._next >= self._active:
+        while self.active:
+            if self._next >= self.active:
                 # The active part may have become shorter since the last call.
                 self._next = 0
             pipe = self._pipes[self._next]
             before = pipe.taken
             # A call reads one pipe. It takes that pipe's share only, so that a whole round through the active
             # pipes gives about ``most`` messages.
-            batches = pipe.take(max(most // self._active, 1))
+            batches = pipe.take(max(most // self.active, 1))
             # Looked at before ``more``. The writer appends, and then sets ``ended``: so if it is set here,
             # all that was written is in the pipe, and ``more`` tells whether any of it is left.
             ended = pipe.ended
             if pipe.more():
                 self._next += 1
             else:
-                # ``_next`` stays: another active pipe, if there is one, is at this index now.
-                self._deactivate(pipe)
+                # As ``_deactivate`` does, for a pipe whose place is known. ``_next`` stays: another active
+                # pipe, if there is one, is at this index now.
+                self.active -= 1
+                if self._next != self.active:
+                    self._swap(self._next, self.active)
                 if ended:
                     self._forget_ended(pipe)
             # A pipe may have been posted for items that an earlier call took already. Then try the next one.
@@ -107,9 +108,10 @@ class FairQueue:
 
     def _deactivate(self, pipe: Pipe) -> None:
         at = self._at[pipe]
-        if at < self._active:
-            self._active -= 1
-            self._swap(at, self._active)
+        if at < self.active:
+            self.active -= 1
+            if at != self.active:
+                self._swap(at, self.active)
 
     def _swap(self, one: int, other: int) -> None:
         pipes, at = self._pipes, self._at

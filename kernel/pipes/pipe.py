@@ -55,7 +55,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.message import Batch, batch_of
+from kernel.contracts.message import PLAIN, Batch, batch_of
 from kernel.pipes.water_marks import WaterMarks
 
 Post = Callable[[Callable[[], Any]], Any]
@@ -373,6 +373,8 @@ class Pipe:
             waiting = len(items)
         if self.marks.when_full == "drop-oldest":
             taken = self._take_singly(most, waiting)
+        elif waiting == 1:
+            return self._take_lone(pop())
         elif self.batches_written == self.batches_taken:
             # Looked at after the length, and counted by the writer before its append: so all of these items
             # are bare bodies, and the number of items is the number of messages.
@@ -386,6 +388,26 @@ class Pipe:
         if not taken:
             return taken
         return self._count(taken)
+
+    def _take_lone(self, item: Any) -> list[Batch]:
+        """Make a batch of the only item, and count it: what ``_count`` does, in fewer steps."""
+        if type(item) is Batch:
+            self.batches_taken += 1
+            self.taken_bytes += item.size
+            batch = item
+        else:
+            size = len(item)
+            batch = Batch([item], size, PLAIN, False, size)
+        self.taken += len(batch.bodies)
+        self.bytes_taken += batch.size
+        if self.confirms:
+            self._retained.append(batch)
+        # As in ``_count``.
+        if FREE_THREADED:
+            self._items.rotate(0)
+        if self.blocked:
+            self._unblock()
+        return [batch]
 
     def _take_singly(self, most: int, waiting: int) -> list[Any]:
         """Take the items one by one.  The writer may drop items at the same time (``drop-oldest``)."""
@@ -441,10 +463,15 @@ class Pipe:
         # needed, and on this path, once a batch, 25 ns count.
         if FREE_THREADED:
             self._items.rotate(0)
-        if self.blocked and self._low():
+        if self.blocked:
+            self._unblock()
+        return batches
+
+    def _unblock(self) -> None:
+        """Let the writer go on, if there is room."""
+        if self._low():
             self.blocked = False
             self._post_to_writer(self.on_writable)
-        return batches
 
     def confirm(self, count: int) -> None:
         """Confirm ``count`` more messages, and tell the writer."""

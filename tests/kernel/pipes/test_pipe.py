@@ -289,6 +289,39 @@ def test_confirmed_taken_and_waiting_make_up_what_was_written(steps: list[tuple[
     assert bodies_of(pipe.drain()) == written[confirmed:]
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(["bare", "write", "take"]), st.integers(1, 4)), max_size=60),
+    st.booleans(),
+)
+def test_a_lone_message_counts_as_one_among_others_does(steps: list[tuple[str, int]], confirms: bool) -> None:
+    pipe, _, _ = make_pipe(confirms=confirms, high=4)
+    append = pipe.append_bare()
+    waiting: list[bytes] = []
+    taken: list[bytes] = []
+    number = 0
+    for what, count in [*steps, ("take", 1000)]:
+        if what == "take":
+            got = pipe.take(count)
+            taken += bodies_of(got)
+            assert taken == [b"%d" % at for at in range(1, len(taken) + 1)]
+            # A writer that had to wait is told as soon as there is room.
+            assert not pipe.blocked or pipe.depth() > pipe.marks.low
+        elif what == "write":
+            pipe.write(run(*[b"%d" % (number + at) for at in range(1, count + 1)]))
+            number += count
+        elif pipe.credit():
+            number += 1
+            append(b"%d" % number)
+            pipe.give_back(pipe.written - number)
+        waiting = [b"%d" % at for at in range(len(taken) + 1, number + 1)]
+        assert pipe.depth() == pipe.waiting() == len(waiting)
+    assert len(taken) == number == pipe.taken
+    assert pipe.bytes_taken == sum(map(len, taken))
+    assert pipe.statistics().depth_bytes == 0
+    assert bodies_of(pipe.unconfirmed()) == (taken if confirms else [])
+    assert pipe.batches_written == pipe.batches_taken
+
+
 # ---------------------------------------------------------------------- two threads
 
 
