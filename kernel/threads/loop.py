@@ -49,7 +49,8 @@ class Loop:
     def __init__(self, mailbox: Mailbox, *, own_thread: bool, spin: float = 0.0) -> None:
         self.mailbox = mailbox
         self._spin = spin
-        self._clock: trio.abc.Clock | None = None
+        self.now: Callable[[], float] = trio.current_time
+        """Returns the seconds of trio's clock, which is the loop's."""
         self._found = False
         """Whether a descriptor was ready since the thread last went to sleep."""
         self.poller: Poller = new_poller()
@@ -62,21 +63,12 @@ class Loop:
         self._timer_of: dict[object, tuple[int, Callable[[], Any], Blame]] = {}
         self._order = itertools.count()
         self.trio_ready: bool = False
-        self.trio_wanted: Callable[[], bool] = _always
-        """Whether a task of trio's can run."""
+        self.trio_wanted: Callable[[], int] = _always
+        """How many tasks of trio's can run."""
         self.stopping: bool = False
         self.turns: int = 0
         """Turns taken so far: how often the thread was awake."""
         self._may_stop: Callable[[], bool] | None = None
-
-    def now(self) -> float:
-        """Seconds of trio's clock, which is the loop's."""
-        # Of the clock itself: ``trio.current_time`` looks it up in three calls more, and this is asked for
-        # with each read.
-        clock = self._clock
-        if clock is None:
-            clock = self._clock = trio.lowlevel.current_clock()
-        return clock.current_time()
 
     def stop(self) -> None:
         """Leave ``run`` after the present turn.  The loop's thread."""
@@ -107,6 +99,8 @@ class Loop:
     async def run(self) -> None:
         """Take turns until stopped.  May be called again afterwards."""
         self.stopping = False
+        # The clock's own method: ``trio.current_time`` looks it up in three calls more, and a turn asks for it.
+        self.now = trio.lowlevel.current_clock().current_time
         inside = trio_inside() if self._own_thread else None
         if inside is None:
             await self._run_as_task()
@@ -155,9 +149,15 @@ class Loop:
         mailbox = self.mailbox
         bell = mailbox.bell
         self.turns += 1
-        worked = mailbox.process()
-        if self._timers and self.fire_timers():
-            worked = True
+        worked = False
+        if mailbox.posted:
+            worked = mailbox.process()
+        now: float | None = None
+        if self._timers:
+            now = self.now()
+            # The first entry may be of a timer that was replaced: then nothing is fired.
+            if self._timers[0][0] <= now and self.fire_timers():
+                worked = True
         if mailbox.rings:
             # Other threads have the work now, and may want this core: do not spin.
             self._found = False
@@ -175,15 +175,18 @@ class Loop:
         if self.stopping:
             return True
         if timeout != 0:
-            timeout = self._sleep_for(timeout, worked)
+            timeout = self._sleep_for(timeout, worked, now)
         ready = self.poller.poll(timeout)
         # After the poll, whether or not it slept: from here on posts need not ring.
         bell.sleeping = False
         self._found = self._found or ready > 0
         return ready > 0 or worked
 
-    def _sleep_for(self, timeout: float | None, worked: bool) -> float | None:
-        """Make ready for sleep; return for how long, 0 when there is a reason to stay awake."""
+    def _sleep_for(self, timeout: float | None, worked: bool, now: float | None) -> float | None:
+        """Make ready for sleep; return for how long, 0 when there is a reason to stay awake.
+
+        ``now``: the time at the beginning of the turn, if there are timers.
+        """
         # What was processed may have made one of trio's tasks runnable: an engine's callback that sets an
         # event, for example.
         if worked and self.trio_wanted():
@@ -196,8 +199,15 @@ class Loop:
         if not self.mailbox.may_sleep():
             return 0
         if self._timers:
-            left = min(max(self.next_timer() - self.now(), 0), FOR_EVER)
-            return left if timeout is None else min(timeout, left)
+            # Work takes time, and it may have set the first timer.
+            if now is None or worked or self._spin:
+                now = self.now()
+            left = self.next_timer() - now
+            if left > FOR_EVER:
+                left = FOR_EVER
+            elif left < 0:
+                left = 0
+            return left if timeout is None or left < timeout else timeout
         return timeout
 
     def _something_soon(self) -> bool:
@@ -314,8 +324,8 @@ class _Sleeper(trio.abc.Instrument):
         self._token.run_sync_soon(_nothing, idempotent=True)
 
 
-def _always() -> bool:
-    return True
+def _always() -> int:
+    return 1
 
 
 def _nothing() -> None:

@@ -75,7 +75,8 @@ class EpollPoller:
 
     def watch_bell(self, bell: Doorbell) -> None:
         """Edge-triggered: each ring wakes us once, and nobody has to read the bell empty."""
-        self._watches[bell.fileno()] = (_nothing, None, _raise)
+        # No callback: waking up is the effect.
+        self._watches[bell.fileno()] = (None, None, _raise)
         # An eventfd reports an edge at each write, also while it is still readable. So no ring is missed, and
         # each wake-up saves the system call that would read it.
         self._epoll.register(bell.fileno(), select.EPOLLIN | select.EPOLLET)
@@ -98,8 +99,10 @@ class EpollPoller:
                 # system call on the descriptor then says what happened.
                 if writable is not None and event & (select.EPOLLOUT | select.EPOLLERR | select.EPOLLHUP):
                     writable()
-                # ``writable`` may have closed the descriptor, or may no longer want it watched.
-                if readable is not None and event & ~select.EPOLLOUT and watches.get(fd) is not None:
+                    # It may have closed the descriptor, or may no longer want it watched.
+                    if fd not in watches:
+                        continue
+                if readable is not None and event & ~select.EPOLLOUT:
                     readable()
             except Exception as error:
                 # Ends the engine that watches this descriptor; the others of the thread go on.
@@ -159,10 +162,6 @@ class SelectorPoller:
     def close(self) -> None:
         """Close the descriptor."""
         self._selector.close()
-
-
-def _nothing() -> None:
-    """Do nothing: waking up is the effect."""
 
 
 def _raise(error: Exception) -> None:

@@ -16,8 +16,8 @@ class TrioInside(msgspec.Struct, frozen=True):
 
     descriptor: int
     """The epoll descriptor that it sleeps on."""
-    wanted: Callable[[], bool]
-    """Whether a task waits for its turn (the public way to ask costs 1.9 us, this one 0.05)."""
+    wanted: Callable[[], int]
+    """How many tasks wait for their turn (the public way to ask costs 1.9 us, this one 0.03)."""
 
 
 def trio_inside() -> TrioInside | None:
@@ -29,7 +29,7 @@ def trio_inside() -> TrioInside | None:
         # ``fileno`` raises ``ValueError`` when the epoll object is closed. On macOS there is no ``_epoll``.
         descriptor = int(runner.io_manager._epoll.fileno())
         waiting: Sized = runner.runq
-        # ``runq`` stays the same object for the whole run, so the closure may keep it.
-        return TrioInside(descriptor, lambda: len(waiting) > 0)
+        # ``runq`` stays the same object for the whole run. Its own method is no call of Python.
+        return TrioInside(descriptor, waiting.__len__)
     except (ImportError, AttributeError, ValueError, TypeError):
         return None
