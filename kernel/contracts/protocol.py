@@ -34,7 +34,10 @@ class LargeBodies(Interface):
         ...
 
     def read_hint(self, usual: int) -> int:
-        """Return how many bytes to read next for ``receive_data``; the host would read ``usual`` bytes."""
+        """Return how many bytes to read next for ``receive_data``; the host would read ``usual`` bytes.
+
+        0: while ``room`` has memory.
+        """
         ...
 
     def filled(self, count: int, now: float) -> list[Batch]:

@@ -248,24 +248,22 @@ class Connection:
         asked = min(self._read_size, self.largest_read)
         large = self._large
         try:
-            if large is not None:
+            # The protocol may want the read to end where a frame ends, so that the next large body goes into
+            # its own buffer.
+            if large is None or (asked := large.read_hint(asked)):
+                data = self.wire.receive(asked)
+            else:
                 # The view is released before ``on_filled``: the protocol may then resize or hand over the
                 # buffer, which a ``bytearray`` refuses while a view of it exists.
                 with large.room() as room:
-                    count = self._receive_into(room) if room else -1  # type: ignore[misc]  # large has it
+                    count = self._receive_into(room)  # type: ignore[misc]  # large has it
                 if count is None:
                     return
                 if count > 0:
                     self.bytes_in += count
                     self._owner.on_filled(count, self._host.now())
                     return
-                # The protocol may want the read to end where a frame ends, so that the next large body goes
-                # into its own buffer.
-                asked = large.read_hint(asked)
-                # 0 is the end of the stream.  -1 says that no large body is being received now.
-                data = b"" if count == 0 else self.wire.receive(asked)
-            else:
-                data = self.wire.receive(asked)
+                data = b""
         except OSError as error:
             self.end(f"connection lost: {error}")
             return

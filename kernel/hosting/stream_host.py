@@ -38,7 +38,7 @@ Who confirms
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -46,7 +46,7 @@ import msgspec
 
 from kernel.contracts.engine import NOTHING_TAKEN, Host, Port, Taken
 from kernel.contracts.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError
-from kernel.contracts.message import Batch
+from kernel.contracts.message import Batch, Buffer
 from kernel.contracts.protocol import (
     Answering,
     Authenticating,
@@ -429,7 +429,10 @@ class StreamHost(ConnectionOwner):
             self._take_subscriptions(port)
         if self._base_out is not None:
             self._take_confirmations()
-        self._flush()
+        # Mostly there is no answer.
+        answers = protocol.data_to_send()
+        if answers:
+            self._write(answers)
         if self._withheld and not self._connection.writing:
             self.on_output()
         if self._connection.ended:
@@ -697,8 +700,10 @@ class StreamHost(ConnectionOwner):
             self._send(taken)
             if connection.ended:
                 return
-        if self._over_credit or port.has_input():
-            self._host.soon(self.on_output)
+            # Mostly one look has taken everything.  What is written from now on is announced anew.
+            if not self._over_credit.count and not port.has_input():
+                return
+        self._host.soon(self.on_output)
 
     def _take_on_credit(self, port: Port, most: int) -> Taken:
         """Take no more messages than the peer has given credit for.
@@ -713,8 +718,11 @@ class StreamHost(ConnectionOwner):
                 self._withheld = True
                 return NOTHING_TAKEN
             most = min(most, credit)
-        taken = self._over_credit or port.take(most)
-        self._over_credit = NOTHING_TAKEN
+        taken = self._over_credit
+        if taken.count:
+            self._over_credit = NOTHING_TAKEN
+        else:
+            taken = port.take(most)
         if credit is not None and taken.count > most:
             taken, self._over_credit = taken.split(most)
         return taken
@@ -791,11 +799,14 @@ class StreamHost(ConnectionOwner):
         """Write what the protocol has to send."""
         data = self._protocol.data_to_send()
         if data:
-            self._counters.bytes_out += sum(map(len, data))
-            connection = self._connection
-            connection.send(data)
-            if self._unwritten and not connection.writing:
-                self._written()
+            self._write(data)
+
+    def _write(self, data: Sequence[Buffer]) -> None:
+        self._counters.bytes_out += sum(map(len, data))
+        connection = self._connection
+        connection.send(data)
+        if self._unwritten and not connection.writing:
+            self._written()
 
     def _written(self) -> None:
         """The operating system has everything.  If the peer does not confirm, this counts as confirmed."""

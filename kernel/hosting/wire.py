@@ -117,7 +117,13 @@ class PlainWire:
             while buffers:
                 # One buffer is the usual case, and needs no list.
                 if len(buffers) == 1:
-                    sent = sock.send(buffers[0])
+                    first = buffers[0]
+                    sent = sock.send(first)
+                    # What ``drop_sent`` does with it, without the call.
+                    if sent == len(first):
+                        buffers.clear()
+                        self._begun.clear()
+                        break
                 else:
                     # Several buffers go out without being joined, so that large bodies are not copied.
                     sent = sock.sendmsg([buffers[at] for at in range(min(len(buffers), BUFFERS_A_CALL))])

@@ -28,6 +28,7 @@ Invariants
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
@@ -80,6 +81,8 @@ class BackendConnection:
     def __init__(self, options: BackendOptions, side: str) -> None:
         self._options = options
         self._decoder = Decoder(options.max_message, self._on_control)
+        self.read_hint: Callable[[int], int] = self._decoder.read_hint
+        """Returns how many bytes to read next (``LargeBodies``)."""
         self._out: list[Buffer] = []
         self._peer = Greeting()
         self._peer_envelopes = KnownEnvelopes(options.envelopes, options.envelope_bytes)
@@ -104,6 +107,10 @@ class BackendConnection:
         self._on_synced: Callable[[int], Any] | None = None
         self._questions: set[int] = set()
         self._own_questions: set[int] = set()
+        self._interval = options.heartbeat or math.inf
+        """Seconds without a byte of this side after which it pings."""
+        self._patience = math.inf
+        """Seconds without a byte of the peer after which it counts as lost."""
         self._refusals = Refusals()
         self.refused = self._refusals.news
         """An entry for each message that was not sent.  The host reads and removes the entries."""
@@ -147,10 +154,6 @@ class BackendConnection:
         """Return the buffer for the next bytes of a large message; empty if none is being received."""
         return self._decoder.room()
 
-    def read_hint(self, usual: int) -> int:
-        """Return how many bytes to read next.  ``usual``: the number that would be read otherwise."""
-        return self._decoder.read_hint(usual)
-
     def filled(self, count: int, now: float) -> list[Batch]:
         """``count`` bytes were received into ``room``; return the batches that they complete."""
         self._last_received = now
@@ -188,6 +191,9 @@ class BackendConnection:
         if self._peer.version < 1 or self._peer.envelopes < 1:
             raise RemoteProtocolError(f"an impossible greeting: {self._peer}")
         self._refusals.most = self._peer.max_message
+        # The peer has announced its own interval; ours does not matter here.
+        if self._peer.heartbeat:
+            self._patience = self._peer.heartbeat / 1000 * MISSED_HEARTBEATS
         # The peer may offer more than our own limits, which also bound the memory of this side.
         self._our_envelopes = SentEnvelopes(
             min(self._peer.envelopes, self._options.envelopes),
@@ -450,7 +456,7 @@ class BackendConnection:
         if self.phase is Phase.GREETED:
             return self._opened + self._options.handshake
         if self.phase is Phase.EXTENDED:
-            return min(self._next_ping(), self._peer_lost_at())
+            return min(self._last_sent + self._interval, self._last_received + self._patience)
         return None
 
     def handle_timeout(self, now: float) -> None:
@@ -467,19 +473,11 @@ class BackendConnection:
             raise RemoteProtocolError(f"no greeting within {self._options.handshake} s")
         elif self.phase is Phase.EXTENDED:
             # First the end, then the PING: a peer that counts as lost needs none.
-            if now >= self._peer_lost_at():
+            if now >= self._last_received + self._patience:
                 raise RemoteProtocolError(f"nothing heard for {now - self._last_received:.1f} s")
-            if now >= self._next_ping():
+            if now >= self._last_sent + self._interval:
                 self._last_sent = now
                 self._out.append(control_frame(Control.PING))
-
-    def _next_ping(self) -> float:
-        return self._last_sent + self._options.heartbeat if self._options.heartbeat else float("inf")
-
-    def _peer_lost_at(self) -> float:
-        interval = self._peer.heartbeat / 1000
-        # The peer has announced its own interval in its greeting; ours does not matter here.
-        return self._last_received + interval * MISSED_HEARTBEATS if interval else float("inf")
 
 
 def _parts_frame(parts: Sequence[Buffer]) -> bytes:

@@ -116,7 +116,11 @@ class Decoder:
         # The rest is shorter than ``_VIEW_FROM``, or the beginning of a header, so joining costs little.
         if self._rest:
             data = self._rest + data
-        self._rest = b""
+            self._rest = b""
+        size = len(data) - 1
+        # One whole short frame and nothing else: what ``_frames`` makes of it, in fewer steps.
+        if 0 <= size < LONG and data[0] == size:
+            return [Batch([data[1:]], size, self.envelope, False, size)]
         batches = self._batches = []
         try:
             position = self._frames(data)
@@ -148,8 +152,10 @@ class Decoder:
 
         While large frames of one size follow each other, a read should end at the end of a frame.  If they
         are larger than a read, only the beginning of the next frame is read; the rest is then received into
-        its own buffer.
+        its own buffer.  0: the next bytes are for ``room``.
         """
+        if self._large is not None:
+            return 0
         stride = self._stride
         if not stride:
             return usual

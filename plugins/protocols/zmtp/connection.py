@@ -126,7 +126,7 @@ class ZmtpConnection:
         self._first_bytes = b""
         """What has come of the greeting."""
         self._framing: Framing = FRAMINGS[MAJOR]
-        self._decoder = self._decoder_of(self._framing)
+        self._use_decoder(self._decoder_of(self._framing))
         self._peer_type = ""
         self._minor = 0
         self._splitter = KeySplitter()
@@ -163,6 +163,11 @@ class ZmtpConnection:
         decoder = kind(framing, options.max_message, options.max_parts, self._on_command, self._on_identity)
         decoder.max_command = METADATA_LIMIT
         return decoder
+
+    def _use_decoder(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self.read_hint: Callable[[int], int] = decoder.read_hint
+        """Returns how many bytes to read next (``LargeBodies``)."""
 
     # ------------------------------------------------------------------ receiving
 
@@ -204,10 +209,6 @@ class ZmtpConnection:
     def room(self) -> memoryview:
         """Return the memory for the rest of a large body."""
         return self._decoder.room()
-
-    def read_hint(self, usual: int) -> int:
-        """Return how many bytes to read next."""
-        return self._decoder.read_hint(usual)
 
     def filled(self, count: int, now: float) -> list[Batch]:
         """Process ``count`` bytes that were received into ``room``.  Raises ``RemoteProtocolError``."""
@@ -281,7 +282,7 @@ class ZmtpConnection:
             )
         self.version = f"{version}.0"
         self._framing = FRAMINGS[version]
-        self._decoder = self._decoder_of(self._framing)
+        self._use_decoder(self._decoder_of(self._framing))
         self._first_bytes = b""
         self._awaits_identity = self._type.names_peers
         if version == 2:

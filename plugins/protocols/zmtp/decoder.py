@@ -142,7 +142,12 @@ class Decoder:
         return memoryview(self._large)[self._filled :] if self._large is not None else memoryview(b"")
 
     def read_hint(self, usual: int) -> int:
-        """Return how many bytes to read next.  ``usual``: the size that would be read otherwise."""
+        """Return how many bytes to read next.  ``usual``: the size that would be read otherwise.
+
+        0: the next bytes are for ``room``.
+        """
+        if self._large is not None:
+            return 0
         return _BEGINNING if self._large_size > usual else usual
 
     def filled(self, count: int) -> list[Batch]:

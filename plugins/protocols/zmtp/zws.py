@@ -102,7 +102,7 @@ class WebConnection(ZmtpConnection):
         self.version = subprotocol
         self._out.clear()
         self._framing = _FRAMINGS[2 if subprotocol == BARE else 3]
-        self._decoder = self._decoder_of(self._framing)
+        self._use_decoder(self._decoder_of(self._framing))
         if subprotocol == BARE:
             self._out.append(self._framing.frame(identity_of(options) if self._type.identified else b""))
             self._awaits_identity = self._type.names_peers
