@@ -9,13 +9,13 @@ address is its key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 import msgspec
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of, batch_of_one
 from plugins.protocols.zmtp.options import ZmtpOptions
 
 Head: TypeAlias = tuple[bytes, ...]
@@ -33,13 +33,13 @@ class Addressing:
     reply_to = ""
     """The name of the port of the peer."""
 
-    def put(self, batch: Batch) -> Iterator[tuple[Head, Batch]]:
-        """Yield what goes to the peer: messages, and the parts that stand before each of them."""
-        yield (), batch
+    def put(self, batch: Batch) -> Iterable[tuple[Head, Batch]]:
+        """Return what goes to the peer: messages, and the parts that stand before each of them."""
+        return (((), batch),)
 
-    def take(self, batch: Batch) -> Iterator[Batch]:
-        """Yield what has come from the peer, under its envelopes.  Raises ``RemoteProtocolError``."""
-        yield batch
+    def take(self, batch: Batch) -> Iterable[Batch]:
+        """Return what has come from the peer, under its envelopes.  Raises ``RemoteProtocolError``."""
+        return (batch,)
 
     def may_send(self) -> int | None:
         """Return how many messages may be given to ``put`` now; None: any number."""
@@ -51,11 +51,11 @@ class RouterAddressing(Addressing):
 
     _envelope = PLAIN
 
-    def take(self, batch: Batch) -> Iterator[Batch]:
+    def take(self, batch: Batch) -> Iterable[Batch]:
         """Name the peer."""
         if self._envelope.reply_to != self.reply_to:
             self._envelope = Envelope(reply_to=self.reply_to)
-        yield batch.under(self._envelope)
+        return (batch.under(self._envelope),)
 
 
 class RepAddressing(Addressing):
@@ -64,12 +64,20 @@ class RepAddressing(Addressing):
     def __init__(self) -> None:
         self._last: tuple[Head, Envelope] = ((), PLAIN)
 
-    def put(self, batch: Batch) -> Iterator[tuple[Head, Batch]]:
+    def put(self, batch: Batch) -> Iterable[tuple[Head, Batch]]:
         """Put the addresses of the question before the answer."""
-        yield (*_hops_of(batch.envelope), b""), batch
+        hops, question = self._last
+        # Mostly it is an answer to the last question.
+        if batch.envelope is not question:
+            hops = _hops_of(batch.envelope)
+        return (((*hops, b""), batch),)
 
-    def take(self, batch: Batch) -> Iterator[Batch]:
+    def take(self, batch: Batch) -> Iterable[Batch]:
         """Take the addresses off.  Consecutive questions with the same ones are one batch."""
+        body = _lone_body(batch)
+        return self._runs(batch) if body is None else (batch_of_one(body, self._envelope(())),)
+
+    def _runs(self, batch: Batch) -> Iterator[Batch]:
         hops: Head | None = None
         run: list[Any] = []
         for parts in _messages(batch):
@@ -115,13 +123,20 @@ class ReqAddressing(Asking):
 
     _asked: Envelope | None = None
 
-    def put(self, batch: Batch) -> Iterator[tuple[Head, Batch]]:
+    def put(self, batch: Batch) -> Iterable[tuple[Head, Batch]]:
         """Put the empty part before the question."""
         self._asked = batch.envelope
-        yield (b"",), batch
+        return (((b"",), batch),)
 
-    def take(self, batch: Batch) -> Iterator[Batch]:
+    def take(self, batch: Batch) -> Iterable[Batch]:
         """Give the answer the envelope of its question.  What was not asked for is dropped."""
+        body = None if self._by_key else _lone_body(batch)
+        if body is None:
+            return self._answers(batch)
+        asked, self._asked = self._asked, None
+        return () if asked is None else (batch_of_one(body, asked),)
+
+    def _answers(self, batch: Batch) -> Iterator[Batch]:
         for parts in _messages(batch):
             if len(parts) < 2 or parts[0]:
                 raise RemoteProtocolError("an answer without the empty part of its question before it")
@@ -191,6 +206,15 @@ def addressing_of(options: ZmtpOptions) -> Addressing | None:
     if kind == "REP":
         return RepAddressing()
     return RouterAddressing() if kind == "ROUTER" else None
+
+
+def _lone_body(batch: Batch) -> Any | None:
+    """Return the body of the only message, if there are no addresses before it; else None."""
+    if batch.multipart and len(batch.bodies) == 1:
+        parts = batch.bodies[0]
+        if len(parts) == 2 and not parts[0]:
+            return parts[1]
+    return None
 
 
 def _messages(batch: Batch) -> Iterator[tuple[Any, ...]]:

@@ -479,7 +479,7 @@ class ZmtpConnection:
 
     def send_batches(self, batches: Sequence[Batch], now: float) -> None:
         """Encode batches.  Raises ``LocalProtocolError`` if the conversation is not open."""
-        if not self.ready_to_send():
+        if self.phase is not Phase.OPEN or self._awaits_identity:
             raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
         if self._addressing is not None:
             self._send_addressed(self._addressing, batches)

@@ -17,8 +17,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import Batch, batch_of
-from plugins.protocols.zmtp.frames import COMMAND, MORE, RESERVED, SHORT_HEADER, Framing, run_length
+from kernel.contracts.message import PLAIN, Batch, batch_of
+from plugins.protocols.zmtp.frames import COMMAND, MORE, RESERVED, SHORT_HEADER, Framing, measure, run_length
 
 if TYPE_CHECKING:
     from plugins.protocols.zmtp.sealing import Opener
@@ -43,6 +43,12 @@ _BEGINNING = 4096
 _SPARE = 8 * 1024 * 1024
 """Bytes of the largest buffer that is kept for the next frame of its size."""
 
+
+_LONGEST_LONE = 2 * SHORT_HEADER + 255
+"""Bytes of the longest message that ``Decoder._lone`` takes."""
+
+_EMPTY_PART = bytes((MORE, 0, 0))
+"""An empty part, and the flags of the last part behind it."""
 
 # Peers choose these sizes, so the table has a limit.
 @lru_cache(1024)
@@ -89,6 +95,8 @@ class Decoder:
         """False during a handshake: only commands may come."""
         # Versions 1.0 and 2.0 have the identity of the peer in the first frame.
         self._identity_comes = framing.version < 3
+        # Those of 1.0 and of WebSocket have other headers.
+        self._lone_possible = framing.measure is measure
         self._rest = bytearray()
         """Bytes of an incomplete frame."""
         self._needed = 0
@@ -210,8 +218,11 @@ class Decoder:
 
     def _frames(self, data: bytes) -> int:
         """Decode all complete frames; return the position of the first incomplete one."""
+        end = len(data)
+        if end <= _LONGEST_LONE and self._lone(data, end):
+            return end
         measure = self._framing.measure
-        position, end = 0, len(data)
+        position = 0
         # Where the present message begins in ``data``; -1: it began earlier, or has a long frame.
         begin = 0 if not self._parts else -1
         try:
@@ -253,6 +264,29 @@ class Decoder:
         finally:
             self._end_batch()
         return position
+
+    def _lone(self, data: bytes, end: int) -> bool:
+        """Take one short message, of one part or behind an empty part, if ``data`` is that and nothing else.
+
+        The same as ``_frames`` does in five times as many calls.
+        """
+        if self._parts or not self.messages_allowed or self._identity_comes or not self._lone_possible or end < 2:
+            return False
+        # No flags, and the size of the rest.
+        if not data[0]:
+            size = end - SHORT_HEADER
+            if data[1] != size or size > self._max_message:
+                return False
+            self._batches.append(Batch([data[SHORT_HEADER:]], size, PLAIN, False, size))
+            return True
+        # MORE with the size 0, then no flags.
+        size = end - 2 * SHORT_HEADER
+        if size < 0 or not data.startswith(_EMPTY_PART) or data[SHORT_HEADER + 1] != size:
+            return False
+        if size > self._max_message or self._max_parts < 2:
+            return False
+        self._batches.append(Batch([(b"", data[2 * SHORT_HEADER :])], size, PLAIN, True))
+        return True
 
     def _take_part(self, body: bytes) -> None:
         if len(self._parts) + 1 >= self._max_parts:

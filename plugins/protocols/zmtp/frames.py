@@ -19,6 +19,8 @@ SHORT_HEADER, LONG_HEADER, LONG_HEADER_1 = 2, 9, 10
 LONG_1 = 0xFF
 """The first byte of a long frame of version 1.0."""
 
+_NO_ADDRESSES = (b"",)
+
 REFERENCE_FROM = 16 * 1024
 """Bytes.  Larger bodies are passed to the operating system by reference; smaller ones are joined."""
 
@@ -70,6 +72,7 @@ class Framing:
         self.version = version
         self.measure = measure_1 if version == 1 else measure
         self._short = _short_headers(version)
+        self._empty_part = _short_header(version, 0, MORE)
 
     def header(self, size: int, flags: int = 0) -> bytes:
         """Return the header of a body of ``size`` bytes; ``flags``: MORE, COMMAND or nothing."""
@@ -83,17 +86,24 @@ class Framing:
         """Return one whole frame."""
         return self.header(len(body), flags) + body
 
+    def _before(self, parts: Sequence[bytes]) -> bytes:
+        """Return frames of parts that others follow."""
+        # What stands before a question or an answer without addresses.
+        if parts == _NO_ADDRESSES:
+            return self._empty_part
+        return b"".join([self.frame(part, MORE) for part in parts])
+
     def encode(self, bodies: Sequence[Any], width: int = 0, before: Sequence[bytes] = ()) -> list[Buffer]:
         """Return messages of one part each, each behind the parts ``before``, in few buffers.
 
         ``width``: the size of the bodies if it is the same for all, else 0.
         """
-        first = b"".join([self.frame(part, MORE) for part in before])
+        first = self._before(before) if before else b""
+        short = self._short
         if 0 < width < REFERENCE_FROM:
-            head = first + self.header(width)
+            head = first + (short[width] if width < len(short) else self.header(width))
             # The empty first item puts a header in front of the first body, too.
             return [head.join((b"", *bodies))]
-        short = self._short
         if max(map(len, bodies), default=0) < len(short):
             heads = map(short.__getitem__, map(len, bodies))
             if first:
@@ -106,7 +116,7 @@ class Framing:
         self, messages: Sequence[tuple[Buffer, ...]], before: Sequence[bytes] = ()
     ) -> list[Buffer]:
         """Return messages of several parts each, each behind the parts ``before``."""
-        first = b"".join([self.frame(part, MORE) for part in before])
+        first = self._before(before) if before else b""
         buffers: list[Buffer] = []
         small: list[Buffer] = []
         for parts in messages:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
+from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of, batch_of_one
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.errors import NotSupported
 from plugins.apis.sockets.options import Values
@@ -100,5 +100,5 @@ class ReceivingPattern(Pattern):
 def batch_of_parts(parts: Sequence[Buffer], envelope: Envelope = PLAIN) -> Batch:
     """Return a batch of one message."""
     if len(parts) == 1:
-        return batch_of([parts[0]], envelope)
+        return batch_of_one(parts[0], envelope)
     return batch_of([tuple(parts)], envelope, multipart=True)

@@ -57,7 +57,7 @@ class Req(Pattern):
     def _answers(self, batch: Batch) -> Batch | None:
         if batch.envelope is not self._asked and not self._is_answer(batch.envelope):
             return None
-        return batch if len(batch) == 1 else batch.slice(0, 1)
+        return batch if len(batch.bodies) == 1 else batch.slice(0, 1)
 
     def _is_answer(self, envelope: Envelope) -> bool:
         return self._asked is not None and envelope.properties.get("message_id") == str(self._number)
