@@ -17,22 +17,23 @@ class PendingBatches:
     told that its messages are confirmed.
     """
 
-    __slots__ = ("_batches", "bytes", "messages")
+    __slots__ = ("batches", "bytes", "messages")
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[Batch, Entry | None]] = deque()
+        self.batches: deque[tuple[Batch, Entry | None]] = deque()
+        """Empty: nothing is pending.  To be looked at where a call would count; only the methods change it."""
         self.messages: int = 0
         self.bytes: int = 0
 
     def append(self, batch: Batch, entry: Entry | None) -> None:
         """Add a batch that is newer than all others here."""
-        self._batches.append((batch, entry))
+        self.batches.append((batch, entry))
         self._count(batch, entry)
 
     def prepend(self, batches: Iterable[Batch], entry: Entry | None) -> None:
         """Add batches that are older than all others here."""
         older = list(batches)
-        self._batches.extendleft((batch, entry) for batch in reversed(older))
+        self.batches.extendleft((batch, entry) for batch in reversed(older))
         # ``pending`` of the entry grows for each of them: one entry may stand for everything that a pipe
         # left.
         for batch in older:
@@ -41,7 +42,7 @@ class PendingBatches:
     def prepend_all(self, older: PendingBatches) -> None:
         """Move all batches of ``older`` to the front of this queue."""
         # The entries are not counted again: they count these batches as pending already.
-        self._batches.extendleft(reversed(older._batches))
+        self.batches.extendleft(reversed(older.batches))
         self.messages += older.messages
         self.bytes += older.bytes
         # Emptied, so that no batch is in two queues.
@@ -53,8 +54,8 @@ class PendingBatches:
         A batch is removed when it is yielded.  The caller has to write it to a pipe or to append it again.
         What the caller does not iterate over stays here.
         """
-        while self._batches:
-            batch, entry = self._batches.popleft()
+        while self.batches:
+            batch, entry = self.batches.popleft()
             self.messages -= len(batch.bodies)
             self.bytes -= batch.size
             if entry is not None:
@@ -70,7 +71,7 @@ class PendingBatches:
         return self.messages >= marks.high or self.bytes >= marks.high_bytes
 
     def __bool__(self) -> bool:
-        return bool(self._batches)
+        return bool(self.batches)
 
     def _count(self, batch: Batch, entry: Entry | None) -> None:
         self.messages += len(batch.bodies)

@@ -163,7 +163,7 @@ class Route:
             # nothing from here: a route that confirms is never suspended.
             self.unrouted += len(batch.bodies)
         # Behind what waits already, even if a pipe has room by now: order.
-        elif self.pending:
+        elif self.pending.batches:
             self.pending.append(batch, entry)
         else:
             self._write(batch, entry)
@@ -222,7 +222,9 @@ class Route:
                 self.unrouted += len(batch.bodies)
             return
         # A pipe that drops is never waited for.
-        if self.spec.by_content and (self._deferred or self.spec.marks.when_full == "block"):
+        if self.spec.by_content and (
+            self._deferred or (self.spec.marks.when_full == "block" and _some_blocked(chosen))
+        ):
             chosen = self._defer_for_full_pipes(chosen, entry)
         for outlet, part in chosen:
             _write_to(outlet, part, entry)
@@ -368,7 +370,7 @@ class Route:
     @property
     def stopped(self) -> bool:
         """Whether the source has to wait: no pipe is there, or a pipe is full that no other can replace."""
-        if self.pending or self.starved:
+        if self.pending.batches or (not self.pipes and self.starved):
             # Refused messages are few. If the engine for dead letters is away, the source goes on, until as
             # many dead letters wait as fit in one pipe.
             if self.spec.takes_refused:
@@ -393,7 +395,7 @@ class Route:
 
         This may be so while ``stopped`` is true because of other batches.
         """
-        if not self.spec.by_content or self.pending:
+        if not self.spec.by_content or self.pending.batches:
             return not self.stopped
         if self._accepts is not None and not self._accepts(batch.envelope):
             return True
@@ -450,6 +452,14 @@ class Route:
 
     def __repr__(self) -> str:
         return f"<Route {self.spec.name} pipes={len(self.pipes)} waiting={self.waiting} unrouted={self.unrouted}>"
+
+
+def _some_blocked(chosen: Sequence[tuple[Outlet, Batch]]) -> bool:
+    # A loop, and not ``any`` of a generator: mostly there is one, and a generator costs two calls.
+    for outlet, _ in chosen:
+        if outlet.blocked:
+            return True
+    return False
 
 
 def _write_to(outlet: Outlet, batch: Batch, entry: Entry | None) -> None:

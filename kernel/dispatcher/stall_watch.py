@@ -42,6 +42,7 @@ class StallWatch:
         "_return_deadlines",
         "_routes",
         "_seen",
+        "active",
         "now",
         "on_change",
         "report",
@@ -55,6 +56,8 @@ class StallWatch:
         self.report: Callable[[str, str], Any] = _ignore
         """Called with ``suspended``, ``back``, ``refused`` or ``abandoned``, and a sentence for the
         operator."""
+        self.active: bool = False
+        """False: ``handle_timeout`` has nothing to do, now and later, until something is watched."""
         self._routes = routes
         self._next_look = math.inf
         """When the stall timeout of a stalled consumer ends."""
@@ -83,6 +86,7 @@ class StallWatch:
 
         Called when the source has to wait.
         """
+        self.active = True
         before = self._next_look
         self._look()
         # ``on_change`` sets a timer in the host. A source that stops again before the deadline finds the same
@@ -95,13 +99,15 @@ class StallWatch:
         stall_timeout = route.spec.marks.stall_timeout
         # Without a limit there is no deadline: the messages wait until a port joins or the route is removed.
         if stall_timeout < math.inf:
+            self.active = True
             self._return_deadlines[route, engine] = self.now() + stall_timeout
             self.on_change()
 
     def handle_timeout(self) -> int | None:
         """Do what is due; return how many messages were abandoned, or None if nothing was due."""
-        # Nothing is stalled: the usual answer to a thread of the application, which asks after each sleep.
+        # Nothing is stalled any more.
         if self._next_look == math.inf and not self._return_deadlines:
+            self.active = False
             return None
         now = self.now()
         due = [key for key, when in self._return_deadlines.items() if when <= now]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import length_hint
 from typing import Any
@@ -25,8 +25,11 @@ class MessageReader:
         """The rest of the batch that is being read, body by body; the parts of a multi-part message are
         joined."""
 
-    def add(self, batches: Iterable[Batch]) -> None:
+    def add(self, batches: Sequence[Batch]) -> None:
         """Append batches."""
+        if len(batches) == 1 and batches[0].bodies:
+            self._batches.append(batches[0])
+            return
         # Empty batches would make ``__bool__`` true without a message.
         self._batches.extend(batch for batch in batches if batch.bodies)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kernel.contracts.message import Batch
@@ -43,11 +43,15 @@ class Reply:
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Give the batch to the requesting port; to nobody if it has left."""
+        return [(outlet, batch) for outlet in self.peek(batch)] or ()
+
+    def peek(self, batch: Batch) -> Iterable[Outlet]:
+        """Return the pipe that ``choose`` would return."""
         envelope = batch.envelope
         namesakes = self._outlets.get(envelope.reply_to) or self._outlets.get(envelope.key)
         # Peers choose their names (``Named.peer_name``). One that reconnects may join before its old port has
         # left.
-        return [(namesakes[-1], batch)] if namesakes else ()
+        return namesakes[-1:] if namesakes else ()
 
     def wants(self, batch: Batch) -> bool:
         """Whether the requesting port is still there."""

@@ -30,6 +30,7 @@ class CallerThread:
         "_bell",
         "_dispatcher",
         "_slot",
+        "_stalls",
         "arm",
         "clear",
         "fileno",
@@ -62,17 +63,21 @@ class CallerThread:
         self.port: Port = dispatcher.open_port(self._slot, name, name, owner, options)
         # There is no engine here whose events an operator sees, so the log gets the sentence. ``now`` stays
         # ``time.monotonic``, the clock of ``wait_until``.
-        self.port.stall_watch.report = lambda _, text: _log.warning("%s: %s", name, text)
+        self._stalls = self.port.stall_watch
+        self._stalls.report = lambda _, text: _log.warning("%s: %s", name, text)
 
     def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Process what others post until ``done()``; False when it is not within ``timeout`` seconds."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         # Before ``done`` is asked for the first time: what it waits for may have been posted already.
-        self.process()
+        if self.posted:
+            self.process()
         while not done():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
+            left = math.inf
+            if timeout is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
             if self.arm():
                 # A caller thread has no timers, so it must not sleep longer than its stall watch allows.
                 left = min(left, self.until_stall_timeout())
@@ -88,11 +93,14 @@ class CallerThread:
 
     def check_stalls(self) -> bool:
         """Stop waiting for destinations whose stall timeout is over; whether there were any."""
-        return self.port.check_stalls()
+        # Asked after each sleep, and mostly nothing is watched.
+        return self._stalls.active and self.port.check_stalls()
 
     def until_stall_timeout(self) -> float:
         """Seconds until ``check_stalls`` has something to do."""
-        deadline = self.port.stall_watch.deadline()
+        if not self._stalls.active:
+            return math.inf
+        deadline = self._stalls.deadline()
         return math.inf if deadline is None else max(0.0, deadline - time.monotonic())
 
     def disarm(self) -> None:

@@ -92,7 +92,7 @@ class Channel:
         self._posted = caller.posted
         self._thread = get_ident()
         self._closed = ""
-        self.on_served: Callable[[], Any] = lambda: None
+        self.on_served: Callable[[], Any] | None = None
         """Called after calls of other threads were processed, or a stall timeout was over.
 
         The condition that somebody waits for may be true now."""
@@ -500,8 +500,9 @@ class Channel:
             # Nothing but a processed call or a stall timeout makes ``done()`` true.
             if self.serve() and done():
                 return
-            self._check()  # ``serve`` may have called ``_set_closed``
-            left = deadline - time.monotonic()
+            if self._closed:  # ``serve`` may have called ``_set_closed``
+                self._check()
+            left = math.inf if timeout is None else deadline - time.monotonic()
             # The application will watch the descriptor after ``WouldBlock``, and a ring of an earlier post
             # would make it readable for nothing.  Clear before ``arm``: afterwards it could take away the
             # ring of a post that nobody has seen.
@@ -530,16 +531,17 @@ class Channel:
 
     def serve(self) -> bool:
         """Process the mailbox and the stall timeouts; return whether there was anything."""
-        served = self._process()
+        served = bool(self._posted) and self._process()
         if self.caller.check_stalls():
-            self.on_served()
+            if self.on_served is not None:
+                self.on_served()
             return True
         return served
 
     def _process(self) -> bool:
         """Call what was posted."""
         served = self.caller.process()
-        if served:
+        if served and self.on_served is not None:
             self.on_served()
         return served
 

@@ -89,8 +89,10 @@ class End(PortOwner):
     def next_batch(self, timeout: float | None) -> Batch:
         """Return the next batch; wait for it."""
         self.look()
-        if not self.ready():
-            self.wait(self.ready, timeout, "no message has come")
+        if not self.inbox and not (self.port.has_input() and self.ready()):
+            self._wait(self._ready_or_closed, timeout, "no message has come")
+            if self._reason and not self.ready():
+                self._raise_closed()
         return self.inbox.popleft()
 
     # ------------------------------------------------------------------ waiting
@@ -102,6 +104,9 @@ class End(PortOwner):
         if self._reason:
             self._raise_closed()
 
+    def _ready_or_closed(self) -> bool:
+        return bool(self._reason) or self.ready()
+
     def _raise_closed(self) -> None:
         if self._left:
             raise SocketClosed(f"socket {self.name!r} was closed; make another one")
@@ -109,13 +114,16 @@ class End(PortOwner):
 
     def wait(self, done: Callable[[], bool], timeout: float | None, why: str) -> None:
         """Wait until ``done()``; raise ``Again`` after ``timeout`` seconds."""
-        if timeout == 0:
-            raise Again(f"socket {self.name!r}: {why}")
-        if not self.caller.wait_until(lambda: bool(self._reason) or done(), timeout):
-            self.caller.disarm()
-            raise AgainLater(f"socket {self.name!r}: {why} (waited {timeout} s)")
+        self._wait(lambda: bool(self._reason) or done(), timeout, why)
         if self._reason and not done():
             self._raise_closed()
+
+    def _wait(self, done: Callable[[], bool], timeout: float | None, why: str) -> None:
+        if timeout == 0:
+            raise Again(f"socket {self.name!r}: {why}")
+        if not self.caller.wait_until(done, timeout):
+            self.caller.disarm()
+            raise AgainLater(f"socket {self.name!r}: {why} (waited {timeout} s)")
 
     def arm(self) -> bool:
         """Prepare to wait for the descriptor; False if there may be something already."""

@@ -250,7 +250,9 @@ class Values:
         """Whether the socket has a place, so that most options cannot be changed any more."""
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[_known(name).name]
+        value = self._values.get(name, _known)
+        # The function stands for a name that is no option: it says so.
+        return _known(name) if value is _known else value
 
     def __setitem__(self, name: str, value: Any) -> None:
         option = _known(name)
