@@ -222,8 +222,11 @@ class Route:
                 self.unrouted += len(batch.bodies)
             return
         # A pipe that drops is never waited for.
-        if self.spec.by_content and (
-            self._deferred or (self.spec.marks.when_full == "block" and _some_blocked(chosen))
+        # Mostly there is one, and nothing has to be deferred.
+        if (
+            self.spec.by_content
+            and (self._deferred or self.spec.marks.when_full == "block")
+            and (self._deferred or len(chosen) > 1 or chosen[0][0].blocked)
         ):
             chosen = self._defer_for_full_pipes(chosen, entry)
         for outlet, part in chosen:
@@ -452,14 +455,6 @@ class Route:
 
     def __repr__(self) -> str:
         return f"<Route {self.spec.name} pipes={len(self.pipes)} waiting={self.waiting} unrouted={self.unrouted}>"
-
-
-def _some_blocked(chosen: Sequence[tuple[Outlet, Batch]]) -> bool:
-    # A loop, and not ``any`` of a generator: mostly there is one, and a generator costs two calls.
-    for outlet, _ in chosen:
-        if outlet.blocked:
-            return True
-    return False
 
 
 def _write_to(outlet: Outlet, batch: Batch, entry: Entry | None) -> None:

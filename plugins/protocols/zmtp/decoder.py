@@ -50,6 +50,7 @@ _LONGEST_LONE = 2 * SHORT_HEADER + 255
 _EMPTY_PART = bytes((MORE, 0, 0))
 """An empty part, and the flags of the last part behind it."""
 
+
 # Peers choose these sizes, so the table has a limit.
 @lru_cache(1024)
 def _cutter(head: int, sizes: tuple[int, ...]) -> Struct:
@@ -76,6 +77,8 @@ class Decoder:
     """For ``SealedDecoder``.  Set by ``on_command`` when the handshake is over, maybe in the middle of a read."""
     buffers_large = True
     """Whether large frames get a buffer of their own."""
+    messages_in_frames = True
+    """Whether frames have the parts of messages as they are."""
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class Decoder:
         # Versions 1.0 and 2.0 have the identity of the peer in the first frame.
         self._identity_comes = framing.version < 3
         # Those of 1.0 and of WebSocket have other headers.
-        self._lone_possible = framing.measure is measure
+        self._lone_possible = self.messages_in_frames and framing.measure is measure
         self._rest = bytearray()
         """Bytes of an incomplete frame."""
         self._needed = 0
@@ -134,6 +137,8 @@ class Decoder:
             data = b"".join((rest, data))
             self._rest = bytearray()
         batches = self._batches = []
+        if len(data) <= _LONGEST_LONE and self._lone(data, len(data)):
+            return batches
         try:
             position = self._frames(data)
         except RemoteProtocolError as error:
@@ -218,11 +223,8 @@ class Decoder:
 
     def _frames(self, data: bytes) -> int:
         """Decode all complete frames; return the position of the first incomplete one."""
-        end = len(data)
-        if end <= _LONGEST_LONE and self._lone(data, end):
-            return end
         measure = self._framing.measure
-        position = 0
+        position, end = 0, len(data)
         # Where the present message begins in ``data``; -1: it began earlier, or has a long frame.
         begin = 0 if not self._parts else -1
         try:
@@ -270,7 +272,13 @@ class Decoder:
 
         The same as ``_frames`` does in five times as many calls.
         """
-        if self._parts or not self.messages_allowed or self._identity_comes or not self._lone_possible or end < 2:
+        if (
+            self._parts
+            or not self.messages_allowed
+            or self._identity_comes
+            or not self._lone_possible
+            or end < 2
+        ):
             return False
         # No flags, and the size of the rest.
         if not data[0]:

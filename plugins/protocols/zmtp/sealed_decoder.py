@@ -15,6 +15,7 @@ class SealedDecoder(Decoder):
     """
 
     buffers_large = False
+    messages_in_frames = False
 
     def _frames(self, data: bytes) -> int:
         measure = self._framing.measure

@@ -41,7 +41,7 @@ def outcome(end: Decoder, pieces: list[bytes]) -> tuple[list[Batch], str, bool]:
     max_parts=st.integers(1, 3),
     open_=st.booleans(),
 )
-def test_it_is_what_its_pieces_are(  # noqa: PLR0913 - one for each thing that matters
+def test_it_is_what_its_pieces_are(
     version: int,
     parts: list[bytes],
     flags: int,
@@ -57,9 +57,7 @@ def test_it_is_what_its_pieces_are(  # noqa: PLR0913 - one for each thing that m
     if version < 3:
         open_ = True
     whole = outcome(decoder(version, open_=open_, **limits), [data])
-    pieces = outcome(
-        decoder(version, open_=open_, **limits), [data[at : at + 1] for at in range(len(data))]
-    )
+    pieces = outcome(decoder(version, open_=open_, **limits), [data[at : at + 1] for at in range(len(data))])
     assert [(batch.bodies, batch.size, batch.width, batch.multipart) for batch in whole[0]] == [
         (batch.bodies, batch.size, batch.width, batch.multipart) for batch in pieces[0]
     ]
