@@ -217,6 +217,14 @@ class CallerThread(Interface):
         """
         ...
 
+    def wake_by(self, callback: Callable[[], Any] | None) -> None:
+        """Have ``callback`` called when this thread is woken, by the thread that wakes it, and nothing else.
+
+        The descriptor does not become readable.  For event loops that can be woken without a descriptor.  None:
+        wake by the descriptor.
+        """
+        ...
+
     def close(self) -> None:
         """Leave the dispatcher: close the port and give up the row and column.
 

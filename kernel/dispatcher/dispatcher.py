@@ -113,7 +113,7 @@ class Dispatcher:
                 slot = self._spare.pop()
                 slot.name = name
                 # The callback of the thread that had the slot before must not be called for this one.
-                slot.mailbox.bell.on_ring = None
+                slot.mailbox.bell.on_ring = slot.mailbox.bell.instead = None
                 return slot
         # Outside the lock, which ``add_thread`` takes and which is not reentrant.
         slot = self.add_thread(name, Mailbox())

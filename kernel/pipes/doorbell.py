@@ -24,12 +24,14 @@ _LONGEST = 3600.0
 class Doorbell:
     """An eventfd (a pipe where the system has none) that is written only for a sleeping reader."""
 
-    __slots__ = ("_poll", "_read_fd", "_write_fd", "on_ring", "sleeping")
+    __slots__ = ("_poll", "_read_fd", "_write_fd", "instead", "on_ring", "sleeping")
 
     def __init__(self) -> None:
         self.sleeping: bool = False
         self.on_ring: Callable[[], Any] | None = None
         """A further callback for each ring, called by the thread that rings; what it raises is logged."""
+        self.instead: Callable[[], Any] | None = None
+        """What a ring calls instead of writing the descriptor: for a reader that does not sleep on it."""
         if hasattr(os, "eventfd"):
             self._read_fd = self._write_fd = os.eventfd(0, os.EFD_CLOEXEC)
         else:  # macOS
@@ -46,6 +48,11 @@ class Doorbell:
         """Wake the reader.  Any thread; does nothing on a closed bell."""
         # First: writers that come now see that the reader was rung for, and save the system call.
         self.sleeping = False
+        # Once: the reader may leave at this moment.
+        instead = self.instead
+        if instead is not None:
+            _call(instead)
+            return
         try:
             os.write(self._write_fd, _ONE)
         except BlockingIOError:
@@ -54,12 +61,9 @@ class Doorbell:
         except OSError:
             # Closed between the writer's look at the flag and this call. Nobody has to be woken any more.
             pass
-        if self.on_ring is not None:
-            try:
-                self.on_ring()
-            except Exception:
-                # A fault of the application must not end the thread of the kernel that rings.
-                _log.exception("a callback on arrival failed")
+        on_ring = self.on_ring
+        if on_ring is not None:
+            _call(on_ring)
 
     def wait(self, timeout: float | None) -> bool:
         """Sleep until rung, at most ``timeout`` seconds.  The caller has set ``sleeping`` and looked again.
@@ -103,3 +107,11 @@ class Doorbell:
         self._read_fd = self._write_fd = -1
         for fd in fds:
             os.close(fd)
+
+
+def _call(callback: Callable[[], Any]) -> None:
+    try:
+        callback()
+    except Exception:
+        # A fault of the application must not end the thread of the kernel that rings.
+        _log.exception("a callback on arrival failed")

@@ -111,10 +111,14 @@ class CallerThread:
         """Have ``callback`` called as well when this thread is woken."""
         self._bell.on_ring = callback
 
+    def wake_by(self, callback: Callable[[], Any] | None) -> None:
+        """Have ``callback`` called when this thread is woken, instead of the descriptor."""
+        self._bell.instead = callback
+
     def close(self) -> None:
         """Leave the dispatcher."""
         if not self.port.closed:
             self.port.close()
             # The slot and its bell are used again by the next caller thread.
-            self._bell.on_ring = None
+            self._bell.on_ring = self._bell.instead = None
             self._dispatcher.give_back_slot(self._slot)

@@ -506,7 +506,7 @@ class Channel:
             # The application will watch the descriptor after ``WouldBlock``, and a ring of an earlier post
             # would make it readable for nothing.  Clear before ``arm``: afterwards it could take away the
             # ring of a post that nobody has seen.
-            if left <= 0:
+            if left <= 0 and self._watched:
                 caller.clear()
             if not caller.arm():
                 continue  # something was posted since ``serve``

@@ -1,15 +1,17 @@
 """Trio channel: the native API for trio's tasks (``task_channel.py``).
 
-Trio lets one task wait for a descriptor, so one of the waiting tasks (the watcher) waits for the doorbell, and
-the others wait in a parking lot for the watcher.  A task that goes away while it is the watcher wakes the
-others as well: one of them becomes the watcher.
+No task waits for a descriptor.  A ring of the doorbell wakes all tasks that wait: at once, if it comes from a task
+of the same run, such as that of a guest thread, and otherwise as trio lets other threads do.  Each tries its call
+again, and arms the bell before it waits again.
 
 Every call is a cancellation point.  Only every 64th call that need not wait is a scheduling point too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import trio
@@ -25,10 +27,12 @@ class TrioChannel(TaskChannel):
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
         self._calls = 0
-        self._lot = trio.lowlevel.ParkingLot()
-        self._watch: trio.CancelScope | None = None
-        """The scope of the one task that waits for the doorbell; other tasks wait for that task."""
+        self._waiting: dict[trio.lowlevel.Task, None] = {}
+        self._token: trio.lowlevel.TrioToken | None = None
+        """Of the run in which a task has waited last."""
+        self._thread = get_ident()
         channel.on_served = self._look_again
+        channel.caller.wake_by(self._on_ring)
 
     async def _call(self, attempt: Callable[[], Any]) -> Any:
         # Before the attempt: a checkpoint after it could be cancelled, and the message taken would be lost.
@@ -45,39 +49,52 @@ class TrioChannel(TaskChannel):
 
     async def _wait(self) -> None:
         """Wait until something has changed."""
-        if self._watch is not None:
-            await self._lot.park()
-            return
-        # The scope lets ``_look_again`` end this wait without cancelling the task.
-        with trio.CancelScope() as self._watch:
-            try:
-                await self._watch_bell()
-            finally:
-                # In any case, also when this task is cancelled: the others would wait for a watcher that has
-                # gone.  The first of them that has to wait again becomes the watcher.
-                self._watch = None
-                self._lot.unpark_all()
-
-    async def _watch_bell(self) -> None:
         channel = self._channel
         caller = channel.caller
-        while True:
-            # Clear before ``arm``: afterwards it could take away the ring of a post that nobody has seen.
-            caller.clear()
-            if caller.arm():
-                with trio.move_on_after(caller.until_stall_timeout()):
-                    await trio.lowlevel.wait_readable(caller.fileno())
-            # This thread is awake now: posts need not ring while it processes.  If the task is cancelled in
-            # the wait the flag stays set, and a later post rings for nothing, which ``clear`` takes back.
-            caller.disarm()
-            if channel.serve():
-                return
+        # The flag of the bell is never taken back here: other tasks may rely on it.  A post that rings for nobody
+        # costs one call.
+        if not caller.arm():
+            channel.serve()
+            return
+        seconds = caller.until_stall_timeout()
+        if seconds == math.inf:
+            await self._park()
+            return
+        with trio.move_on_after(seconds):
+            await self._park()
+        # There is no timer that would do it at the deadline.
+        channel.serve()
+
+    async def _park(self) -> None:
+        waiting = self._waiting
+        task = trio.lowlevel.current_task()
+        waiting[task] = None
+        self._token = trio.lowlevel.current_trio_token()
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            del waiting[task]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _on_ring(self) -> None:
+        """Wake the tasks.  Any thread, and a signal handler too."""
+        # Inside of a task of this run nothing sleeps.  Anywhere else trio itself may have to be woken: a signal
+        # handler may run while it waits for descriptors.
+        if get_ident() == self._thread and trio.lowlevel.in_trio_task():
+            self._look_again()
+            return
+        if self._token is not None:
+            try:
+                self._token.run_sync_soon(self._look_again, idempotent=True)
+            except trio.RunFinishedError:
+                # No task is left that could wait.
+                pass
 
     def _look_again(self) -> None:
-        """Wake all waiting tasks: a call of one task has processed the mailbox.
-
-        It took calls for which the watcher would have been woken, so the watcher would sleep on.
-        """
-        if self._watch is not None:
-            self._watch.cancel()
-            self._lot.unpark_all()
+        """Wake all waiting tasks: something was posted, or a call of one task has processed the mailbox."""
+        waiting = self._waiting
+        for task in list(waiting):
+            # It may be gone: a signal handler may do the same meanwhile.
+            if waiting.pop(task, self) is None:
+                trio.lowlevel.reschedule(task)
