@@ -103,6 +103,25 @@ def test_its_descriptor_is_readable_from_a_post_to_clear_if_it_was_armed(dispatc
     assert not readable()
 
 
+def test_who_is_woken_by_a_call_has_no_descriptor_written(dispatcher: Dispatcher) -> None:
+    caller = CallerThread(dispatcher, "b", Owner())
+    woken: list[int] = []
+    caller.wake_by(lambda: woken.append(1))
+    assert caller.arm()
+    caller.post(lambda: None)
+    caller.post(lambda: None)
+    assert woken == [1], "once until it is armed again"
+    assert not select.select([caller.fileno()], [], [], 0)[0]
+    caller.close()
+    # The next one in its place is woken by the descriptor.
+    other = CallerThread(dispatcher, "b", Owner())
+    assert other.fileno() == caller.fileno()
+    other.arm()
+    other.post(lambda: None)
+    assert select.select([other.fileno()], [], [], 0)[0]
+    assert woken == [1]
+
+
 def test_its_place_is_used_again_and_nothing_is_left(dispatcher: Dispatcher) -> None:
     CallerThread(dispatcher, "b", Owner()).close()
     leaks = Leaks()

@@ -11,6 +11,7 @@ import trio.testing
 from kernel.pipes.water_marks import WaterMarks
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
+from plugins.apis.native.trio_channel import TrioChannel
 
 PLAN = Plan(
     threads=(ThreadPlan(name="here", kind="guest"),),
@@ -208,3 +209,47 @@ def test_a_consumer_that_leaves_its_block_has_dealt_with_what_it_received() -> N
                 await out.wait_confirmed()
 
     trio.run(main)
+
+
+def test_a_task_is_woken_by_another_thread_and_by_a_task_of_its_own_run() -> None:
+    async def main() -> None:
+        async with Kernel(PLAN) as kernel, kernel.open("in") as incoming:
+
+            def send_there() -> None:
+                with kernel.open("out", "native") as out:
+                    out.send(b"there")
+
+            async def send(_: object = None) -> None:
+                await trio.testing.wait_all_tasks_blocked()
+                async with kernel.open("out") as out:
+                    await out.send(b"here")
+
+            with trio.fail_after(60):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(trio.to_thread.run_sync, send_there)
+                    assert await incoming.receive() == b"there"
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(send)
+                    assert await incoming.receive() == b"here"
+
+    trio.run(main)
+
+
+def test_a_ring_after_the_run_has_ended_wakes_nobody() -> None:
+    """The application may close the kernel only then, in the same thread or another."""
+    kernel = Kernel(msgspec.structs.replace(PLAN, threads=())).start()
+    channels: list[TrioChannel] = []
+
+    async def main() -> None:
+        channels.append(kernel.open("in", "trio"))
+        with trio.move_on_after(0):
+            await channels[0].receive()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(channels[0].receive)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    kernel.close()
+    kernel.join()
+    assert channels[0].closed
