@@ -61,6 +61,30 @@ def send(
         link.recv()
 
 
+def receive_keyed(link: Connection, count: int, size: int) -> None:
+    """Receive messages of a key and a body, with one call each."""
+    require()
+    with zmq.Context() as context, context.socket(zmq.PULL) as socket:
+        port = socket.bind_to_random_port("tcp://127.0.0.1")
+        link.send(f"tcp://127.0.0.1:{port}")
+        socket.recv_multipart()
+        start = time.perf_counter()
+        for _ in range(count - 1):
+            socket.recv_multipart()
+        link.send((count - 1) / (time.perf_counter() - start))
+
+
+def send_keyed(link: Connection, address: str, count: int, size: int) -> None:
+    """Send messages of a key and a body, each under another key, with one call each."""
+    require()
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.connect(address)
+        body = b"x" * size
+        for number in range(count):
+            socket.send_multipart((b"order.%d" % number, body))
+        link.recv()
+
+
 def echo(link: Connection, count: int, size: int) -> None:
     """Send back what comes."""
     require()

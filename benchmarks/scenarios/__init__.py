@@ -10,6 +10,7 @@ from benchmarks.scenario import Scenario
 _ORDER = (
     "oneway_single",
     "oneway_batch",
+    "oneway_keys",
     "oneway_large",
     "roundtrip_poll",
     "roundtrip_xmode",
