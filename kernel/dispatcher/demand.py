@@ -61,6 +61,10 @@ class Demand:
         # After the sums were changed, so that the owner can look them up in the call.
         self._tell("unsubscribe", pattern, outlet)
 
+    def forget_owner(self) -> None:
+        """The port has left: nobody is told any more."""
+        self._tell = None
+
     def leave(self, outlet: Outlet) -> None:
         """Take back all subscriptions of a reader that has left."""
         # ``elements`` repeats a pattern as often as it was subscribed to: the owner is told of each one.

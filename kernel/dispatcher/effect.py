@@ -190,6 +190,10 @@ class PeerAnswers:
         for answer in level.waiting.values():
             answer()
 
+    def forget_owner(self) -> None:
+        """The port has left: nobody asks a peer any more."""
+        self._ask_peer = None
+
     def forget(self, pipe: Pipe) -> None:
         """A reader has gone."""
         for level in self._levels.values():

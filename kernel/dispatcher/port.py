@@ -106,7 +106,8 @@ class Port:
         self._demand = Demand(owner)
         self._peer_answers = PeerAnswers(owner)
         self._queue = FairQueue()
-        self._effect = Effect(lambda: self._queue.pipes)
+        queue = self._queue
+        self._effect = Effect(lambda: queue.pipes)
         self._asking = False
         """Whether a question of this port itself is under way (``subscribed``)."""
         self._unasked = False
@@ -406,6 +407,13 @@ class Port:
             # and has to send it again.
             self.abandoned += sum(route.waiting for route in self.routes if not route.spec.confirm)
             self.leave(self)
+            # Nobody is told anything any more.  Without these references the port and its owner are freed now,
+            # and not by a collection of garbage.
+            self._owner = _NOBODY
+            self._demand.forget_owner()
+            self._peer_answers.forget_owner()
+            self._queue.on_ended = None
+            self.stall_watch.on_change = _ignore
 
     # ------------------------------------------------------------------ called through the mailbox
 
@@ -658,6 +666,22 @@ class Port:
         return (
             f"<Port {self.name} {state} in={len(self._queue)} out={sum(len(r.pipes) for r in self.routes)}>"
         )
+
+
+class _Nobody:
+    """The owner of a port that has left."""
+
+    def on_output(self) -> None:
+        """Take nothing."""
+
+    def on_writable(self) -> None:
+        """Send nothing."""
+
+    def on_confirmed(self, position: int) -> None:
+        """Forget nothing."""
+
+
+_NOBODY: PortOwner = _Nobody()
 
 
 def _raise(error: Exception) -> None:

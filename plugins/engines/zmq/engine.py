@@ -250,11 +250,13 @@ class ZmqEngine:
     ) -> ZmtpConnection | RawConnection:
         if SOCKET_TYPES[self.options.type].raw:
             return RawConnection(name_peer, on_closed)
+        # Other types name nobody, and need no reference back to the conversation, which is freed at its end then.
+        naming = name_peer if SOCKET_TYPES[self.options.type].names_peers else None
         # Only wires of WebSocket have agreed on one.
         subprotocol = getattr(wire, "subprotocol", None)
         if subprotocol is None:
-            return connection_of(self.options, side, name_peer)
-        return web_connection_of(self.options, side, name_peer, subprotocol)
+            return connection_of(self.options, side, naming)
+        return web_connection_of(self.options, side, naming, subprotocol)
 
     def joined(self, conversation: StreamHost | InprocPeer) -> None:
         """Take notice of a conversation."""
