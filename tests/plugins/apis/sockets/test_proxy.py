@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -85,3 +86,34 @@ def test_it_ends_with_a_socket(context: Context, run: Run) -> None:
     thread.join(TIMEOUT)
     assert not thread.is_alive()
     back.close()
+
+
+def test_a_proxy_that_is_steered() -> None:
+    """Commands and answers are those of ``zmq_proxy_steerable``."""
+    with Context() as context:
+        front, back, control = context.socket("PULL"), context.socket("PUSH"), context.socket("REP")
+        push, pull = context.socket("PUSH"), context.socket("PULL", rcvtimeo=TIMEOUT)
+        steer = context.socket("REQ", rcvtimeo=TIMEOUT)
+        for bound, connected in ((front, push), (back, pull), (control, steer)):
+            connected.connect(bound.bind("tcp://127.0.0.1:0"))
+        thread = threading.Thread(target=proxy, args=(front, back), kwargs={"control": control})
+        thread.start()
+
+        def ask(command: bytes) -> list[bytes]:
+            steer.send(command)
+            return steer.recv_multipart()
+
+        push.send_multipart([b"one", b"message"])
+        assert pull.recv_multipart() == [b"one", b"message"]
+        figures = [int.from_bytes(each, sys.byteorder) for each in ask(b"STATISTICS")]
+        assert figures == [1, 10, 0, 0, 0, 0, 1, 10]
+        assert ask(b"PAUSE") == [b""]
+        push.send(b"later")
+        # It is paused behind its answer, whenever the message comes.
+        assert ask(b"STATISTICS")[0] == (1).to_bytes(8, sys.byteorder)
+        assert not pull.readable()
+        assert ask(b"RESUME") == [b""]
+        assert pull.recv() == b"later"
+        assert ask(b"TERMINATE") == [b""]
+        thread.join(TIMEOUT)
+        assert not thread.is_alive()
