@@ -126,6 +126,7 @@ def test_the_archive_is_listed_only_when_something_has_changed(store: ObjectStor
     assert not store.requests
 
 
+@pytest.mark.slow
 def test_readers_find_every_row_at_every_moment(
     store: ObjectStore, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +324,7 @@ def told(location: Location) -> tuple[dict[int, bytes], list[str]]:
     return rows, words
 
 
+@pytest.mark.slow
 def test_objects_that_are_missing_cut_or_swapped_are_told(store: ObjectStore, archived: Path) -> None:
     whole = dict(store.objects)
     wrong = []
@@ -466,6 +468,7 @@ def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
 # ------------------------------------------------------------------ the engine
 
 
+@pytest.mark.slow
 def test_an_engine_moves_its_segments_and_goes_on_when_the_store_is_away(
     store: ObjectStore, kernel_factory: KernelFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
