@@ -155,6 +155,10 @@ class Dispatcher:
         group = port.group
         self._slot_of[port] = slot
         self._groups[group].append(port)
+        # First the ways to the port. Who gets its first message may answer at once, also between two of the
+        # posts made here, and the answer would have nowhere to go.
+        for spec, source in self._sources_of(port):
+            self._connect(spec, source, port)
         for spec in self._specs:
             if spec.source == group:
                 # Called directly, since this is the thread of ``port``. So its routes are in place when
@@ -162,8 +166,6 @@ class Dispatcher:
                 port.attach_route(Route(spec))
                 for target in self._targets_of(spec, port):
                     self._connect(spec, port, target, here=True)
-        for spec, source in self._sources_of(port):
-            self._connect(spec, source, port)
 
     def _sources_of(self, port: Port) -> list[tuple[RouteSpec, Port]]:
         """Return the routes that have to lead to a port that joins, each with a source port."""

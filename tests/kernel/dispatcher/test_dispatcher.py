@@ -42,6 +42,20 @@ def test_it_does_not_matter_who_comes_first(system: System, order: str) -> None:
     assert system.take("b") == [b"1"]
 
 
+def test_a_port_that_has_joined_can_be_answered_before_it_can_be_heard(system: System) -> None:
+    """Another thread may look at its mailbox, and at its pipes, between any two posts of the thread that joins."""
+    system.route("ask", "answer")
+    system.route("answer", "ask", router="reply")
+    answer = system.port("answer", thread="two")
+    system.turn()
+    ask = system.port("ask", thread="one")
+    ask.send([batch_of([b"question"])])
+    posted = system.slots["two"].mailbox.posted
+    while not system.owners["answer"].outputs:
+        posted.popleft()()
+    assert [len(route.pipes) for route in answer.routes] == [1]
+
+
 def test_the_matrix_counts_pipes_by_writing_and_reading_thread(system: System) -> None:
     system.route("a", "b")
     system.route("b", "a")
