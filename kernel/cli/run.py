@@ -1,9 +1,7 @@
 """``kernel run``: runs a topology file; signals reload it and stop it.
 
 The main thread only waits for requests and carries them out.  Signal handlers and engines' threads put them
-into a queue.  It is a ``SimpleQueue``, whose ``put`` is reentrant: Python calls a signal handler between any
-two instructions of the main thread, also in the middle of a ``put`` or ``get``, where another queue would
-wait for its own lock.
+into a queue (``Requests``).
 
 The requests are the names of signals; ``look``: an engine's state has changed, so everything may be up; and
 ``failed``: with ``--fail-fast`` an engine has failed before everything was up.
@@ -15,10 +13,12 @@ import atexit
 import contextlib
 import logging
 import os
+import select
 import signal
+import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
 from typing import Any
 
 import click
@@ -100,6 +100,53 @@ def command(
         logging.getLogger().removeHandler(records)
 
 
+class Requests:
+    """What the main thread is asked to do, in order.
+
+    The main thread sleeps on a socket and not on a lock.  The system may give a signal to any thread.  Python's
+    handler is called by the main thread only, and a lock is not released by a signal that another thread got:
+    the main thread would sleep on, and SIGTERM would do nothing.  Python writes to the socket in whichever
+    thread the signal comes (``signal.set_wakeup_fd``).
+
+    ``put`` may be called at any time, also by a signal handler in the middle of a ``put`` or ``get``.
+    """
+
+    def __init__(self) -> None:
+        # Each call of a deque is one step, so no lock is needed that a handler could find taken.
+        self._waiting: deque[str] = deque()
+        self._bell, self._ringer = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self._bell, select.POLLIN)
+
+    @property
+    def wakeup_fd(self) -> int:
+        """The descriptor for ``signal.set_wakeup_fd``."""
+        return self._ringer.fileno()
+
+    def put(self, request: str) -> None:
+        """Have the main thread carry out a request.  Any thread."""
+        self._waiting.append(request)
+        # Full: it is rung for already.  Closed: nobody carries out requests any more.
+        with contextlib.suppress(OSError):
+            self._ringer.send(b"\0")
+
+    def get(self) -> str:
+        """Wait for the next request.  The main thread."""
+        # Python calls the handlers of signals that have come at the end of each round, before it looks again.
+        while not self._waiting:
+            self._poll.poll()
+            with contextlib.suppress(BlockingIOError):
+                self._bell.recv(4096)
+        return self._waiting.popleft()
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._bell.close()
+        self._ringer.close()
+
+
 class Runner:
     """One run of a topology file."""
 
@@ -124,7 +171,7 @@ class Runner:
         self._ready = False
         self._told: set[str] = set()
         """Engines of which the log has said that they run: their states say so a moment earlier."""
-        self._requests: SimpleQueue[str] = SimpleQueue()
+        self._requests = Requests()
         # Also for reloads: Python does not load a module twice, so a plugin that is installed or changed
         # later needs a new process.
         self._registry = PluginRegistry.load()
@@ -142,7 +189,7 @@ class Runner:
         # Before the start, or the first events would be missing in the log.
         kernel.events.append(self._on_event)
         # The signals first: one that comes while engines start is kept and carried out afterwards.
-        with _signals(self._requests), self._controlled(kernel):
+        with contextlib.closing(self._requests), _signals(self._requests), self._controlled(kernel):
             kernel.start()
             # A plan without engines reports no event, and is ready at once.
             self._requests.put("look")
@@ -247,25 +294,29 @@ class Runner:
 
 
 @contextlib.contextmanager
-def _signals(requests: SimpleQueue[str]) -> Any:
+def _signals(requests: Requests) -> Any:
     """Turn signals into requests.  A second signal to stop ends the process at once."""
     stopping_since: list[float] = []
 
     def on_signal(number: int, frame: Any) -> None:
-        now = time.monotonic()
         if number != signal.SIGHUP:
-            # With the default action the signal ends the process, and its parent sees by which signal.
-            if stopping_since and now - stopping_since[0] > _ECHO:
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
+            now = time.monotonic()
+            if stopping_since:
+                # With the default action the signal ends the process, and its parent sees by which signal.
+                if now - stopping_since[0] > _ECHO:
+                    signal.signal(number, signal.SIG_DFL)
+                    os.kill(os.getpid(), number)
+                return
             stopping_since.append(now)
         requests.put(signal.Signals(number).name)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, on_signal) for number in numbers}
+    fd_before = signal.set_wakeup_fd(requests.wakeup_fd, warn_on_full_buffer=False)
     try:
         yield
     finally:
+        signal.set_wakeup_fd(fd_before, warn_on_full_buffer=False)
         if stopping_since:
             # With the former actions in place, an echo would make a parent believe that the signal has killed
             # a program that has stopped cleanly.

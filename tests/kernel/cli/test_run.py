@@ -217,6 +217,35 @@ def test_a_hang_up_applies_what_changed_and_nothing_else(file: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_signal_that_another_thread_gets_stops_it(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The system chooses the thread; only the main thread can call Python's handler, and it sleeps."""
+    runner = Runner(str(file), EventLog(as_json=True), no_control=True)
+    poll, sleeps = runner._requests._poll, threading.Event()
+
+    class Poll:
+        def poll(self) -> object:
+            if runner._ready:
+                sleeps.set()
+            return poll.poll()
+
+    def kill() -> None:
+        sleeps.wait(60)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    runner._requests._poll = Poll()  # type: ignore[assignment]
+    killer = threading.Thread(target=kill)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    killer.start()
+    try:
+        runner.run(0)
+    finally:
+        killer.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["detail"] for line in said if line["what"] == "stopping"] == ["SIGTERM"]
+
+
 def test_a_file_with_mistakes_is_not_run(tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text("[engines.x]\nkind = 'y'\n")
