@@ -171,16 +171,20 @@ class Runner:
         self._ready = False
         self._told: set[str] = set()
         """Engines of which the log has said that they run: their states say so a moment earlier."""
-        self._requests = Requests()
         # Also for reloads: Python does not load a module twice, so a plugin that is installed or changed
         # later needs a new process.
         self._registry = PluginRegistry.load()
+        self._requests = Requests()
 
     def run(self, linger: float) -> None:
         """Start the system, carry out requests, stop it.
 
         ``KernelError`` with ``fail_fast`` if an engine has failed before all were up.
         """
+        with contextlib.closing(self._requests):
+            self._run(linger)
+
+    def _run(self, linger: float) -> None:
         for refused in self._registry.refused:
             self._log.write("refused", detail=str(refused))
         plan = load_plan(self._file, self._registry)
@@ -189,7 +193,7 @@ class Runner:
         # Before the start, or the first events would be missing in the log.
         kernel.events.append(self._on_event)
         # The signals first: one that comes while engines start is kept and carried out afterwards.
-        with contextlib.closing(self._requests), _signals(self._requests), self._controlled(kernel):
+        with _signals(self._requests), self._controlled(kernel):
             kernel.start()
             # A plan without engines reports no event, and is ready at once.
             self._requests.put("look")

@@ -129,7 +129,6 @@ def _connection(broker: MqttBroker) -> RawClient:
     return RawClient(socket.create_connection((broker.host, broker.port), timeout=TIMEOUT), 4)
 
 
-@pytest.mark.slow
 @pytest.mark.peer("mosquitto")
 def test_the_status_has_names_of_mosquitto(mqtt_kernel: MqttKernel, tmp_path: Path, name: str) -> None:
     ours = _status(mqtt_kernel.mqtt, name)
