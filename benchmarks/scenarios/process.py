@@ -154,7 +154,7 @@ SCENARIO = Scenario(
             name="process_round_trip",
             what="application, engine and back, 64 B, median: over a border",
             figure="p50",
-            unit="us",
+            unit="µs",
             bar="<= 1.5",
             ours=FAR,
             peers=(NEAR,),

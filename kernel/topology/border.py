@@ -46,7 +46,7 @@ _ROUND = 0.002
 """Seconds between two rounds of questions whether everything is at rest."""
 _ANSWER = 1.0
 """Seconds that a process may take for its answer."""
-_LET_LINK_LINGER = 1.0
+LET_LINK_LINGER = 1.0
 """Seconds that the link of a removed route may take to pass on what is in its pipe."""
 
 _log = logging.getLogger(__name__)
@@ -286,7 +286,7 @@ class Border:
                         end, _ = self._ends.pop(link.name)
                         end.close()
                         if link.sender == HERE:
-                            self._here.remove_link(link.name, _LET_LINK_LINGER)
+                            self._here.remove_link(link.name, LET_LINK_LINGER)
                         else:
                             end.when_over(partial(self._here.remove_link, link.name, 0.0))
         return True

@@ -27,7 +27,7 @@ from kernel.contracts.thread import Done, EngineThread, Shown
 from kernel.hosting.link import LinkEnd, LinkEngine
 from kernel.plugins import Origin, PluginRegistry
 from kernel.threads.control_wire import ControlWire
-from kernel.topology.border import link_protocol
+from kernel.topology.border import LET_LINK_LINGER, link_protocol
 from kernel.topology.lingering import Lingering
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import LINGER, Kernel
@@ -35,7 +35,6 @@ from kernel.topology.system import LINGER, Kernel
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_SECONDS = 10.0
 """Seconds beyond the time to linger after which a process ends in any case."""
-_LET_LINK_LINGER = 1.0
 
 
 class _Records(logging.Handler):
@@ -173,7 +172,7 @@ class Process:
         legs = self._second_legs.pop(name, [])
         end.close()
         if end.side == "client":
-            self._kernel.remove_engine(name, _LET_LINK_LINGER)
+            self._kernel.remove_engine(name, LET_LINK_LINGER)
             return
 
         def over() -> None:
