@@ -30,6 +30,9 @@ from kernel.hosting.wire import PlainWire
 
 RENEW = 1.0
 """Seconds that an end without a socket waits before it asks for one."""
+OPEN_WITHIN = 3.0
+"""Seconds that a conversation may take to begin.  If processes are started again at the same time, an end was seen
+to wait for ever for a greeting from a socket that nobody read."""
 
 
 class LinkEnd:
@@ -126,6 +129,8 @@ class LinkEngine:
         self._port: Port | None = None
         self._given = trio.Event()
         self._over = trio.Event()
+        self._begun = trio.Event()
+        """The conversation was opened, or has ended."""
         self._reason = ""
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -175,7 +180,7 @@ class LinkEngine:
             self._conversation.close("the other process has begun again")
 
     async def _one(self, connected: socket.socket) -> None:
-        self._over = trio.Event()
+        self._over, self._begun = trio.Event(), trio.Event()
         self._end.counters = StreamStatistics()
         conversation = self._conversation = StreamHost(
             self._host,
@@ -189,6 +194,11 @@ class LinkEngine:
             on_refused=self._on_refused,
         )
         conversation.start()
+        with trio.move_on_after(OPEN_WITHIN):
+            await self._begun.wait()
+        if not self._begun.is_set():
+            # Then this end, or the other one, asks for new sockets.
+            conversation.close("the other process does not answer")
         await self._over.wait()
         self._host.report(
             EngineEvent(engine=self._name, what="disconnected", peer=self._end.peer, detail=self._reason)
@@ -200,6 +210,7 @@ class LinkEngine:
 
     def _on_open(self) -> None:
         self._conversations += 1
+        self._begun.set()
         self._end.connected = True
         if self._task_status is not None:
             task_status, self._task_status = self._task_status, None
@@ -220,6 +231,7 @@ class LinkEngine:
         if self._port is not None:
             port, self._port = self._port, None
             port.close()
+        self._begun.set()
         self._over.set()
         # Last, and after the port was closed: a leg that begins here may be removed by it.
         self._end.over()
