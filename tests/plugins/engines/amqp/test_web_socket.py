@@ -25,6 +25,7 @@ from plugins.protocols.amqp091.events import ChannelOpened, ConnectionOpened, De
 from plugins.protocols.amqp091.methods import basic, queue
 from plugins.protocols.amqp091.options import ClientOptions
 from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, broker_plan
+from tests.secure_web import SecureWebClient, secure_web_client
 
 
 def place(kernel: Kernel) -> str:
@@ -43,7 +44,7 @@ def certificates(tmp_path: Path) -> dict[str, str]:
 class WebClient:
     """An AMQP client whose bytes go in WebSocket messages of an arbitrary size."""
 
-    def __init__(self, wire: websockets.ClientConnection) -> None:
+    def __init__(self, wire: websockets.ClientConnection | SecureWebClient) -> None:
         self.wire = wire
         self.connection = ClientConnection(ClientOptions(heartbeat=0), 0.0)
         self.wait_for(ConnectionOpened)
@@ -98,15 +99,13 @@ def test_the_engine_amqp_listens_for_web_sockets(kernel_factory: KernelFactory, 
     assert (row["user"], row["ssl"]) == ("guest", False), "it counts as a client of this machine"
 
 
-def test_wss_is_tls_and_web_socket(
-    kernel_factory: KernelFactory, web_client: Connect, certificates: dict[str, str]
-) -> None:
+def test_wss_is_tls_and_web_socket(kernel_factory: KernelFactory, certificates: dict[str, str]) -> None:
     tls = {"certificate": certificates["certificate"]}
     kernel = kernel_factory(broker_plan("amqp+wss://127.0.0.1:0/broker", tls=tls))
     context = ssl.create_default_context(cafile=certificates["authorities"])
-    client = web_client(f"wss://{place(kernel)}/broker", ssl=context)
-    publish_and_consume(client)
-    assert [row["ssl"] for row in kernel.inspect("connections").rows] == [True]
+    with secure_web_client(f"wss://{place(kernel)}/broker", context, TIMEOUT) as wire:
+        publish_and_consume(WebClient(wire))
+        assert [row["ssl"] for row in kernel.inspect("connections").rows] == [True]
 
 
 def test_clients_of_a_broker_meet_whatever_they_come_over(

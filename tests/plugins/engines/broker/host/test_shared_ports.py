@@ -23,6 +23,7 @@ from plugins.protocols.mqtt.packets import Connack, Disconnect
 from tests.plugins.engines.mqtt.raw_client import TIMEOUT, connect_packet
 from tests.plugins.engines.stomp.raw_client import frame
 from tests.ports import free_port
+from tests.secure_web import secure_web_client
 
 __all__ = ["kernel_factory"]
 
@@ -113,8 +114,9 @@ def test_tls_is_for_all_paths(kernel_factory: KernelFactory, tmp_path: Path) -> 
     make(kernel_factory, port, "wss", tls=tls)
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    with connect(f"wss://127.0.0.1:{port}/stomp", ssl=context, open_timeout=TIMEOUT) as client:
-        assert stomp(client).startswith(b"CONNECTED\n")
+    with secure_web_client(f"wss://127.0.0.1:{port}/stomp", context, TIMEOUT) as client:
+        client.send(STOMP_LOGIN)
+        assert client.recv(TIMEOUT).startswith(b"CONNECTED\n")
 
 
 def test_listeners_that_share_a_port_have_the_same_tls(tmp_path: Path) -> None:
