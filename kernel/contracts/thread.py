@@ -133,6 +133,14 @@ class EngineThread(Interface):
         """
         ...
 
+    def hand_over(self, engine: str, what: Mapping[str, Any], connected: socket.socket) -> None:
+        """Give a running engine a connection (``TakesOver``).  It owns the socket from now on.
+
+        Raises ``KernelError`` at once if the engine is not running, or takes none; the socket is the caller's
+        then.
+        """
+        ...
+
     def take_options(self, engine: str, options: Any, answer: Callable[[Done], Any]) -> None:
         """Give a running engine changed options (``TakesOptions``).  ``answer`` is called once, by any thread.
 
@@ -200,8 +208,8 @@ class ThreadApart(EngineThread, Interface):
         """Remove a link end, as soon as it has passed on what came."""
         ...
 
-    def give(self, link: str, connected: socket.socket) -> None:
-        """Give a link end there its socket.  This process must not use it any more."""
+    def give(self, link: str, pair: int, connected: socket.socket) -> None:
+        """Give a link end there its socket of a pair.  This process must not use it any more."""
         ...
 
     def statistics(self, timeout: float) -> dict[str, Any] | None:
@@ -227,9 +235,12 @@ class ThreadSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The matrix of this process; ``kernel.threads.engine_thread.EngineThread`` joins it."""
     report: Callable[[EngineEvent], Any]
     """Reports an event to the log and to the listeners of ``kernel.events``.  Any thread."""
-    changed: Callable[[str, str], Any] = _ignore
-    """For a thread in another process.  ``changed("up", "")``: the process can take sockets; ``changed("down", "")``:
-    it has ended; ``changed("lost", link)``: one of its link ends needs a socket.  Any thread."""
+    changed: Callable[[str], Any] = _ignore
+    """For a thread in another process.  ``changed("up")``: the process can take sockets; ``changed("down")``: it has
+    ended.  Any thread."""
+    renew: Callable[[str, int], Any] = _ignore
+    """For a thread in another process.  ``renew(link, pair)``: one of its link ends needs a socket; the last that it was
+    given is of that pair (0: it was given none).  Any thread."""
     at_rest: Callable[[], bool] = _never
     """For a thread in another process: whether none has anything left to write.  Any thread."""
     plugins: Mapping[str, str] = {}

@@ -114,7 +114,9 @@ class WordTrie(Generic[V]):
             nodes += (node.words or {}).values()
             nodes += [each for each in (node.one_word, node.any_words) if each is not None]
 
-    def find(self, words: Sequence[str], *, hidden: bool = False) -> list[V]:
+    def find(  # noqa: C901 - an inner loop
+        self, words: Sequence[str], *, hidden: bool = False
+    ) -> list[V]:
         """Return the values whose patterns match, in no particular order.
 
         A value once for each of its patterns.
@@ -122,16 +124,27 @@ class WordTrie(Generic[V]):
         ``hidden``: patterns that begin with a wildcard do not match.  The look-up goes through the trie word
         by word, with all nodes that the words so far lead to.
         """
+        root = self._root
+        after = root.any_words
+        if (
+            after is not None
+            and words
+            and not hidden
+            and _is_leaf(after)
+            and not (root.words or root.one_word)
+        ):
+            # ``ANY_WORDS`` alone, which is what those have who want everything.
+            return [*after.values()]
         # Each node is in one of the two, and once. One way leads to a node of ``reached``, so a list will do.
         # ``staying`` has the nodes of ``ANY_WORDS``, which any further word does not leave. There a dict is an
         # ordered set: a pattern with several ``#`` can match a key in a number of ways that grows
         # exponentially.
-        reached = [self._root]
+        reached = [root]
         staying: dict[_Node[V], None] = {}
         if hidden:
             # Only a pattern whose first word is this very word may match, so the root's wildcards are not
             # entered.
-            following = _follow(self._root, words[0])
+            following = _follow(root, words[0])
             reached = [] if following is None else [following]
             words = words[1:]
         for node in reached:
@@ -161,6 +174,10 @@ def _enter(staying: dict[_Node[V], None], node: _Node[V] | None) -> None:
     while node is not None and node not in staying:
         staying[node] = None
         node = node.any_words
+
+
+def _is_leaf(node: _Node[V]) -> bool:
+    return not (node.words or node.one_word or node.any_words)
 
 
 def _grow(node: _Node[V], word: Word) -> _Node[V]:

@@ -326,6 +326,12 @@ class Dispatcher:
                 self._pipes_of[port].discard(pipe)
         return ends
 
+    def reader_of(self, pipe: Pipe) -> Port | None:
+        """Return the port that a pipe leads to; None if one of its ports has left.  Any thread."""
+        with self._lock:
+            ends = self._pipes.get(pipe)
+            return None if ends is None else ends[2]
+
     # ------------------------------------------------------------------ for operators
 
     @property

@@ -45,6 +45,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from kernel.contracts.engine import HOPS, NOTHING_TAKEN, PortOwner, Taken
 from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.mixed_batch import MIXED, EnvelopesByKey, all_divided, envelope_of
 from kernel.dispatcher.ack_tracker import AckTracker
 from kernel.dispatcher.dead_letter import dead_letter
 from kernel.dispatcher.demand import Demand
@@ -124,6 +125,8 @@ class Port:
         self._tracker: AckTracker | None = None
         self._stopped = False
         self._only: Pipe | None = None
+        self._takes_mixed = False
+        self._by_key = EnvelopesByKey()
 
     # ------------------------------------------------------------------ sending
 
@@ -137,6 +140,9 @@ class Port:
                 going = only.write(batch)
             self._stopped = not going
             return going
+        # Routes decide for each envelope.
+        if MIXED in map(envelope_of, batches):
+            batches = all_divided(batches, self._by_key)
         tracker = self._tracker
         for batch in batches:
             # Also for a batch that no confirming route takes. Its entry has nothing to wait for, but it keeps
@@ -249,6 +255,12 @@ class Port:
         # A pipe that does not confirm beside one that does: its messages have positions, too. Without them
         # the owner would see gaps, and could not confirm cumulatively (docs/decisions/0019-positions.md).
         return Taken(batches, count, position)
+
+    def accept_mixed(self, *, accepts: bool = True) -> None:
+        """Say whether ``take`` may return mixed batches; see the contract."""
+        self._takes_mixed = accepts
+        for pipe in self._queue.pipes:
+            pipe.takes_mixed = accepts and not pipe.confirms
 
     def has_input(self) -> bool:
         """Whether ``take`` would find something."""
@@ -420,6 +432,8 @@ class Port:
     def attach_in(self, pipe: Pipe, subscribed: Sequence[str] = ()) -> None:
         """A pipe from somewhere leads here; its writer knows of the subscriptions ``subscribed``."""
         self._queue.attach(pipe)
+        # What is taken from a pipe that confirms is kept there, as batches.
+        pipe.takes_mixed = self._takes_mixed and not pipe.confirms
         wanted, known = Counter(self.options.get("subscriptions", ())), Counter(subscribed)
         # The writer was told what this port had subscribed to when the pipe was made. This call was posted,
         # so the port may have changed its subscriptions since then. The writer is told the difference.
@@ -455,6 +469,13 @@ class Port:
     def ready_callback(self, pipe: Pipe) -> Callable[[], None]:
         """What the writer of ``pipe`` posts when it has written."""
         return partial(self._ready, pipe)
+
+    @_blamed
+    def lend(self, lease: Any) -> None:
+        """The thread of an application, which writes here, asks for a lease (``kernel.hosting.lease``)."""
+        on_lease_asked = getattr(self._owner, "on_lease_asked", None)
+        if on_lease_asked is not None and not self.closed:
+            on_lease_asked(lease)
 
     def _ready(self, pipe: Pipe) -> None:
         if self.closed or not self._queue.activate(pipe):

@@ -70,6 +70,7 @@ from kernel.contracts.message import Buffer
 from kernel.contracts.protocol import LargeBodies
 from kernel.hosting.closing_wire import close_in_order
 from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.lease import LOOK, Lease
 from kernel.hosting.read_size import FIRST_READ_SIZE, READ_SIZE, SMALLEST_READ, fair_read_size
 from kernel.hosting.wire import Wire
 
@@ -150,6 +151,7 @@ class Connection:
         "bytes_out",
         "ended",
         "largest_read",
+        "lease",
         "paused",
         "wire",
         "writing",
@@ -176,6 +178,8 @@ class Connection:
         self.largest_read: int = READ_SIZE
         """Bytes that one read asks for at the most."""
         self.ended: bool = False
+        self.lease: Lease | None = None
+        """The lease of an application thread that reads the socket at present."""
         self._host = host
         self._owner = owner
         self._out: deque[Buffer] = deque()
@@ -299,6 +303,29 @@ class Connection:
         if self.wire.at_end and not self.ended:
             self._owner.on_eof(now)
 
+    # ------------------------------------------------------------------ another reader
+
+    def lend(self, lease: Lease) -> None:
+        """Leave reading to the thread of an application.  Called by that thread, which has the turn."""
+        self.lease = lease
+        self._watch()
+
+    def lease_used(self) -> None:
+        """The peer was heard, by the thread that has the lease."""
+        self._owner.on_not_read(self._host.now())
+
+    def look_later(self, lease: Lease) -> None:
+        """Look again whether the lease is still used."""
+        self._host.set_timer(self._host.now() + LOOK, lease.look, lease)
+
+    def take_back(self, data: bytes) -> None:
+        """Read again.  ``data`` was read by the other thread, and comes first."""
+        self.lease = None
+        if data:
+            self.bytes_in += len(data)
+            self._owner.on_data(data, self._host.now())
+        self._watch()
+
     # ------------------------------------------------------------------ another wire
 
     def begin_upgrade(self) -> None:
@@ -330,6 +357,8 @@ class Connection:
         """
         if self.ended:
             return
+        if self.lease is not None:
+            self.lease.settle()
         # Also while the socket is full: the order of the bytes is the order of the calls.
         self._out.extend(data)
         size = sum(map(len, data))
@@ -380,11 +409,16 @@ class Connection:
         if not self.ended and not self.paused & Pause.UPGRADING:
             self._host.poller.watch(
                 self.wire.fileno(),
-                readable=None if self.paused else self._on_readable,
+                readable=None if self.paused or self.lease is not None else self._on_readable,
                 writable=self._on_writable if self.writing else None,
             )
 
     def _on_time(self) -> None:
+        if self.lease is not None:
+            # What it has read and not returned comes before what is read below.
+            self.lease.end()
+            if self.ended:
+                return
         now = self._host.now()
         # While we do not read the peer, its silence says nothing.  With ANSWERS_UNREAD alone the peer has
         # caused the pause itself, and may run into its deadline.
@@ -431,8 +465,20 @@ class Connection:
             close_in_order(self._host, self.wire, self._out)
             owner.on_ended(reason)
 
+    def release(self, reason: str) -> Wire:
+        """End without closing the wire, and return it: it is somebody else's from now on.
+
+        Nothing may be waiting to be written.
+        """
+        owner = self._detach()
+        owner.on_ended(reason)
+        return self.wire
+
     def _detach(self) -> ConnectionOwner:
         self.ended = True
+        if self.lease is not None:
+            self.lease.stop()
+            self.lease = None
         self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
         # The owner refers to its connection.  Without these references back, both are freed now and not by the
         # next collection of garbage, which costs as much as a fifth of a short connection.

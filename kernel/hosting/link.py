@@ -13,6 +13,7 @@ of a listener's connection: what the other process has not confirmed is handed o
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 from collections.abc import Callable
@@ -30,16 +31,13 @@ from kernel.hosting.wire import PlainWire
 
 RENEW = 1.0
 """Seconds that an end without a socket waits before it asks for one."""
-OPEN_WITHIN = 3.0
-"""Seconds that a conversation may take to begin.  If processes are started again at the same time, an end was seen
-to wait for ever for a greeting from a socket that nobody read."""
 
 
 class LinkEnd:
     """An end as other threads see it.  It outlives the engine, which may fail and be made again."""
 
     def __init__(
-        self, name: str, port: str, peer: str, side: Side, on_lost: Callable[[], Any] | None = None
+        self, name: str, port: str, peer: str, side: Side, on_lost: Callable[[int], Any] | None = None
     ) -> None:
         self.name: str = name
         """The name of the engine, and so of the end of the leg."""
@@ -49,8 +47,11 @@ class LinkEnd:
         """The other process, as operators see it."""
         self.side: Side = side
         """``client``: messages leave this process here."""
-        self.on_lost: Callable[[], Any] | None = on_lost
-        """Called when the conversation has ended and no other socket has come.  In the engine's thread."""
+        self.on_lost: Callable[[int], Any] | None = on_lost
+        """Called with ``pair`` when the conversation has ended and no other socket has come.  In the engine's
+        thread.  None: the other end asks."""
+        self.pair: int = 0
+        """The number of the pair that the last socket is of."""
         self.counters: StreamStatistics = StreamStatistics()
         """Those of the present conversation.  Written by the engine's thread."""
         self.connected: bool = False
@@ -69,10 +70,11 @@ class LinkEnd:
         """Return how many messages were sent and received in this conversation.  Any thread."""
         return self.counters.messages_out, self.counters.messages_in
 
-    def give(self, connected: socket.socket) -> None:
+    def give(self, connected: socket.socket, pair: int) -> None:
         """Have the engine begin a conversation; an earlier one ends.  Any thread."""
         with self._lock:
             before, self._given = self._given, connected
+            self.pair = pair
             if self._closed:
                 before, self._given = connected, None
             poke = self._poke
@@ -86,6 +88,10 @@ class LinkEnd:
         with self._lock:
             given, self._given = self._given, None
             return given
+
+    def has_newer(self) -> bool:
+        """Whether a socket was given and not taken: it is newer than that of the present conversation."""
+        return self._given is not None
 
     def when_given(self, poke: Callable[[], Any] | None) -> None:
         """Have ``poke`` called, by any thread, when a socket was given."""
@@ -129,8 +135,6 @@ class LinkEngine:
         self._port: Port | None = None
         self._given = trio.Event()
         self._over = trio.Event()
-        self._begun = trio.Event()
-        """The conversation was opened, or has ended."""
         self._reason = ""
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -167,20 +171,21 @@ class LinkEngine:
             connected = self._end.take()
             if connected is not None:
                 return connected
-            with trio.move_on_after(RENEW):
+            with trio.move_on_after(math.inf if self._end.on_lost is None else RENEW):
                 await self._given.wait()
                 continue
             if self._end.on_lost is not None:
-                self._end.on_lost()
+                self._end.on_lost(self._end.pair)
 
     def _on_given(self) -> None:
         self._given.set()
-        # The other process was started again, and its end of the old conversation has gone.
-        if self._conversation is not None:
+        # The other process was started again, and its end of the old conversation has gone.  But this call may come
+        # late: the socket that it is about may have been taken, and be that of the present conversation.
+        if self._conversation is not None and self._end.has_newer():
             self._conversation.close("the other process has begun again")
 
     async def _one(self, connected: socket.socket) -> None:
-        self._over, self._begun = trio.Event(), trio.Event()
+        self._over = trio.Event()
         self._end.counters = StreamStatistics()
         conversation = self._conversation = StreamHost(
             self._host,
@@ -194,11 +199,6 @@ class LinkEngine:
             on_refused=self._on_refused,
         )
         conversation.start()
-        with trio.move_on_after(OPEN_WITHIN):
-            await self._begun.wait()
-        if not self._begun.is_set():
-            # Then this end, or the other one, asks for new sockets.
-            conversation.close("the other process does not answer")
         await self._over.wait()
         self._host.report(
             EngineEvent(engine=self._name, what="disconnected", peer=self._end.peer, detail=self._reason)
@@ -210,7 +210,6 @@ class LinkEngine:
 
     def _on_open(self) -> None:
         self._conversations += 1
-        self._begun.set()
         self._end.connected = True
         if self._task_status is not None:
             task_status, self._task_status = self._task_status, None
@@ -231,7 +230,6 @@ class LinkEngine:
         if self._port is not None:
             port, self._port = self._port, None
             port.close()
-        self._begun.set()
         self._over.set()
         # Last, and after the port was closed: a leg that begins here may be removed by it.
         self._end.over()

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from operator import length_hint
 from typing import Any
 
 from kernel.contracts.message import PLAIN, Batch, Envelope, Message, batch_of
+from kernel.contracts.mixed_batch import Entry, EnvelopesByKey, MixedBatch
 
 
 class MessageReader:
     """Batches that were received and not read yet.  One thread."""
 
-    __slots__ = ("_batches", "_envelope", "_multipart", "_raw", "bodies")
+    __slots__ = ("_batches", "_by_key", "_entries", "_envelope", "_multipart", "_raw", "bodies")
 
     def __init__(self) -> None:
         self._batches: deque[Batch] = deque()
         self._raw: Iterator[Any] = iter(())
         self._envelope: Envelope = PLAIN
         self._multipart = False
+        self._entries: Sequence[Entry] | None = None
+        """Those of the mixed batch that is being read; None: it is another one."""
+        self._by_key = EnvelopesByKey()
         self.bodies: Iterator[Any] = self._raw
         """The rest of the batch that is being read, body by body; the parts of a multi-part message are
         joined."""
@@ -49,16 +53,22 @@ class MessageReader:
         batch = self._batches.popleft()
         self._envelope = batch.envelope
         self._multipart = batch.multipart
+        self._entries = batch.entries if type(batch) is MixedBatch else None
         self._raw = iter(batch.bodies)
         # Joined when they are read: ``message`` returns the parts instead.
         self.bodies = map(b"".join, self._raw) if batch.multipart else self._raw
 
     def run(self, most: int) -> Batch:
         """Return the next messages under one envelope, ``most`` at the most; there has to be one."""
-        if not length_hint(self._raw) and len(self._batches[0]) <= most:
+        if not length_hint(self._raw) and len(first := self._batches[0]) <= most and type(first) is Batch:
             # A whole batch is passed on as it is: no list is made and no body is touched.
             return self._batches.popleft()
         self._reach()
+        if self._entries is not None:
+            entry = self._next_entry(self._entries)
+            start = len(self._entries) - length_hint(self._raw)
+            equal = takewhile(lambda other: other == entry, islice(self._entries, start, start + most))
+            return batch_of(list(islice(self._raw, len(list(equal)))), self._by_key.of(entry))
         return batch_of(list(islice(self._raw, most)), self._envelope, multipart=self._multipart)
 
     def message(self) -> Message:
@@ -67,7 +77,14 @@ class MessageReader:
         if self._multipart:
             parts = next(self._raw)
             return Message(b"".join(parts), self._envelope, tuple(parts))
+        if self._entries is not None:
+            envelope = self._by_key.of(self._next_entry(self._entries))
+            return Message(next(self._raw), envelope)
         return Message(next(self._raw), self._envelope)
+
+    def _next_entry(self, entries: Sequence[Entry]) -> Entry:
+        # The list iterator knows how many messages are left.
+        return entries[-length_hint(self._raw)]
 
     def _reach(self) -> None:
         if not length_hint(self._raw):

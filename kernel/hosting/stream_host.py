@@ -55,10 +55,12 @@ from kernel.contracts.protocol import (
     HoldsBack,
     LargeBodies,
     Login,
+    Mixing,
     Named,
     Observable,
     Refusal,
     Refusing,
+    ShortMessages,
     StreamProtocol,
     Subscribing,
     Syncing,
@@ -67,8 +69,10 @@ from kernel.contracts.protocol import (
     UpgradesToTls,
 )
 from kernel.contracts.router import Outlet
+from kernel.dispatcher.port import Port as DispatcherPort
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.facts import facts_of
+from kernel.hosting.lease import Lease
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import PlainWire, Wire
@@ -89,6 +93,10 @@ StartTls: TypeAlias = Callable[[socket.socket], Awaitable[Wire]]
 """Does the TLS handshake on a socket in the middle of its conversation (``Handshakes.start_tls``)."""
 
 
+def _nothing() -> None:
+    """What a port calls that nobody has a lease of."""
+
+
 def _refuse_login(_: Login, decide: Decide) -> None:
     decide("this engine has no authentication")
 
@@ -99,9 +107,11 @@ _OPTIONAL = (
     Crediting,
     HoldsBack,
     LargeBodies,
+    Mixing,
     Named,
     Observable,
     Refusing,
+    ShortMessages,
     Subscribing,
     Syncing,
     Told,
@@ -134,8 +144,8 @@ class StreamHost(ConnectionOwner):
     """
 
     # Messages of this conversation.
-    _received = 0
-    _sent = 0
+    received: int = 0
+    sent: int = 0
     # The number of a received message in this conversation is ``_base_in`` + its position at the port.
     _base_in = 0
     # The position of a taken message at the port is ``_base_out`` + its number in this conversation.
@@ -183,6 +193,10 @@ class StreamHost(ConnectionOwner):
         each: Any = protocol
         self._large: LargeBodies | None = each if LargeBodies in offered else None
         self._refusing: Refusing | None = each if Refusing in offered else None
+        # Credit is for single messages, and answers are.
+        self._mixes = Mixing in offered and not offered & {Answering, Crediting}
+        if self._mixes:
+            each.mixing = True
         self._crediting: Crediting | None = each if Crediting in offered else None
         self._answering: Answering | None = each if Answering in offered else None
         self._told_of_subscriptions: ToldOfSubscriptions | None = (
@@ -193,6 +207,7 @@ class StreamHost(ConnectionOwner):
             self._subscribing = each if Subscribing in offered else None
         # What this conversation has subscribed to at the peer.
         self._subscribed_to: set[str] = set()
+        self._short: ShortMessages | None = each if ShortMessages in offered else None
         self._holding: HoldsBack | None = each if HoldsBack in offered else None
         self._syncing: Syncing | None = each if Syncing in offered else None
         # Questions that the peer has not answered: number and hops.
@@ -344,6 +359,8 @@ class StreamHost(ConnectionOwner):
         # The port of a dialler goes on, and would remember the questions of all its earlier peers.
         if self._port is not None:
             self._port.forget_when_subscribed()
+            if isinstance(self._port, DispatcherPort):
+                self._port.on_topology = _nothing
         self._on_end(self, reason)
 
     def on_subscribed(self) -> None:
@@ -369,8 +386,8 @@ class StreamHost(ConnectionOwner):
             "recv_oct": connection.bytes_in,
             "send_oct": connection.bytes_out,
             "send_pend": connection.unwritten,
-            "messages_in": self._received,
-            "messages_out": self._sent,
+            "messages_in": self.received,
+            "messages_out": self.sent,
         }
         if self._observable is not None:
             row |= {**self._observable.status(), **self._observable.counters()}
@@ -383,7 +400,7 @@ class StreamHost(ConnectionOwner):
         count = 0
         for batch in batches:
             count += len(batch.bodies)
-        self._received += count
+        self.received += count
         self._counters.messages_in += count
         port = self._port
         if port is None:
@@ -402,9 +419,9 @@ class StreamHost(ConnectionOwner):
             self._connection.pause(Pause.ROUTES_FULL)
         if not port.confirms:
             # No route confirms, so to have put the messages into the pipes is all that can be done.
-            self._protocol.confirm(self._received)
+            self._protocol.confirm(self.received)
             # A route that confirms may be added later, and then ``on_confirmed`` begins to count here.
-            self._base_in = self._received - port.sent()
+            self._base_in = self.received - port.sent()
 
     def on_writable(self) -> None:
         """Read again: the pipes have room."""
@@ -418,6 +435,30 @@ class StreamHost(ConnectionOwner):
         if not self.ended and count > 0:
             self._protocol.confirm(count)
             self._flush()
+
+    def on_lease_asked(self, lease: Lease) -> None:
+        """Lend the connection to the thread of an application that exchanges all messages with this peer alone."""
+        port, short, connected = self._port, self._short, self._connection.wire.connected
+        lend_turn = getattr(self._host, "lend_turn", None)
+        if (
+            not isinstance(port, DispatcherPort)
+            or short is None
+            or connected is None
+            or lend_turn is None
+            or type(self._connection.wire) is not PlainWire
+            or self._connection.ended
+            # Positions and credit need a look at each message.
+            or self._base_out is not None
+            or self._crediting is not None
+            or self._upgrading is not None
+            or port.confirms
+        ):
+            return
+        incoming = port.short_cut()
+        holder = lend_turn()
+        if holder is not None and incoming is not None and lease.reader_of(incoming) is lease.port:
+            lease.offer(self, self._connection, short, self._counters, incoming, holder, self._host.post)
+            port.on_topology = lease.end_soon
 
     def _after(self) -> None:
         """Do what may be possible after input or a deadline: open, subscribe, confirm, write answers."""
@@ -473,6 +514,8 @@ class StreamHost(ConnectionOwner):
         """Open the port after the handshake, or go on with that of an earlier conversation."""
         self._on_open()
         port = self._port = self._open_port(self)
+        if self._mixes:
+            port.accept_mixed()
         # What the port sent before this conversation is not part of its count.
         self._base_in = -port.sent()
         self._patterns.begin(port)
@@ -734,13 +777,13 @@ class StreamHost(ConnectionOwner):
             size += batch.size
         self._body_size = size // count + 1
         self._counters.messages_out += count
-        self._sent += count
+        self.sent += count
         # Somebody waits for a confirmation of these messages.
         if position is not None:
             if self._base_out is None:
                 self._protocol.want_confirm()
-            # After ``_sent`` was increased: the two numbers name the same message.
-            self._base_out = position - self._sent
+            # After ``sent`` was increased: the two numbers name the same message.
+            self._base_out = position - self.sent
             self._unwritten = position
         # ``want_confirm`` comes before the messages that it is about, also on the wire.
         try:

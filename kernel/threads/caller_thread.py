@@ -10,11 +10,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kernel.contracts.engine import PortOwner
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.port import Port
+from kernel.hosting.lease import Lease
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +104,16 @@ class CallerThread:
             return math.inf
         deadline = self._stalls.deadline()
         return math.inf if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def ask_lease(self) -> Lease | None:
+        """Ask who reads what is sent here to lend its connection; None: there is nobody to ask."""
+        pipe = self.port.short_cut()
+        reader = None if pipe is None else self._dispatcher.reader_of(pipe)
+        if pipe is None or reader is None:
+            return None
+        lease = Lease(self._slot.mailbox, self.port, pipe, self._dispatcher.reader_of)
+        reader.post(partial(reader.lend, lease))
+        return lease
 
     def disarm(self) -> None:
         """This thread is awake."""

@@ -3,6 +3,9 @@
 A message is a list of plain data, in msgpack behind four bytes of length.  It begins with its name.  A message may
 bring a descriptor.  ``send`` is for any thread; all else belongs to the one thread that calls ``turn``.  A ``send``
 never waits: what the socket does not take at once waits here, and there is little of it.
+
+The kernel does not rely on the process that it has started: what is no message raises ``KernelError``, a message has
+at most ``LARGEST`` bytes, and descriptors from there are not received at all.
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ from typing import Any
 
 import msgspec
 
+from kernel.contracts.errors import KernelError
 from kernel.pipes.doorbell import Doorbell
 
+LARGEST = 1 << 30
+"""Bytes of the largest message."""
 _READ = 256 * 1024
 _MOST_DESCRIPTORS = 64
 """Descriptors that one read may bring."""
@@ -30,7 +36,8 @@ _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 class ControlWire:
     """One end.  It owns the socket, and each descriptor until it is sent or claimed."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, *, descriptors: bool) -> None:
+        """``descriptors``: whether messages from the other side may bring some."""
         connected.setblocking(False)
         self._socket = connected
         self._bell = Doorbell()
@@ -40,6 +47,7 @@ class ControlWire:
         self._out: deque[tuple[memoryview, int | None]] = deque()
         self._in = bytearray()
         self._descriptors: deque[int] = deque()
+        self._room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _INTEGER) if descriptors else 0
         self._back: list[list[Any]] = []
         self._poll = select.poll()
         self._poll.register(self._bell.fileno(), select.POLLIN)
@@ -47,6 +55,8 @@ class ControlWire:
     def send(self, *message: Any, descriptor: int | None = None) -> None:
         """Send a message; any thread.  Takes over the descriptor.  Does nothing on a wire that has ended."""
         encoded = msgspec.msgpack.encode(message, enc_hook=_plain)
+        if len(encoded) > LARGEST:
+            raise ValueError(f"a message of {len(encoded)} bytes; {LARGEST} are allowed")
         with self._lock:
             if not self._closed:
                 data = len(encoded).to_bytes(4, "big") + encoded
@@ -60,7 +70,7 @@ class ControlWire:
     def turn(self, timeout: float | None) -> list[list[Any]] | None:
         """Write what waits; return the messages that have come, after ``timeout`` seconds at the latest.
 
-        None: the other side has ended.
+        None: the other side has ended.  Raises ``KernelError`` if it has sent what is no message.
         """
         if self._back:
             back, self._back = self._back, []
@@ -127,9 +137,9 @@ class ControlWire:
 
     def _read(self) -> bool:
         """Read what is there; False at the end."""
-        space = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _INTEGER)
         try:
-            data, rights, _, _ = self._socket.recvmsg(_READ, space, _CLOSE_ON_EXEC)
+            # Without room for them the system closes the descriptors that come.
+            data, rights, _, _ = self._socket.recvmsg(_READ, self._room, _CLOSE_ON_EXEC)
         except BlockingIOError:
             return True
         for level, kind, descriptors in rights:
@@ -142,12 +152,23 @@ class ControlWire:
 
     def _messages(self) -> Iterable[list[Any]]:
         while len(self._in) >= 4:
-            end = 4 + int.from_bytes(self._in[:4], "big")
+            size = int.from_bytes(self._in[:4], "big")
+            if size > LARGEST:
+                raise KernelError(f"control wire: a message of {size} bytes; {LARGEST} are allowed")
+            end = 4 + size
             if len(self._in) < end:
                 return
-            message = msgspec.msgpack.decode(self._in[4:end])
+            try:
+                message = _decode(self._in[4:end])
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                raise KernelError(f"control wire: {error}") from error
+            if not message:
+                raise KernelError("control wire: a message without a name")
             del self._in[:end]
             yield message
+
+
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 def _plain(value: Any) -> Any:

@@ -10,9 +10,9 @@ same name that was added meanwhile exist at the same time.  The second one waits
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -27,6 +27,9 @@ from kernel.threads.loop import Loop
 from kernel.threads.supervisor import EngineState, supervise
 
 if TYPE_CHECKING:
+    import socket
+
+    from kernel.contracts.engine import TakesOver
     from kernel.topology.plan import EnginePlan
 
 _log = logging.getLogger(__name__)
@@ -152,6 +155,13 @@ class EngineThread:
             raise KernelError(f"engine {engine!r} ({state.state}) has no operations to ask for")
         self.mailbox.post(partial(self._operate, state, partial(do, what, argument), answer))
 
+    def hand_over(self, engine: str, what: Mapping[str, Any], connected: socket.socket) -> None:
+        """Give an engine a connection, in this thread.  Any thread."""
+        state = self.states.get(engine)
+        if state is None or state.state != "running" or not hasattr(state.engine, "take_over"):
+            raise KernelError(f"engine {engine!r} is not running, or takes no connections of others")
+        self.mailbox.post(partial(self._hand_over, state, what, connected))
+
     def take_options(self, engine: str, options: Any, answer: Callable[[Done], Any]) -> None:
         """Give a running engine changed options, in this thread.  Any thread."""
         state = self.states.get(engine)
@@ -208,17 +218,30 @@ class EngineThread:
                 failed.append(f"engine {state.name}: {type(error).__name__}: {error}")
         answer((self.name, rows, failed))
 
+    def _hand_over(self, state: EngineState, what: Mapping[str, Any], connected: socket.socket) -> None:
+        try:
+            # It may have ended since it was posted.
+            if state.state == "running":
+                cast("TakesOver", state.engine).take_over(what, connected)
+                return
+        except Exception:
+            _log.exception("engine %s: a connection that was handed over", state.name)
+        connected.close()
+
     def _operate(self, state: EngineState, do: Callable[[], Any], answer: Callable[[Done], Any]) -> None:
         """Do it, and answer with the result, perhaps in a later turn."""
         engine = state.engine
 
-        def go_on(steps: Generator[None, None, Any]) -> None:
+        def go_on(steps: Generator[Any, None, Any]) -> None:
             if state.engine is not engine or state.state != "running":
                 steps.close()
                 answer((None, KernelError("it has ended before it was done")))
                 return
             try:
-                next(steps)
+                wait = next(steps)
+                if wait is not None:
+                    wait(partial(go_on, steps))
+                    return
             except StopIteration as result:
                 answer((result.value, None))
             except Exception as error:

@@ -11,6 +11,7 @@ import trio
 from kernel.contracts.engine import EngineEvent, PortOwner
 from kernel.dispatcher.dispatcher import Dispatcher, ThreadSlot
 from kernel.dispatcher.port import Port
+from kernel.hosting.lease import HasTurn
 from kernel.threads.loop import Loop
 
 Report = Callable[[EngineEvent], Any]
@@ -51,6 +52,10 @@ class EngineHost:
     def processor_time(self) -> float:
         """Seconds that the thread has worked."""
         return thread_time()
+
+    def lend_turn(self) -> HasTurn | None:
+        """Return what has the lock that the thread holds while it works; None if there is none."""
+        return self._loop.lend_turn()
 
     def soon(self, callback: Callable[[], Any]) -> None:
         """Call in a later turn."""

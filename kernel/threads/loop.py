@@ -25,12 +25,13 @@ import itertools
 import math
 import time
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import trio
 
 from kernel.pipes.mailbox import Mailbox
-from kernel.threads.poller import Blame, Poller, new_poller
+from kernel.threads.poller import Blame, EpollPoller, Poller, new_poller
 from kernel.threads.trio_inside import trio_inside
 
 _TURNS_BEFORE_TRIO = 1000
@@ -56,6 +57,7 @@ class Loop:
         self.poller: Poller = new_poller()
         self.poller.watch_bell(mailbox.bell)
         self._own_thread = own_thread
+        self._in_trios_place = False
         # A heap of (time, number, key). Entries are not removed when a timer is replaced or cancelled, which
         # would cost a search. ``_timer_of`` has the number that is valid for each key; others are skipped
         # (``next_timer``), and removed together when they are many (``set_timer``).
@@ -96,12 +98,25 @@ class Loop:
             ]
             heapq.heapify(self._timers)
 
+    def lend_turn(self) -> Poller | None:
+        """Return the poller, whose lock this thread holds except while it sleeps there; None if it has none.
+
+        The loop's thread, in a turn.  A loop that is a task of trio sleeps in trio, so it has none.
+        """
+        poller = self.poller
+        if poller.turn is None and self._in_trios_place and isinstance(poller, EpollPoller):
+            turn = Lock()
+            turn.acquire()
+            poller.turn = turn
+        return None if poller.turn is None else poller
+
     async def run(self) -> None:
         """Take turns until stopped.  May be called again afterwards."""
         self.stopping = False
         # The clock's own method: ``trio.current_time`` looks it up in three calls more, and a turn asks for it.
         self.now = trio.lowlevel.current_clock().current_time
         inside = trio_inside() if self._own_thread else None
+        self._in_trios_place = inside is not None
         if inside is None:
             await self._run_as_task()
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import selectors
 from collections.abc import Callable
+from threading import Lock
 from typing import Protocol
 
 from kernel.pipes.doorbell import Doorbell
@@ -14,8 +15,16 @@ Blame = Callable[[Exception], None]
 Watch = tuple[Callback | None, Callback | None, Blame]
 
 
+TURN_TIMEOUT = 1.0
+"""Seconds for which a thread waits for its turn.  Others need it for a read or a write that does not wait."""
+
+
 class Poller(Protocol):
     """The methods of a poller that a loop uses."""
+
+    turn: Lock | None
+    """Held by the thread that polls, except while it sleeps here.  None: nobody has asked for it, or this poller
+    has none."""
 
     def fileno(self) -> int:
         """A descriptor that is readable while any of the watched is ready."""
@@ -48,6 +57,7 @@ class EpollPoller:
     """For Linux."""
 
     def __init__(self) -> None:
+        self.turn: Lock | None = None
         self._epoll = select.epoll()
         self._watches: dict[int, Watch] = {}
 
@@ -70,7 +80,11 @@ class EpollPoller:
             self._epoll.modify(fd, events)
         else:
             # First, since it may raise: then nothing is watched, and nothing is remembered.
-            self._epoll.register(fd, events)
+            try:
+                self._epoll.register(fd, events)
+            except FileExistsError:
+                # A handler of a signal has raised between the two steps above, in a thread that has a lease.
+                self._epoll.modify(fd, events)
             self._watches[fd] = (readable, writable, blame)
 
     def watch_bell(self, bell: Doorbell) -> None:
@@ -85,7 +99,18 @@ class EpollPoller:
         """Wait, call whoever is ready, and return how many descriptors were."""
         # At most 256 at once, so that the mailbox and the timers have their turn. What is left is reported by
         # the next call.
-        events = self._epoll.poll(timeout, 256)
+        turn = self.turn
+        if turn is None:
+            events = self._epoll.poll(timeout, 256)
+        else:
+            turn.release()
+            try:
+                events = self._epoll.poll(timeout, 256)
+            finally:
+                if not turn.acquire(timeout=TURN_TIMEOUT):
+                    # A handler of a signal runs in the middle of a short use of the connection, and may wait for
+                    # this very thread. Who has the old lock finds that it is not valid any more.
+                    self.turn = None
         watches = self._watches
         for fd, event in events:
             watch = watches.get(fd)
@@ -118,6 +143,7 @@ class SelectorPoller:
     """For systems without epoll (macOS: kqueue)."""
 
     def __init__(self) -> None:
+        self.turn: Lock | None = None
         self._selector = selectors.DefaultSelector()
 
     def fileno(self) -> int:

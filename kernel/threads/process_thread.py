@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -158,13 +158,13 @@ class ProcessThread:
             del self._links[name]
             self._send("remove link", name)
 
-    def give(self, link: str, connected: socket.socket) -> None:
+    def give(self, link: str, pair: int, connected: socket.socket) -> None:
         """Hand a socket over."""
         with self._lock:
             if self._wire is None:
                 connected.close()
             else:
-                self._wire.send("socket", link, descriptor=connected.detach())
+                self._wire.send("socket", link, pair, descriptor=connected.detach())
 
     def counters(self, engine: str) -> dict[str, Any]:
         """Return nothing: the counters of its engines come with its statistics."""
@@ -208,6 +208,14 @@ class ProcessThread:
             raise KernelError(f"there is no engine {engine!r}")
         if state.state != "running" or not self._call(answer, "operate", engine, what, argument):
             raise KernelError(f"engine {engine!r} ({state.state}) has no operations to ask for")
+
+    def hand_over(self, engine: str, what: Mapping[str, Any], connected: socket.socket) -> None:
+        """Pass the connection on.  If the process ends before it has it, the peer sees the end."""
+        state = self.states.get(engine)
+        with self._lock:
+            if state is None or state.state != "running" or self._wire is None:
+                raise KernelError(f"engine {engine!r} is not running")
+            self._wire.send("connection", engine, what, descriptor=connected.detach())
 
     def take_options(self, engine: str, options: Any, answer: Callable[[Done], Any]) -> None:
         """Pass changed options on."""
@@ -308,10 +316,14 @@ class ProcessThread:
             return f"its process cannot be started: {error}"
         finally:
             theirs.close()
-        wire = ControlWire(ours)
+        wire = ControlWire(ours, descriptors=False)
         try:
             self._begin(wire, process.pid)
             late = self._serve(wire, process)
+        except KernelError as error:
+            # It is not asked to end: nothing that it says can be relied on.
+            process.kill()
+            late = f"its process ({process.pid}) was ended: {error}"
         finally:
             self._forget(wire)
             code = _ended(process)
@@ -356,7 +368,7 @@ class ProcessThread:
     def _serve(self, wire: ControlWire, process: subprocess.Popen[bytes]) -> str:
         """Carry out what the process sends until it ends.
 
-        Return why it had to be killed; empty if it was not.
+        Return why it had to be killed; empty if it was not.  Raises ``KernelError`` if it sends what is no message.
         """
         start_by: float | None = time.monotonic() + self._options.start_timeout
         late = ""
@@ -390,10 +402,10 @@ class ProcessThread:
 
     def _on_up(self) -> None:
         self._up = True
-        self._setup.changed("up", "")
+        self._setup.changed("up")
 
-    def _on_lost_link(self, link: str) -> None:
-        self._setup.changed("lost", link)
+    def _on_lost_link(self, link: str, pair: int) -> None:
+        self._setup.renew(link, pair)
 
     def _on_event(self, event: dict[str, Any], state: dict[str, Any] | None) -> None:
         mine = self.states.get(event["engine"])
@@ -430,7 +442,7 @@ class ProcessThread:
             calls, self._calls = self._calls, {}
             gone, self._gone = self._gone, {}
         wire.close()
-        self._setup.changed("down", "")
+        self._setup.changed("down")
         for call in calls.values():
             self._guard(partial(call, (None, KernelError(f"the process of thread {self.name!r} has ended"))))
         for on_gone in gone.values():

@@ -21,6 +21,7 @@ come any more.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
 import threading
@@ -194,6 +195,10 @@ class Border:
         self._names: set[str] = set()
         self._ends: dict[str, tuple[LinkEnd, EngineThread]] = {}
         """The link ends of this process, and the thread of each."""
+        self._pairs = itertools.count(1)
+        self._given: dict[str, int] = {}
+        """The number of the pair of which both ends of a link were given a socket last.  There is none if the
+        last pair could not be made."""
         self._crossings: list[tuple[RoutePlan, Crossing]] = []
         self._rest: tuple[Any, dict[str, tuple[int, int]]] | None = None
         """What all processes answered when they were at rest, and the counts of the ends here at that time."""
@@ -279,6 +284,7 @@ class Border:
             # The sender first: it passes on what it has, and the receiver sees the end behind it.
             for link in crossing.links:
                 del self._links[link.name]
+                self._given.pop(link.name, None)
                 for where in link.places:
                     if where != HERE:
                         self.apart()[where].remove_link(link.name)
@@ -310,7 +316,7 @@ class Border:
                 port,
                 peer,
                 "client" if side == "client" else "server",
-                partial(self.renew, link.name) if side == "client" or link.sender == HERE else None,
+                partial(self.renew, link.name) if side == "client" else None,
             )
             protocol, options = link_protocol(self._registry)
             beside = next((name for name in route.ends if self.place(name) == HERE), "")
@@ -331,11 +337,8 @@ class Border:
 
     # ------------------------------------------------------------------ sockets
 
-    def changed(self, place: str, what: str, link: str) -> None:
-        """A process has come up or gone down, or one of its link ends needs a socket."""
-        if what == "lost":
-            self.renew(link)
-            return
+    def changed(self, place: str, what: str) -> None:
+        """A process has come up, or gone down."""
         with self._lock:
             if what == "down":
                 self._up.discard(place)
@@ -345,27 +348,33 @@ class Border:
                 if place in each.places:
                     self._connect(each)
 
-    def renew(self, link: str) -> None:
-        """Give both ends of a link new sockets, if both processes are up."""
+    def renew(self, link: str, pair: int) -> None:
+        """Give both ends of a link new sockets, if both processes are up.
+
+        ``pair``: the last one that the end which asks was given.  A newer one is on its way to it otherwise, and
+        the conversation over it may have begun at the other end.
+        """
         with self._lock:
             found = self._links.get(link)
-            if found is not None:
+            if found is not None and self._given.get(link, pair) == pair:
                 self._connect(found)
 
     def _connect(self, link: Link) -> None:
         if not self._up.issuperset(link.places):
             return
         try:
-            pair = socket.socketpair()
+            sockets = socket.socketpair()
         except OSError as error:
-            # No descriptors are left, for example.  The sender asks again.
+            # No descriptors are left, for example.  The sender asks again, whatever it was given last.
             _log.warning("%s: no sockets: %s", link.name, error)
+            self._given.pop(link.name, None)
             return
-        for place, connected in zip(link.places, pair, strict=True):
+        pair = self._given[link.name] = next(self._pairs)
+        for place, connected in zip(link.places, sockets, strict=True):
             if place == HERE:
-                self._ends[link.name][0].give(connected)
+                self._ends[link.name][0].give(connected, pair)
             else:
-                self.apart()[place].give(link.name, connected)
+                self.apart()[place].give(link.name, pair, connected)
 
     def close(self) -> None:
         """Close the sockets that no engine has taken, after all threads have ended."""

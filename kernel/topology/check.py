@@ -28,7 +28,15 @@ from kernel.plugins import Installed, PluginRegistry
 from kernel.topology.border import is_apart
 from kernel.topology.file import TopologyFile, read_file, read_text
 from kernel.topology.option_check import check_options, nearest
-from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan
+from kernel.topology.plan import (
+    DEFAULT_THREAD,
+    EnginePlan,
+    Plan,
+    RoutePlan,
+    ThreadPlan,
+    shards_of,
+    with_shards,
+)
 from kernel.topology.toml_lines import Path
 
 _SECTIONS = ("threads", "engines", "routes")
@@ -135,13 +143,20 @@ class Checker:
             file.complain((), "there is no [engines.NAME] table, so nothing would run; add one")
         self._check_places()
         routes = self._routes()
-        return Plan(
+        plan = Plan(
             threads=tuple(thread for thread in threads if thread),
             engines=tuple(engine for engine in engines if engine),
             routes=tuple(routes),
             file=file.name,
             left_out=tuple(sorted(self._left_out, key=line_of)),
         )
+        if file.complaints:
+            return plan
+        for engine in plan.engines:
+            for shard in shards_of(engine, self._registry):
+                place: Path = ("engines", engine.name, "shards")
+                self._check_thread(place, engine.name, shard.thread or "", is_api=False)
+        return with_shards(plan, self._registry)
 
     def _leave_out(self, path: Path, text: str) -> None:
         self._left_out.append(f"{self._file.name}:{self._file.line(path)}: {text}")
@@ -219,7 +234,7 @@ class Checker:
             self._unknown((*path, "kind"), "engines", "engine kind", kind_name)
             return None
         if thread:
-            self._check_thread(path, name, thread, is_api=kind_name in self._registry.apis)
+            self._check_thread((*path, "thread"), name, thread, is_api=kind_name in self._registry.apis)
         before = len(self._file.complaints)
         options = self._options(path, table, installed.kind.options, {"kind", "thread", "when", "optional"})
         # Only an engine with an option ``protocol`` takes the protocol from its address.  Others, as
@@ -237,8 +252,7 @@ class Checker:
             name=name, kind=kind_name, thread=thread or None, options=options, line=self._file.line(path)
         )
 
-    def _check_thread(self, path: Path, name: str, thread: str, *, is_api: bool) -> None:
-        place = (*path, "thread")
+    def _check_thread(self, place: Path, name: str, thread: str, *, is_api: bool) -> None:
         shown = self._file.shown(place, thread)
         known = set(self._threads)
         # A file without a thread in the process of the kernel gets one, and an engine may name it.

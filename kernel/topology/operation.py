@@ -72,15 +72,20 @@ def operate_soon(
         host.soon(partial(done, None, error))
 
 
+def home_of(threads: Sequence[EngineThread], engine: str) -> EngineThread:
+    """Return the thread of an engine; ``KernelError`` if there is no such engine."""
+    thread = next((thread for thread in threads if engine in thread.states), None)
+    if thread is None:
+        raise KernelError(f"there is no engine {engine!r}")
+    return thread
+
+
 def _ask(
     threads: Sequence[EngineThread], engine: str, what: str, argument: Any, reply: Callable[[Done], Any]
 ) -> None:
     """Post the request to the engine's thread; ``KernelError`` if there is no such engine."""
     # The engine may be removed between the look and the call; then ``EngineThread.operate`` raises the error.
-    thread = next((thread for thread in threads if engine in thread.states), None)
-    if thread is None:
-        raise KernelError(f"there is no engine {engine!r}")
-    thread.operate(engine, what, argument, reply)
+    home_of(threads, engine).operate(engine, what, argument, reply)
 
 
 def _late(engine: str, timeout: float) -> KernelError:

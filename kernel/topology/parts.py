@@ -137,6 +137,7 @@ class Parts:
                 dispatcher=self._dispatcher,
                 report=self._report,
                 changed=partial(self.border.changed, plan.name),
+                renew=self.border.renew,
                 at_rest=self.border.at_rest,
                 plugins=self._registry.modules() if kind.apart else {},
             )

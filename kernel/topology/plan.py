@@ -14,14 +14,18 @@ exception are the options that a kind names as ``live_options``: its engines tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kernel.contracts.errors import PlanError
 from kernel.pipes.water_marks import WaterMarks
+
+if TYPE_CHECKING:
+    from kernel.plugins import PluginRegistry
 
 DEFAULT_THREAD = "poll-1"
 """The poll thread that a plan without threads gets."""
@@ -126,6 +130,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             for route in self.routes
             if name == route.source or name in route.targets or name == route.dead_letters
         )
+
+
+def shards_of(plan: EnginePlan, registry: PluginRegistry) -> Sequence[EnginePlan]:
+    """Return the engines that have parts of an engine in other threads (``EngineKind.shards``)."""
+    installed = registry.engine_for(plan.kind, plan.options)
+    shards = None if installed is None else installed.kind.shards
+    return () if shards is None else [replace(each, line=plan.line) for each in shards(plan)]
+
+
+def with_shards(plan: Plan, registry: PluginRegistry) -> Plan:
+    """Return a plan with the shards of its engines; those that it has already stay as they are."""
+    known = {engine.name for engine in plan.engines}
+    missing = [
+        shard for engine in plan.engines for shard in shards_of(engine, registry) if shard.name not in known
+    ]
+    return replace(plan, engines=(*plan.engines, *missing)) if missing else plan
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -183,13 +183,21 @@ class Process:
 
         end.when_over(over)
 
-    def _give(self, name: str) -> None:
+    def _give(self, name: str, pair: int) -> None:
         connected = socket.socket(fileno=self._wire.claim())
         end = self._links.get(name)
         if end is None:
             connected.close()
         else:
-            end.give(connected)
+            end.give(connected, pair)
+
+    def _hand_over(self, engine: str, what: dict[str, Any]) -> None:
+        connected = socket.socket(fileno=self._wire.claim())
+        try:
+            self._kernel.thread().hand_over(engine, what, connected)
+        except KernelError as error:
+            logging.getLogger(__name__).warning("%s", error)
+            connected.close()
 
     # ------------------------------------------------------------------ questions
 
@@ -268,6 +276,7 @@ _MESSAGES: dict[str, Callable[..., Any]] = {
     "link": Process._add_link,
     "remove link": Process._remove_link,
     "socket": Process._give,
+    "connection": Process._hand_over,
     "statistics": Process._statistics,
     "inspect": Process._inspect,
     "operate": Process._operate,
@@ -298,7 +307,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
-    wire = ControlWire(socket.socket(fileno=descriptor))
+    wire = ControlWire(socket.socket(fileno=descriptor), descriptors=True)
     messages: list[list[Any]] | None = []
     while not messages:
         messages = wire.turn(None)

@@ -45,7 +45,15 @@ from kernel.topology.lingering import Lingering
 from kernel.topology.operation import operate
 from kernel.topology.option_check import nearest
 from kernel.topology.parts import Parts
-from kernel.topology.plan import DEFAULT_THREAD, EnginePlan, Plan, RoutePlan, ThreadPlan
+from kernel.topology.plan import (
+    DEFAULT_THREAD,
+    EnginePlan,
+    Plan,
+    RoutePlan,
+    ThreadPlan,
+    shards_of,
+    with_shards,
+)
 from kernel.topology.statistics import SystemStatistics, gather
 from kernel.topology.system_for_engines import SystemForEngines
 from kernel.topology.tap import Tap, TapWanted, open_tap
@@ -76,9 +84,8 @@ class Kernel:
     """
 
     def __init__(self, plan: Plan | None = None, registry: PluginRegistry | None = None) -> None:
-        plan = plan or Plan()
         self.registry: PluginRegistry = registry or PluginRegistry.load()
-        self._check(plan)
+        plan = self._checked(plan or Plan())
         self._dispatcher: Dispatcher = Dispatcher()
         self.events: list[Callable[[EngineEvent], Any]] = []
         """Callbacks for events of engines (connected, failed, retrying ...).  Called in the engines'
@@ -111,15 +118,16 @@ class Kernel:
     def _threads(self) -> list[EngineThread]:
         return self._parts.all_threads()
 
-    def _check(self, plan: Plan) -> None:
-        """Raise ``PlanError`` for mistakes of a plan made in Python.
+    def _checked(self, plan: Plan) -> Plan:
+        """Return a plan with the shards of its engines; ``PlanError`` for mistakes of one made in Python.
 
-        A plan from a file was checked when it was read.
+        A plan from a file was checked, and has got its shards, when it was read.
         """
         if not plan.file and (plan.engines or plan.routes or plan.threads):
             from kernel.topology.check_plan import check_plan
 
             check_plan(plan, self.registry)
+        return with_shards(plan, self.registry)
 
     @classmethod
     def from_file(cls, path: str | Path, registry: PluginRegistry | None = None) -> Kernel:
@@ -459,6 +467,8 @@ class Kernel:
         removed.
         """
         self._parts.add_engine(plan, bound)
+        for shard in shards_of(plan, self.registry):
+            self._parts.add_engine(shard, None)
 
     def host(
         self,
@@ -482,7 +492,10 @@ class Kernel:
         The engine has ``linger`` seconds to write what waits for it.  ``on_gone()`` is called in its thread
         when it has ended; it must not wait or raise.
         """
+        plan = self.plan.engine(name)
         self._parts.remove_engine(name, linger, on_gone)
+        for shard in () if plan is None else shards_of(plan, self.registry):
+            self._parts.remove_engine(shard.name, linger, None)
 
     def add_route(self, plan: RoutePlan) -> None:
         """Connect engines: those that are running, and those that will be added.  Any thread."""
@@ -504,8 +517,7 @@ class Kernel:
         Returns a line for each change.  Raises ``PlanError`` before any change if the plan has mistakes.
         Waits for the threads that it removes, so it is not for an engine's thread.
         """
-        self._check(plan)
-        return self._parts.apply(plan)
+        return self._parts.apply(self._checked(plan))
 
     def change_options(self, engine: str, options: dict[str, Any], answer: Callable[[Done], Any]) -> None:
         """Give a running engine other options, of those that it takes (``EngineKind.live_options``).

@@ -6,7 +6,7 @@ engine's thread.  It has their forms that call back, and otherwise only what an 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,13 @@ from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.errors import KernelError
 from kernel.contracts.thread import EngineThread
 from kernel.topology.inspection import Inspection, inspect_soon
-from kernel.topology.operation import operate_soon
+from kernel.topology.operation import home_of, operate_soon
 from kernel.topology.plan import Plan, RoutePlan
 from kernel.topology.statistics import SystemStatistics
 
 if TYPE_CHECKING:
+    import socket
+
     from kernel.topology.system import Kernel
 
 
@@ -62,6 +64,10 @@ class SystemForEngines:
     ) -> None:
         """Call an operation of an engine; ``on_done`` is called in a later turn."""
         operate_soon(self._threads(), engine, what, argument, timeout, host, on_done)
+
+    def hand_over(self, engine: str, what: Mapping[str, Any], connected: socket.socket) -> None:
+        """Give another engine a connection."""
+        home_of(self._threads(), engine).hand_over(engine, what, connected)
 
     def add_route(self, plan: RoutePlan) -> None:
         """Connect engines."""

@@ -11,8 +11,8 @@ called by any thread, and it only posts.
 
 Sending
 -------
-There are two paths.  The fast one (``kernel/hosting/fast_sender.py``) appends a small plain body to the only pipe, without a
-batch, under credit that was given in advance.  All else takes the slow path, ``_send_batch``: it processes
+There are two paths.  The fast one (``kernel/hosting/fast_sender.py``) appends a small body to the only pipe, without a
+batch, and with its key or its envelope if it has one, under credit that was given in advance.  All else takes the slow path, ``_send_batch``: it processes
 the mailbox first, since a posted call may change the routes or close the channel, waits for room, and gives
 the batch to the port.  Both paths append to the same queue, so messages of one channel keep their order.  On
 the slow path the unused credit is given back first: credit counts as written, so a pipe would look fuller
@@ -62,11 +62,12 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
-from kernel.contracts.api import Join
+from kernel.contracts.api import Join, Lease
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.groups import in_group
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of, batch_of_one
+from kernel.contracts.mixed_batch import Entry, EnvelopesByKey
 from kernel.hosting.fast_sender import Send, fast_sender
 from kernel.hosting.message_reader import MessageReader
 from plugins.apis.native.options import NativeOptions
@@ -77,6 +78,9 @@ _log = logging.getLogger(__name__)
 
 ALL = 1 << 30
 """More messages than any batch has: no limit."""
+
+_LONE_FROM, _LONE_AT_MOST = 8, 4096
+"""Lone messages in a row after which a channel asks for a lease: the first time, and later at the most."""
 
 
 class Channel:
@@ -107,13 +111,18 @@ class Channel:
         # None until there is a request: then nobody has to look for answers.
         self._requests: Requests | None = None
         self._position: int | None = None
+        # How many messages came with the last batch, and how often in a row it was one that was waited for.
+        self._taken = self._lone = 0
+        self._lone_from = _LONE_FROM
+        self._asked: Lease | None = None
+        # The lease that is used.
+        self._leased: Lease | None = None
         # Whether the application watches the descriptor.  Only then it has to be armed again after a wait
         # for something else than messages.
         self._watched = False
         self._warned = False
-        # Envelopes by key.  Routers and codecs decide once for each envelope object, so ``send`` with the
-        # same key has to use the same object.
-        self._envelopes: dict[str, Envelope] = {}
+        self._envelopes = EnvelopesByKey()
+        self._port.accept_mixed()
         self._port.on_topology = self._find_short_cut
         self._find_short_cut()
 
@@ -121,7 +130,14 @@ class Channel:
 
     def _send_long(self, body: Buffer, key: str | None, timeout: float | None) -> None:
         """Send on the slow path: what ``send`` does when the fast path cannot be used."""
-        self._send_batch(batch_of_one(checked(body), self._envelope_of(key)), timeout)
+        if self._leased:
+            if key is None and self._leased.send(body):
+                return
+            # It begins with a wait. What is sent before takes the usual way.
+            if self._leased.active or not self._leased.offered:
+                self._check_thread()
+                self._end_lease()
+        self._send_batch(batch_of_one(checked(body), self._envelope_of(key)), timeout, key)
 
     def send_many(
         self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
@@ -144,12 +160,13 @@ class Channel:
 
     def send_message(self, message: Message, *, timeout: float | None = None) -> None:
         """Send a message with an envelope of its own."""
+        envelope = message.envelope
         if message.parts:
             self._send_batch(
-                batch_of([tuple(map(checked, message.parts))], message.envelope, multipart=True), timeout
+                batch_of([tuple(map(checked, message.parts))], envelope, multipart=True), timeout
             )
-        else:
-            self._send_batch(batch_of_one(checked(message.body), message.envelope), timeout)
+        elif not self._fast.send_under(message.body, envelope):
+            self._send_batch(batch_of_one(checked(message.body), envelope), timeout)
 
     def send_batches(self, batches: Iterable[Batch], *, timeout: float | None = None) -> None:
         """Send batches: the form in which the kernel itself passes messages on."""
@@ -185,6 +202,8 @@ class Channel:
         self._check_thread()
         if self._requests is None:
             self._requests = Requests(self._token)
+            # From now on each envelope is looked at.
+            self._port.accept_mixed(accepts=False)
         number, envelope = self._requests.ask(key)
         try:
             self._send_batch(batch_of([checked(body)], envelope), timeout)
@@ -219,17 +238,18 @@ class Channel:
             self._take()
         return True
 
-    def _send_batch(self, batch: Batch, timeout: float | None) -> None:
+    def _send_batch(self, batch: Batch, timeout: float | None, key: str | None = None) -> None:
         self._check()
         if self._posted:
             self._process()
             # One of the calls may have been ``kernel_closed``: then the message must not be accepted, as
             # nobody would deliver it.
             self._check()
-        # A plain single message usually comes here because the credit is used up.  With new credit it, and up
-        # to 1,023 more after it, take the fast path.
-        bare = batch.envelope is PLAIN and len(batch.bodies) == 1 and not batch.multipart
-        if bare and self._fast.refill(batch.bodies[0]):
+        # A single message usually comes here because the credit is used up.  With new credit it, and up to
+        # 1,023 more after it, take the fast path.
+        bare = len(batch.bodies) == 1 and not batch.multipart
+        entry: Entry | None = None if batch.envelope is PLAIN else key if type(key) is str else batch.envelope
+        if bare and self._fast.refill(batch.bodies[0], entry):
             return
         # Unused credit counts as written.  Without this the pipe could look full, and this thread would wait
         # for room that it has itself.
@@ -241,7 +261,7 @@ class Channel:
             if timeout is None:
                 self.warn_without_route()
             self._wait_aside(lambda: self._port.has_room_for(batch), timeout, self._why_no_room)
-            if bare and self._fast.refill(batch.bodies[0]):
+            if bare and self._fast.refill(batch.bodies[0], entry):
                 return
         # The result is not used: the next call asks ``has_room_for`` itself, about its own batch.
         self._port.send((batch,))
@@ -268,6 +288,8 @@ class Channel:
     def has_something(self) -> bool:
         """Whether something can be received at once."""
         self._check_thread()
+        if self._leased:
+            self._end_lease()
         return self._has_something()
 
     def _has_something(self) -> bool:
@@ -283,22 +305,16 @@ class Channel:
 
     def _find_short_cut(self) -> None:
         """Give the fast sender the only pipe, or none.  Called after each change of routes or pipes."""
+        if self._leased:
+            self._end_lease()
+            return
         pipe = self._port.short_cut()
         # A pipe that drops has to see each message, to drop it or to make room for it.  Bare bodies are
         # appended without a look at the marks.
         self._fast.plug(pipe if pipe is not None and pipe.marks.when_full == "block" else None)
 
     def _envelope_of(self, key: str | None) -> Envelope:
-        if key is None:
-            return PLAIN
-        envelope = self._envelopes.get(key)
-        if envelope is None:
-            # Keys may be without end (an order number in each).  A cache that is cleared as a whole needs no
-            # bookkeeping per message, and keys that are in use come back with their next message.
-            if len(self._envelopes) >= 4096:
-                self._envelopes.clear()
-            envelope = self._envelopes[key] = Envelope(key=key)
-        return envelope
+        return PLAIN if key is None else self._envelopes[key]
 
     # ------------------------------------------------------------------ receiving
 
@@ -312,6 +328,13 @@ class Channel:
         # closed.
         for body in self._unread.bodies:
             return body  # type: ignore[no-any-return]
+        if self._leased and not self._unread.more():
+            until = 0.0 if timeout is None else time.monotonic() + timeout
+            body = self._leased.receive(timeout)
+            if body is not None:
+                return body  # type: ignore[no-any-return]
+            if timeout is not None:
+                timeout = max(0.0, until - time.monotonic())
         self._next_batch(timeout)
         return next(self._unread.bodies)  # type: ignore[no-any-return]
 
@@ -354,8 +377,14 @@ class Channel:
             self._confirm()
         if self._posted:
             self._process()
-        if not self._take():
+        if self._leased and self._leased.kept is not None:
+            self._end_lease()
+        elif not self._take():
             self._wait(self._take, timeout, lambda: "nothing to receive")
+            # Without a call as long as nothing is to be done.
+            self._lone = self._lone + 1 if self._taken == 1 else 0
+            if self._lone >= self._lone_from or self._asked is not None:
+                self._look_for_lease()
 
     def _next_batch(self, timeout: float | None) -> None:
         """Begin to read the next batch; wait for it."""
@@ -371,6 +400,7 @@ class Channel:
             batches = taken.batches
             if not batches:
                 return False
+            self._taken = taken.count
             if self._requests is not None:
                 batches = self._requests.take_out(taken, port.confirm_only)
             self._unread.add(batches)
@@ -379,6 +409,35 @@ class Channel:
             # Answers alone are nothing that ``receive`` waits for.
             if batches:
                 return True
+
+    # ------------------------------------------------------------------ without the poll thread
+
+    def _look_for_lease(self) -> None:
+        """After a wait: ask for a lease, as messages come and go one by one, or begin with it when it is offered."""
+        if not self._lone or self._position is not None or self._watched:
+            self._asked = None
+            return
+        if self._asked is not None and self._asked.offered:
+            self._leased, self._asked = self._asked, None
+            # From here on each message takes the long way, where the lease is.
+            self._fast.plug(None)
+        elif self._lone >= self._lone_from:
+            # Whoever has to give it back soon, or is refused, does not ask as often.
+            self._lone, self._lone_from = 0, min(2 * self._lone_from, _LONE_AT_MOST)
+            self._asked = self.caller.ask_lease()
+
+    def _end_lease(self) -> None:
+        """Send and receive through the poll thread again."""
+        lease = self._leased
+        if lease is not None:
+            lease.give_back()
+            if lease.kept is not None:
+                self._unread.add((batch_of_one(lease.kept),))
+                lease.kept = None
+            self._leased = None
+            if lease.received > _LONE_FROM * _LONE_FROM:
+                self._lone_from = _LONE_FROM
+            self._find_short_cut()
 
     def confirm(self) -> None:
         """Confirm all messages received so far: the application has processed them.
@@ -465,6 +524,8 @@ class Channel:
         self._check_thread()
         caller = self.caller
         self._watched = True
+        if self._leased:
+            self._end_lease()
         # Arm first, look afterwards: a message that comes between the two rings the bell by itself.  What was
         # here before will not ring any more, so this thread does.
         if not caller.arm() or self._has_something():
@@ -508,6 +569,9 @@ class Channel:
             # ring of a post that nobody has seen.
             if left <= 0 and self._watched:
                 caller.clear()
+            # Who has a lease is the only one that reads the socket.
+            if self._leased:
+                self._end_lease()
             if not caller.arm():
                 continue  # something was posted since ``serve``
             # The bell stays armed, for the application that watches the descriptor.
@@ -583,6 +647,8 @@ class Channel:
     def _set_closed(self, reason: str) -> None:
         # The first reason stays: if the application has closed the channel itself, that is what it is told.
         self._closed = self._closed or reason
+        if self._leased:
+            self._end_lease()
 
     def close(self) -> None:
         """Leave the matrix.  Messages sent are still delivered; those not received go back to the routes."""
@@ -593,6 +659,8 @@ class Channel:
 
     def _close(self) -> None:
         if not self._port.closed:
+            if self._leased:
+                self._end_lease()
             # Gives back the unused credit, which would be counted as messages in the pipe for ever.
             self._fast.plug(None)
             self._closed = self._closed or "it was closed"

@@ -98,7 +98,7 @@ class ConnectionHost(StreamClient):
         """
         for events in self._conversation.receive_in_steps(data, now):
             self.session.handle(events, now)
-            if self.login_refused:
+            if self.login_refused or self.closing:
                 return
         if self._incomplete:
             # In the middle of a message it publishes as well, and an alarm has to stop it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from plugins.engines.amqp.connection_host import ConnectionHost
@@ -18,22 +20,28 @@ from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.options import SUBPROTOCOLS, ServerOptions
 from plugins.protocols.amqp091.stored import StoredProperties
 
+if TYPE_CHECKING:
+    from kernel.contracts.system import System
+
 
 def make_amqp_engine(
     name: str,
     options: AmqpOptions,
     exchange_types: ExchangeTypes | None = None,
     codecs: Codecs | None = None,
+    system: System | None = None,
 ) -> BrokerEngine:
     """Return a broker with one AMQP listener: the engine kind ``amqp``.
 
-    ``codecs``: of all front ends whose messages the store may have; AMQP's alone by default.
+    ``codecs``: of all front ends whose messages the store may have; AMQP's alone by default.  ``system``: needed
+    by a broker that has ``shards``.
     """
 
     def front_end(engine: BrokerEngine) -> FrontEnd:
         return make_front_end(engine, options.listener())
 
-    return BrokerEngine(name, options, (front_end,), exchange_types, codecs or Codecs([StoredProperties()]))
+    codecs = codecs or Codecs([StoredProperties()])
+    return BrokerEngine(name, options, (front_end,), exchange_types, codecs, system)
 
 
 def make_front_end(engine: BrokerEngine, options: AmqpListenerOptions) -> StreamFrontEnd:

@@ -18,6 +18,7 @@ from plugins.engines.broker.contract import (
     FrontEndKind,
     FrontEndSetup,
     broker_assures,
+    engines_of_shards,
     rehearse_broker,
 )
 
@@ -59,6 +60,7 @@ def register_engines() -> list[EngineKind]:
             operations=BROKER_OPERATIONS,
             assures=broker_assures,
             rehearse=rehearse_broker,
+            shards=engines_of_shards,
             live_options=("users", "policies"),
         )
     ]
@@ -96,7 +98,7 @@ def _create(setup: EngineSetup) -> Engine:
     from plugins.engines.broker.public import codecs_of
 
     types = {name: kind.create for name, kind in setup.kinds(EXCHANGE_TYPES).items()}
-    return make_amqp_engine(setup.name, setup.options, types, codecs_of(setup))
+    return make_amqp_engine(setup.name, setup.options, types, codecs_of(setup), setup.system)
 
 
 def _create_front_end(setup: FrontEndSetup) -> FrontEnd:

@@ -76,6 +76,10 @@ class SessionClient(Interface):
         """Write nothing more before the store has reached ``mark``."""
         ...
 
+    def moves(self, vhost: str) -> bool:
+        """Whether another shard has a virtual host, and the client is handed over."""
+        ...
+
     def refuse_login(self, name: str, how: str, answer: Callable[[], None]) -> None:
         """Report a login that failed, and call ``answer`` some time later."""
         ...
@@ -168,6 +172,9 @@ class Session:
 
     def _on_open(self, event: OpenRequested, now: float) -> None:
         assert self.login is not None, "the protocol asks to open after the login only"
+        if self.client.moves(event.virtual_host):
+            self.end(now)
+            return
         try:
             vhost = self.broker.vhost(event.virtual_host)
             self.login.enter(vhost.name)

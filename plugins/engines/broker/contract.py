@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         BROKER_TABLES,
         CLIENT_TABLES,
         broker_assures,
+        engines_of_shards,
         rehearse_broker,
     )
     from plugins.engines.broker.sink import Sink
@@ -60,6 +61,7 @@ __all__ = [
     "PropertiesCodec",
     "Sink",
     "broker_assures",
+    "engines_of_shards",
     "listener_address",
     "rehearse_broker",
 ]
@@ -80,6 +82,7 @@ _MODULES = {
     "PropertiesCodec": "storage.envelopes",
     "Sink": "sink",
     "broker_assures": "host.tables",
+    "engines_of_shards": "host.tables",
     "rehearse_broker": "host.tables",
     "listener_address": "host.options",
 }

@@ -20,7 +20,9 @@ from plugins.engines.broker.host.tables import (
     BROKER_TABLES,
     CLIENT_TABLES,
     broker_assures,
+    engines_of_shards,
     rehearse_broker,
+    shard_name,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def register_engines() -> list[EngineKind]:
             operations=BROKER_OPERATIONS,
             assures=broker_assures,
             rehearse=rehearse_broker,
+            shards=engines_of_shards,
             live_options=("users", "policies"),
             kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
         ),
@@ -61,6 +64,7 @@ def register_engines() -> list[EngineKind]:
             operations=(*BROKER_OPERATIONS, "fault"),
             assures=broker_assures,
             rehearse=rehearse_broker,
+            shards=engines_of_shards,
             live_options=("users", "policies"),
             kind_tables=(KindTables(field="listeners", key="protocol", group=FRONT_ENDS),),
         ),
@@ -121,6 +125,9 @@ def _complaint(client: EnginePlan, plan: Plan) -> str:
     if broker is None:
         known = ", ".join(engine.name for engine in plan.engines if engine is not client) or "none"
         return f"its broker {name!r} is no engine of this file; engines: {known}"
+    thread = broker.options.get("shards", {}).get(vhost)
+    if thread is not None:
+        return f"its virtual host {vhost!r} is in thread {thread!r}; name the engine {shard_name(name, thread)!r}"
     vhosts = broker.options.get("vhosts", ("/",))
     # What a broker imports or has stored may have more of them.
     if vhost in vhosts or broker.options.get("definitions") or broker.options.get("data_dir"):
@@ -196,7 +203,7 @@ def _make(engine: type[BrokerEngine], setup: EngineSetup, listeners: Sequence[Ma
             raise KernelError(f"listeners[{number}]: {error}") from None
         front_ends.append(partial(_create_front_end, number, kind, read))
     types = {name: kind.create for name, kind in setup.kinds(EXCHANGE_TYPES).items()}
-    return engine(setup.name, setup.options, front_ends, types, codecs_of(setup))
+    return engine(setup.name, setup.options, front_ends, types, codecs_of(setup), setup.system)
 
 
 def _create_front_end(number: int, kind: FrontEndKind, options: Any, engine: BrokerEngine) -> FrontEnd:

@@ -347,7 +347,8 @@ class Receiver:
         consumer = handed.consumer
         if consumer is None:
             return
-        count = len(handed)
+        span = handed.span
+        count = span.stop - span.start
         consumer.outstanding -= count
         self.outstanding -= count
         # Without a prefetch, an acknowledgement changes nothing about what may be delivered, and no queue has

@@ -121,7 +121,8 @@ class Unacked:
             except PreconditionFailed as refusal:
                 raise UnknownTag(refusal, taken) from None
             handed = self._take_some(index, first - self._ranges[index].first_tag, last - first + 1)
-            first += len(handed)
+            span = handed.span
+            first += span.stop - span.start
             taken.append(handed)
         return taken
 
@@ -161,10 +162,12 @@ class Unacked:
         index = self._first
         if index < len(ranges):
             handed = ranges[index]
+            span = handed.span
             # Clients mostly acknowledge in the order of delivery.  Then the first range is the one.
-            if not handed.first_tag <= tag < handed.first_tag + len(handed):
-                index = bisect_right(ranges, tag, lo=index, key=_FIRST_TAG) - 1
-                handed = ranges[index]
+            if 0 <= tag - handed.first_tag < span.stop - span.start:
+                return index
+            index = bisect_right(ranges, tag, lo=index, key=_FIRST_TAG) - 1
+            handed = ranges[index]
             # For a tag before the first range, the index is that of a stale entry (or -1).  For a tag in a
             # gap, the range that begins before it ends before it, too.
             if index >= self._first and handed.first_tag <= tag < handed.first_tag + len(handed):
@@ -192,14 +195,16 @@ class Unacked:
         if offset:
             ranges.insert(index, handed.split(offset))
             index += 1
-        if len(handed) > most:
-            handed = handed.split(most)
+        span = handed.span
+        count = span.stop - span.start
+        if count > most:
+            handed, count = handed.split(most), most
         elif index == self._first:
             self._first += 1
             self._forget()
         else:
             del ranges[index]
-        self.count -= len(handed)
+        self.count -= count
         return handed
 
     def _forget(self) -> None:

@@ -91,6 +91,7 @@ class MqttClient(StreamClient):
             max_packet_bytes=options.max_packet_bytes,
             topic_alias_maximum=options.topic_alias_maximum,
             retain_available=options.retain,
+            shared_heads=sessions.heads,
         )
         self._begun: _Begun | None = None
         self._incoming: Incoming | None = None
@@ -222,11 +223,19 @@ class MqttClient(StreamClient):
         if outgoing is not None and outgoing.has_messages:
             outgoing.send(sender, now)
         if session.has_retained:
+            self._send_retained(session, sender, now)
+
+    def _send_retained(self, session: Session, sender: Sender, now: float) -> None:
+        """Send some of the retained messages, if it is this client's turn."""
+        turns = self.sessions.retained_turns
+        if sender.is_behind() and self.writing:
+            # ``on_written`` makes the client busy again.
+            turns.leave(self)
+        elif turns.begin(self):
             if not sender.is_behind():
                 session.send_retained(sender, now)
-            # While the socket is full, ``on_written`` makes the client busy again.
-            if session.has_retained and not self.writing:
-                self.is_busy()
+            if session.has_retained:
+                turns.wait(self)
 
     def send_after(self, mark: int, data: Buffer) -> None:
         """Send something when the store has reached ``mark``, behind what waits already [MQTT-4.6.0-4]."""
@@ -333,6 +342,8 @@ class MqttClient(StreamClient):
     ) -> None:
         """Let the client in, and begin or continue its session."""
         options, properties = self._options, packet.properties
+        if signature is None and self.moves(attempt.vhost):
+            return
         client_id = packet.client_id or invent_name("auto-", self.engine.broker.random)
         if self.version == 5:
             asked = properties.session_expiry_interval or 0
@@ -536,6 +547,7 @@ class MqttClient(StreamClient):
         """The connection is over."""
         begun = self._begun
         if begun is not None:
+            self.sessions.retained_turns.leave(self)
             begun.session.detach(now)
             self.sessions.count_past(begun.session.vhost, self)
             begun.login.leave()

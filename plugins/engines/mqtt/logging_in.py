@@ -65,7 +65,7 @@ def _split(engine: BrokerEngine, options: MqttListenerOptions, name: str) -> tup
     """Return virtual host and user of ``VHOST:USER``, or of the name of a user alone."""
     # As RabbitMQ has it, for clients that can say a user name and no virtual host.
     before, colon, user = name.partition(":")
-    return (before, user) if colon and before in engine.broker.vhosts else (options.vhost, name)
+    return (before, user) if colon and engine.has_vhost(before) else (options.vhost, name)
 
 
 class ScramLogins:

@@ -325,7 +325,7 @@ class Session:
         if not wanted.share_name and (handling == 0 or (handling == 1 and before is None)):
             sessions, topic_filter = self._sessions, subscribed.topic_filter
             for found in (
-                sessions.retained(self.vhost).find(topic_filter, now),
+                sessions.retained(self.vhost).find(topic_filter, now, sessions.retained_turns.step),
                 sessions.status.find(self.vhost, topic_filter, now),
             ):
                 self._retained.append((subscribed, found))
@@ -456,7 +456,7 @@ class Session:
         return bool(self._retained)
 
     def send_retained(self, sender: Sender, now: float) -> None:
-        """Send the next of the retained messages that new subscriptions want, for a step of ``find``."""
+        """Send the next of the retained messages that new subscriptions want, until the step is used up."""
         while self._retained:
             subscribed, found = self._retained[0]
             step: list[Retained] = []

@@ -13,11 +13,13 @@ from plugins.engines.mqtt.durable import Description, Descriptions
 from plugins.engines.mqtt.logging_in import ScramLogins
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.retained import RetainedMessages
+from plugins.engines.mqtt.retained_turns import RetainedTurns
 from plugins.engines.mqtt.session import Session
 from plugins.engines.mqtt.status import Status
 from plugins.engines.mqtt.subscriptions import LiveSubscriptions
 from plugins.protocols.mqtt.messages import envelope_of
 from plugins.protocols.mqtt.packets import Will
+from plugins.protocols.mqtt.publish_reader import SharedHeads
 
 if TYPE_CHECKING:
     from plugins.engines.mqtt.client import MqttClient
@@ -66,6 +68,9 @@ class Sessions:
         self._restored = False
         self.status = Status(engine, self, options.status_seconds)
         self.scram_logins = ScramLogins(engine)
+        self.retained_turns = RetainedTurns(engine)
+        self.heads = SharedHeads()
+        """What the parsers of all connections share."""
         self.wills = 0
         """Wills that were published."""
 

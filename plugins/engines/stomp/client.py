@@ -112,6 +112,8 @@ class StompClient(StreamClient):
         self._reader.version = version
         if version is Version.V1_0:
             headers = {name: value.lstrip(" ") for name, value in headers.items()}
+        if self.moves(headers.get("host", self._options.vhost)):
+            return
         name, login = self._log_in(headers.get("login"), headers.get("passcode", ""))
         if login is None:
             refusal = Fault("Bad CONNECT", f"Access refused for user '{name}'\n")

@@ -152,6 +152,11 @@ class StreamDialler:
         if self._connection is not None:
             self._connection.on_output()
 
+    def on_lease_asked(self, lease: Any) -> None:
+        """Lend the connection, if there is one."""
+        if self._connection is not None:
+            self._connection.on_lease_asked(lease)
+
     def on_writable(self) -> None:
         """The pipes have room again."""
         if self._connection is not None:

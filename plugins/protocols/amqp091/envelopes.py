@@ -5,6 +5,8 @@ The kernel compares envelopes by identity.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kernel.contracts.message import Envelope
 from plugins.protocols.amqp091.content import envelope_of
 from plugins.protocols.amqp091.templates import MAXIMUM_OCTETS, MAXIMUM_TEMPLATES
@@ -33,6 +35,19 @@ class Envelopes:
             # As ``Bounded``, without its call: requests come here with each message.  After clearing, the
             # same octets give a new object.  So one flow may have two envelopes, which costs a batch boundary
             # and nothing else.
+            self._octets += len(raw)
+            if len(self._known) >= MAXIMUM_TEMPLATES or self._octets > MAXIMUM_OCTETS:
+                self._known.clear()
+                self._octets = len(raw)
+            self._known[triple] = envelope
+        return envelope
+
+    def under_another_key(self, other: Envelope, key: str, raw: bytes) -> Envelope:
+        """Return what ``make`` returns, if ``other`` has the same exchange and properties: these are not decoded."""
+        triple = (other.exchange, key, raw)
+        envelope = self._known.get(triple)
+        if envelope is None:
+            envelope = replace(other, key=key)
             self._octets += len(raw)
             if len(self._known) >= MAXIMUM_TEMPLATES or self._octets > MAXIMUM_OCTETS:
                 self._known.clear()

@@ -16,8 +16,8 @@ Phases
 Invariants
 ----------
 
-* ``_sent`` counts the messages that were sent.  The peer's CONFIRM frames have such a count; it never goes
-  backwards and never exceeds ``_sent``.
+* ``sent`` counts the messages that were sent.  The peer's CONFIRM frames have such a count; it never goes
+  backwards and never exceeds ``sent``.
 * ``_current`` is the envelope that applies at the peer to the next message; a batch with another envelope is
   preceded by an ENVELOPE or USE frame.  ``_decoder.envelope`` is the same for the other direction.
 * Messages that the peer would not accept are not sent (``refusals.py``).  The host learns of them from
@@ -35,10 +35,12 @@ from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
+from kernel.contracts.mixed_batch import MIXED, EnvelopesByKey, MixedBatch, envelope_of
 from plugins.protocols.backend.decoder import Decoder
 from plugins.protocols.backend.envelope_memory import KnownEnvelopes, SentEnvelopes
 from plugins.protocols.backend.frames import (
     LONG,
+    REFERENCE_FROM,
     SHORT_HEADERS,
     Control,
     control_frame,
@@ -46,7 +48,7 @@ from plugins.protocols.backend.frames import (
     header,
 )
 from plugins.protocols.backend.greeting import Greeting, decode_greeting, encode_greeting
-from plugins.protocols.backend.mixed import MixedSender, count_of, decode_mixed
+from plugins.protocols.backend.mixed import KEYS, TOGETHER, MixedSender, count_of, decode_mixed
 from plugins.protocols.backend.options import BackendOptions
 from plugins.protocols.backend.peer_subscriptions import PeerSubscriptions
 from plugins.protocols.backend.refusals import Refusals
@@ -89,10 +91,13 @@ class BackendConnection:
         self._our_envelopes = SentEnvelopes(0, 0)
         self._mixed: MixedSender | None = None
         """None: the peer does not read MIXED frames."""
+        self.mixing: bool = False
+        """Whether the host accepts mixed batches (``Mixing``)."""
+        self._by_key = EnvelopesByKey()
         self._current: Envelope = PLAIN
         self._first_bytes = b""
         """What a dialler has sent while its format is unknown: nothing, or the byte 0xFF."""
-        self._sent = 0
+        self.sent: int = 0
         self._confirmed = 0
         self._confirmed_to_peer: int | None = None
         """None: the peer has not asked for confirmations."""
@@ -200,7 +205,7 @@ class BackendConnection:
             min(self._peer.envelope_bytes, self._options.envelope_bytes),
         )
         if self._peer.mixed:
-            self._mixed = MixedSender(self._our_envelopes)
+            self._mixed = MixedSender(self._our_envelopes, keys=self._peer.mixed >= KEYS)
         self.phase = Phase.EXTENDED
         # Subscriptions may be sent only now: nothing but the GREETING goes out before the peer has greeted.
         for pattern in self._options.subscriptions:
@@ -212,7 +217,8 @@ class BackendConnection:
             self._decoder.envelope = envelope
 
     def _on_mixed(self, payload: bytes) -> None:
-        self._decoder.insert(decode_mixed(payload, self._peer_envelopes, self._options.max_message))
+        by_key = None if self.mixing else self._by_key
+        self._decoder.insert(decode_mixed(payload, self._peer_envelopes, self._options.max_message, by_key))
 
     def _on_use(self, payload: bytes) -> None:
         self._decoder.envelope = self._peer_envelopes.use(payload)
@@ -221,9 +227,9 @@ class BackendConnection:
         # No more than eight bytes: Python refuses to write numbers of over 4,300 digits into a message.
         count = int.from_bytes(payload[:8], "big")
         # A count beyond what was sent would make the source forget messages that nobody has.
-        if len(payload) != 8 or not self._confirmed <= count <= self._sent:
+        if len(payload) != 8 or not self._confirmed <= count <= self.sent:
             raise RemoteProtocolError(
-                f"a confirmation of {count} after {self._confirmed}; {self._sent} were sent"
+                f"a confirmation of {count} after {self._confirmed}; {self.sent} were sent"
             )
         self._confirmed = count
 
@@ -284,8 +290,8 @@ class BackendConnection:
         extended = self.phase is Phase.EXTENDED
         if not extended and self.phase is not Phase.OLD:
             raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
-        if len(batches) > 1 and self._mixed is not None:
-            self._send_runs(self._mixed, batches, now)
+        # One batch, which is not mixed, is what mostly comes.
+        if (len(batches) != 1 or batches[0].envelope is MIXED) and self._send_together(batches, now):
             return
         out = self._out
         most = self._refusals.most
@@ -293,7 +299,7 @@ class BackendConnection:
             # ``batch.size`` is the size of all bodies: if it is small enough, so is each of them.
             accepted = batch
             if batch.size > most or batch.multipart:
-                accepted = self._refusals.sift(batch, self._sent)
+                accepted = self._refusals.sift(batch, self.sent)
             if not accepted.bodies:
                 continue
             # Envelopes are compared by identity, see ``Envelope``.  A batch that has lost all its messages
@@ -301,13 +307,23 @@ class BackendConnection:
             if batch.envelope is not self._current and extended and not self._use(accepted):
                 continue
             bodies = accepted.bodies
-            self._sent += len(bodies)
+            self.sent += len(bodies)
             if batch.multipart:
                 if extended:
                     out += [_parts_frame(parts) for parts in bodies]
                     continue
                 bodies = [b"".join(parts) for parts in bodies]
             out += encode_bodies(bodies, accepted.width)
+
+    def _send_together(self, batches: Sequence[Batch], now: float) -> bool:
+        """Send batches in few frames; False if each has to be sent by itself."""
+        if MIXED in map(envelope_of, batches):
+            self._send_all_mixed(batches, now)
+        elif batches and self._mixed is not None:
+            self._send_runs(self._mixed, batches, now)
+        else:
+            return False
+        return True
 
     def _send_runs(self, mixed: MixedSender, batches: Sequence[Batch], now: float) -> None:
         """Send several batches: small ones under different envelopes in one frame."""
@@ -317,17 +333,40 @@ class BackendConnection:
                 # One batch after all, for example of messages that an application has sent one by one.
                 run = (batch_of([body for batch in run for body in batch.bodies], envelope),)
             elif mixes:
-                frames, current = mixed.number(run)
+                frames, current = mixed.number(map(envelope_of, run))
                 self._out += frames
                 self._current = current or self._current
                 frame = mixed.encoded(run)
                 if frame is not None:
                     self._out.append(frame)
-                    self._sent += count_of(run)
+                    self.sent += count_of(run)
                     continue
             # One at a time goes the usual way.
             for batch in run:
                 self.send_batches((batch,), now)
+
+    def _send_all_mixed(self, batches: Sequence[Batch], now: float) -> None:
+        """Send batches with mixed ones among them, in order."""
+        for batch in batches:
+            if type(batch) is not MixedBatch:
+                self.send_batches((batch,), now)
+                continue
+            count = len(batch.bodies)
+            for at in range(0, count, TOGETHER):
+                self._send_mixed(batch.slice(at, at + TOGETHER) if count > TOGETHER else batch, now)
+
+    def _send_mixed(self, batch: MixedBatch, now: float) -> None:
+        """Send a mixed batch as one frame if the peer reads it, and in the usual way otherwise."""
+        mixed = self._mixed
+        if mixed is not None and mixed.accepts(batch, self._refusals.most):
+            frames, current, frame = mixed.encoded_mixed(batch)
+            self._out += frames
+            self._current = current or self._current
+            if frame is not None:
+                self._out.append(frame)
+                self.sent += len(batch.bodies)
+                return
+        self.send_batches(batch.divided(self._by_key), now)
 
     def encode_one(self, body: bytes) -> bytes | None:
         """Return the bytes of one small plain message; None if ``send_batches`` has to be used."""
@@ -340,11 +379,20 @@ class BackendConnection:
         return header(size) + body if size <= self._refusals.most else None
 
     def decode_one(self, data: bytes) -> bytes | None:
-        """Return the body if ``data`` is one short plain message; None if ``receive_data`` has to be used."""
-        # Exactly one message and nothing else: the size byte says that the rest is its body.
-        if data and len(data) - 1 == data[0] < LONG and self._decoder.idle() and self.ready_to_send():
+        """Return the body if ``data`` is one small plain message; None if ``receive_data`` has to be used."""
+        # Exactly one message and nothing else: the size says that the rest is its body.
+        if not data:
+            return None
+        at, size = 1, len(data) - 1
+        if data[0] == LONG:
+            at, size = 9, size - 8
+            if not LONG <= size < REFERENCE_FROM or not data.startswith(header(size)):
+                return None
+        elif data[0] != size:
+            return None
+        if size <= self._options.max_message and self._decoder.idle() and self.ready_to_send():
             # A host that has to confirm must count messages, which it does on the usual way only.
-            return data[1:] if self._confirmed_to_peer is None else None
+            return data[at:] if self._confirmed_to_peer is None else None
         return None
 
     def _use(self, batch: Batch) -> bool:
@@ -352,7 +400,7 @@ class BackendConnection:
         try:
             frames = self._our_envelopes.activate(batch.envelope)
         except ValueError as error:
-            self._refusals.refuse(batch, self._sent, str(error))
+            self._refusals.refuse(batch, self.sent, str(error))
             return False
         self._current = batch.envelope
         self._out += frames
@@ -440,7 +488,7 @@ class BackendConnection:
             envelopes=options.envelopes,
             envelope_bytes=options.envelope_bytes,
             sync=int(self._on_sync is not None),
-            mixed=1,
+            mixed=KEYS,
         )
         self._out.append(control_frame(Control.GREETING, encode_greeting(greeting)))
 

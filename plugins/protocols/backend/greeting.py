@@ -31,7 +31,7 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     sync: int = 0
     """1: this side answers SYNC frames.  0: it does not."""
     mixed: int = 0
-    """1: this side reads MIXED frames.  0: it does not."""
+    """1: this side reads MIXED frames, 2: with keys in them.  0: it does not."""
 
 
 _greeting = msgspec.msgpack.Decoder(Greeting)

@@ -6,26 +6,29 @@ the envelope of each.  An entry is one of these:
 * a map: an envelope, with the fields that an ENVELOPE has;
 * a number from 0 on: the envelope that has this number, by an ENVELOPE frame of the sender;
 * a negative number: the envelope whose map is in this frame, counted from -1 for the first message;
-* nil: the empty envelope.
+* nil: the empty envelope;
+* a string: an envelope that has this key and nothing else.  Only for peers whose greeting has ``mixed`` = 2.
 
 So all messages of a frame are encoded, and decoded, by one call in C.  The current envelope of the
 conversation neither applies to them nor is changed by them.
 
 A sender gives a number to an envelope that it has met before (``MixedSender.number``).  Most keys of a feed
 in which every message has another one are never met again, and would only drive the others out of the table.
+Keys that come as strings (``MixedBatch``) get none: a number would save bytes, and cost a look at each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice, repeat
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
+from kernel.contracts.message import PLAIN, Batch, Envelope
+from kernel.contracts.mixed_batch import EnvelopesByKey, MixedBatch, batches_of, envelope_of, mixed_batch
 from kernel.contracts.timestamp import Timestamp
 from plugins.protocols.backend.envelope_memory import KnownEnvelopes, SentEnvelopes
 from plugins.protocols.backend.frames import CONTROL_LIMIT, Control, control_frame
@@ -35,8 +38,11 @@ MOST = 1024
 """Messages of one frame at the most.  One without a body and with an empty map has two bytes on the wire, and
 takes about 300 in memory."""
 
-_TOGETHER = 256
+TOGETHER = 256
 """Messages that are put into one frame.  More make nothing cheaper."""
+
+KEYS = 2
+"""``mixed`` in the greeting of a side that reads keys in place of envelopes."""
 
 _SMALL = 2048
 """Bytes of a batch of which a MIXED frame is made, on average.  For larger ones an ENVELOPE costs little."""
@@ -48,11 +54,10 @@ have a number."""
 _TWO = b"\x92"
 """Begins an array of two."""
 
-Entry = Envelope | int | None
+Entry = Envelope | int | str | None
 
 _size_of = attrgetter("size")
 _bodies_of = attrgetter("bodies")
-_envelope_of = attrgetter("envelope")
 _is_multipart = attrgetter("multipart")
 
 
@@ -81,10 +86,12 @@ def count_of(batches: Sequence[Batch]) -> int:
 class MixedSender:
     """Makes MIXED frames for a peer that reads them."""
 
-    __slots__ = ("_known", "_met", "_met_bytes")
+    __slots__ = ("_keys", "_known", "_met", "_met_bytes")
 
-    def __init__(self, known: SentEnvelopes) -> None:
+    def __init__(self, known: SentEnvelopes, *, keys: bool) -> None:
         self._known = known
+        self._keys = keys
+        """Whether the peer reads keys in place of envelopes."""
         self._met: set[Envelope] = set()
         self._met_bytes = 0
 
@@ -94,8 +101,8 @@ class MixedSender:
         ``most``: bytes of the largest message that the peer accepts.
         """
         count = len(batches)
-        if count > _TOGETHER:
-            parts = (batches[at : at + _TOGETHER] for at in range(0, count, _TOGETHER))
+        if count > TOGETHER:
+            parts = (batches[at : at + TOGETHER] for at in range(0, count, TOGETHER))
             return [run for part in parts for run in self.runs(part, most)]
         size = sum(map(_size_of, batches))
         # A batch whose size is accepted has no message that is too large.
@@ -107,7 +114,11 @@ class MixedSender:
         half = count // 2
         return self.runs(batches[:half], most) + self.runs(batches[half:], most)
 
-    def number(self, batches: Sequence[Batch]) -> tuple[list[bytes], Envelope | None]:
+    def accepts(self, batch: MixedBatch, most: int) -> bool:
+        """Whether a mixed batch can be sent as it is.  ``most`` as for ``runs``."""
+        return self._keys and batch.size <= min(_SMALL * len(batch.bodies), most)
+
+    def number(self, envelopes: Iterable[Envelope]) -> tuple[list[bytes], Envelope | None]:
         """Give numbers to envelopes that were met before.
 
         Return the frames that do so, and the envelope that is current behind them; None: as before.
@@ -115,7 +126,7 @@ class MixedSender:
         known = self._known
         frames: list[bytes] = []
         current: Envelope | None = None
-        fresh = set(map(_envelope_of, batches)).difference(known.numbers)
+        fresh = set(envelopes).difference(known.numbers)
         if not fresh:
             return frames, current
         met = self._met
@@ -136,7 +147,7 @@ class MixedSender:
 
     def encoded(self, batches: Sequence[Batch]) -> bytes | None:
         """Return the frame of these batches; None if they cannot be sent in one."""
-        envelopes: list[Envelope] = list(map(_envelope_of, batches))
+        envelopes: list[Envelope] = list(map(envelope_of, batches))
         bodies = list(chain.from_iterable(map(_bodies_of, batches)))
         entries: list[Entry] = list(map(self._known.numbers.get, envelopes, envelopes))
         if len(bodies) > MOST:
@@ -145,10 +156,29 @@ class MixedSender:
         counts = list(map(len, map(_bodies_of, batches)))
         if counts.count(1) < len(counts) or len(set(envelopes)) < len(envelopes):
             entries = _for_each_body(batches, entries)
+        return self._frame(bodies, entries)
+
+    def encoded_mixed(self, batch: MixedBatch) -> tuple[list[bytes], Envelope | None, bytes | None]:
+        """Return what ``number`` returns, which has to be sent, and the frame of a mixed batch.
+
+        None: it cannot be sent in one.  It has at most ``TOGETHER`` messages.
+        """
+        entries: list[Entry] = list(batch.entries)
+        frames: list[bytes] = []
+        current: Envelope | None = None
+        if list(map(type, entries)).count(str) < len(entries):
+            frames, current = self.number([entry for entry in entries if type(entry) is Envelope])
+            numbers: Mapping[Any, Entry] = self._known.numbers
+            entries = _each_map_once(map(numbers.get, entries, entries))
+        return frames, current, self._frame(batch.bodies, entries)
+
+    def _frame(self, bodies: Sequence[Any], entries: list[Entry]) -> bytes | None:
+        """Return a MIXED frame; None if it cannot be sent."""
         try:
             encoded = _encoder.encode(entries)
             # What the receiver would refuse: a key of type bytes, for example, can be encoded.
-            _entries.decode(encoded)
+            if list(map(type, entries)).count(str) < len(entries):
+                _entries.decode(encoded)
             payload = _TWO + _encoder.encode(bodies) + encoded
         except _NOT_ENCODED:
             self._forget()
@@ -167,15 +197,23 @@ class MixedSender:
 
 def _for_each_body(batches: Sequence[Batch], entries: list[Entry]) -> list[Entry]:
     """Return an entry for each body: a number instead of a map that the frame has already."""
+    return _each_map_once(
+        chain.from_iterable(
+            repeat(entry, len(batch.bodies)) for batch, entry in zip(batches, entries, strict=True)
+        )
+    )
+
+
+def _each_map_once(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries with a number in place of an envelope that was there before."""
     all_entries: list[Entry] = []
     places: dict[Envelope, int] = {}
-    for batch, entry in zip(batches, entries, strict=True):
-        for _ in batch.bodies:
-            if type(entry) is Envelope:
-                all_entries.append(places.get(entry, entry))
-                places.setdefault(entry, -len(all_entries))
-            else:
-                all_entries.append(entry)
+    for entry in entries:
+        if type(entry) is Envelope:
+            all_entries.append(places.get(entry, entry))
+            places.setdefault(entry, -len(all_entries))
+        else:
+            all_entries.append(entry)
     return all_entries
 
 
@@ -195,27 +233,35 @@ def mixed_arrays(payload: bytes) -> tuple[list[bytes], list[Entry]]:
     return bodies, entries
 
 
-def decode_mixed(payload: bytes, known: KnownEnvelopes, max_message: int) -> list[Batch]:
-    """Decode the payload of a MIXED frame.  Raises ``RemoteProtocolError``."""
+def decode_mixed(
+    payload: bytes, known: KnownEnvelopes, max_message: int, by_key: EnvelopesByKey | None
+) -> list[Batch]:
+    """Decode the payload of a MIXED frame.  Raises ``RemoteProtocolError``.
+
+    ``by_key``: the envelopes of keys, to make batches; None: a mixed batch is asked for.
+    """
     bodies, entries = mixed_arrays(payload)
     if len(payload) > max_message and max(map(len, bodies), default=0) > max_message:
         raise RemoteProtocolError(f"a larger message than max_message, which is {max_message}")
-    batches: list[Batch] = []
-    several = False
-    for body, entry in zip(bodies, entries, strict=True):
-        envelope = entry if type(entry) is Envelope else _envelope_by(entry, entries, known)
-        if batches and batches[-1].envelope is envelope:
-            batches[-1].bodies.append(body)  # type: ignore[attr-defined]  # a list that this call has made
-            several = True
-        else:
-            size = len(body)
-            batches.append(Batch([body], size, envelope, False, size))
-    # The sizes of batches of several messages are not known yet.
-    return [batch_of(batch.bodies, batch.envelope) for batch in batches] if several else batches
+    if by_key is not None:
+        return batches_of(
+            bodies,
+            [
+                by_key[entry] if type(entry) is str else _envelope_by(entry, entries, known)
+                for entry in entries
+            ],
+        )
+    if not bodies:
+        return []
+    all_keys = list(map(type, entries)).count(str) == len(entries)
+    own: Any = entries if all_keys else [_envelope_by(entry, entries, known) for entry in entries]
+    return [mixed_batch(bodies, own)]
 
 
-def _envelope_by(entry: Entry, entries: list[Entry], known: KnownEnvelopes) -> Envelope:
-    """Return the envelope that an entry without a map means."""
+def _envelope_by(entry: Entry, entries: list[Entry], known: KnownEnvelopes) -> Any:
+    """Return the envelope, or the key, that an entry means."""
+    if type(entry) is Envelope or type(entry) is str:
+        return entry
     if entry is None:
         return PLAIN
     assert isinstance(entry, int)
@@ -224,6 +270,7 @@ def _envelope_by(entry: Entry, entries: list[Entry], known: KnownEnvelopes) -> E
         found = known.numbered(entry)
     elif -len(entries) <= entry:
         found = entries[-entry - 1]
+    # Not a string: a key is sent again, and not referred to.
     if type(found) is not Envelope:
         raise RemoteProtocolError(f"MIXED with envelope {entry}, which was never sent")
     return found

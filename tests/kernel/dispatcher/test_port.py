@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel.contracts.message import Batch, Envelope, batch_of
+from kernel.contracts.mixed_batch import MixedBatch, mixed_batch
 from kernel.dispatcher.route import RouteSpec
 from kernel.routing.fan_out import FanOut
 from tests.kernel.dispatcher.conftest import Owner, System
@@ -477,3 +478,35 @@ def test_a_late_confirmation_of_what_nobody_waits_for_is_none_of_what_came_later
         target.confirm_through(position)
     system.turn()
     assert system.owners["a"].confirmations == [2]
+
+
+def test_only_who_accepts_mixed_batches_gets_them(system: System) -> None:
+    system.route("a", "b")
+    system.route("c", "d", wants=lambda envelope: envelope.key != "y")
+    system.route("e", "f", confirm=True)
+    for name in "abcdef":
+        system.port(name).accept_mixed(accepts=name != "b")
+    system.turn()
+    given = mixed_batch([b"1", b"2", b"3"], ["x", "y", "y"])
+    for name in "ace":
+        system.ports[name].send([given])
+    system.turn()
+    taken = {name: system.ports[name].take().batches for name in "bdf"}
+    assert [(list(batch.bodies), batch.envelope.key) for batch in taken["b"]] == [
+        ([b"1"], "x"),
+        ([b"2", b"3"], "y"),
+    ]
+    # A filter decides for each message, and what is to be confirmed is kept as batches.
+    assert [(list(batch.bodies), batch.envelope.key) for batch in taken["d"]] == [([b"1"], "x")]
+    assert not any(isinstance(batch, MixedBatch) for batch in taken["f"])
+    assert system.ports["c"].unrouted == 2
+    system.ports["b"].accept_mixed()
+    system.ports["a"].send([given])
+    system.turn()
+    assert system.ports["b"].take().batches == [given]
+    # A pipe that is attached later as well.
+    system.port("a2", "a")
+    system.turn()
+    system.ports["a2"].send([given])
+    system.turn()
+    assert system.ports["b"].take().batches == [given]

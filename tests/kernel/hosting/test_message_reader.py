@@ -5,8 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contracts.message import Batch, Envelope, batch_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
+from kernel.contracts.mixed_batch import mixed_batch
 from kernel.hosting.message_reader import MessageReader
+
+OWN = Envelope(key="own", reply_to="somewhere")
 
 
 def reader_of(*batches: Batch) -> MessageReader:
@@ -57,3 +60,39 @@ def test_every_mixture_reads_everything_in_order(chunks: list[list[bytes]], chan
             batch = reader.run(2)
             read += [(body, batch.envelope) for body in batch.bodies]
     assert read == expected
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["a", "b", "c", PLAIN, OWN]), max_size=6), max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_messages_under_envelopes_of_their_own_come_with_these(
+    chunks: list[list[Envelope | str]], chance: object
+) -> None:
+    entries = [entry for chunk in chunks for entry in chunk]
+    bodies = [b"%d" % number for number in range(len(entries))]
+    numbered = iter(bodies)
+    reader = reader_of(*(mixed_batch([next(numbered) for _ in chunk], chunk) for chunk in chunks))
+    read: list[tuple[bytes, Envelope]] = []
+    while reader:
+        assert len(reader) == len(entries) - len(read)
+        if chance.random() < 0.5:  # type: ignore[attr-defined]
+            message = reader.message()
+            read.append((bytes(message.body), message.envelope))
+        else:
+            batch = reader.run(2)
+            assert batch.size == sum(map(len, batch.bodies))
+            read += [(body, batch.envelope) for body in batch.bodies]
+    assert [body for body, _ in read] == bodies
+    for (_, envelope), entry in zip(read, entries, strict=True):
+        # One object for each key, since what is decided for an envelope is remembered by it.
+        assert envelope is (entry if isinstance(entry, Envelope) else {e.key: e for _, e in read}[entry])
+        assert isinstance(entry, Envelope) or (envelope.key, envelope.exchange) == (entry, "")
+
+
+def test_neighbours_under_one_envelope_are_one_run() -> None:
+    reader = reader_of(mixed_batch([b"1", b"2", b"3", b"4"], ["a", "a", OWN, OWN]))
+    runs = [reader.run(10) for _ in range(2)]
+    assert [list(run.bodies) for run in runs] == [[b"1", b"2"], [b"3", b"4"]]
+    assert runs[0].envelope.key == "a"
+    assert runs[1].envelope is OWN

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
+from kernel.contracts.mixed_batch import EnvelopesByKey, Under, all_divided, has_mixed, mixed_batch
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
@@ -290,12 +291,21 @@ def test_confirmed_taken_and_waiting_make_up_what_was_written(steps: list[tuple[
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["bare", "write", "take"]), st.integers(1, 4)), max_size=60),
+    st.lists(
+        st.tuples(st.sampled_from(["bare", "under", "write", "mixed", "take"]), st.integers(1, 4)),
+        max_size=60,
+    ),
+    st.booleans(),
     st.booleans(),
 )
-def test_a_lone_message_counts_as_one_among_others_does(steps: list[tuple[str, int]], confirms: bool) -> None:
+def test_a_lone_message_counts_as_one_among_others_does(
+    steps: list[tuple[str, int]], confirms: bool, mixing: bool
+) -> None:
     pipe, _, _ = make_pipe(confirms=confirms, high=4)
+    pipe.takes_mixed = mixing and not confirms
     append = pipe.append_bare()
+    keys: list[str] = []
+    taken_keys: list[str] = []
     waiting: list[bytes] = []
     taken: list[bytes] = []
     number = 0
@@ -303,23 +313,50 @@ def test_a_lone_message_counts_as_one_among_others_does(steps: list[tuple[str, i
         if what == "take":
             got = pipe.take(count)
             taken += bodies_of(got)
+            assert pipe.takes_mixed or not has_mixed(got)
+            taken_keys += [
+                batch.envelope.key for batch in all_divided(got, EnvelopesByKey()) for _ in batch.bodies
+            ]
             assert taken == [b"%d" % at for at in range(1, len(taken) + 1)]
             # A writer that had to wait is told as soon as there is room.
             assert not pipe.blocked or pipe.depth() > pipe.marks.low
         elif what == "write":
             pipe.write(run(*[b"%d" % (number + at) for at in range(1, count + 1)]))
             number += count
+            keys += [""] * count
+        elif what == "mixed":
+            own = [f"{number + at}" for at in range(1, count + 1)]
+            pipe.write(mixed_batch([key.encode() for key in own], own))
+            number += count
+            keys += own
         elif pipe.credit():
             number += 1
-            append(b"%d" % number)
+            keys.append("k" * count if what == "under" else "")
+            pipe.unders = pipe.unders or what == "under"
+            append(Under(keys[-1], b"%d" % number) if what == "under" else b"%d" % number)
             pipe.give_back(pipe.written - number)
         waiting = [b"%d" % at for at in range(len(taken) + 1, number + 1)]
         assert pipe.depth() == pipe.waiting() == len(waiting)
     assert len(taken) == number == pipe.taken
+    assert taken_keys == keys
     assert pipe.bytes_taken == sum(map(len, taken))
     assert pipe.statistics().depth_bytes == 0
     assert bodies_of(pipe.unconfirmed()) == (taken if confirms else [])
     assert pipe.batches_written == pipe.batches_taken
+
+
+@pytest.mark.parametrize("when_full", ["block", "drop-oldest"])
+def test_mixed_batches_are_dropped_and_given_back_as_messages(when_full: str) -> None:
+    pipe, _, _ = make_pipe(high=3, when_full=when_full)
+    pipe.write(mixed_batch([b"1", b"2"], ["a", "b"]))
+    pipe.write(mixed_batch([b"3", b"4"], ["c", "c"]))
+    pipe.write(run(b"5"))
+    kept = [b"1", b"2", b"3", b"4", b"5"] if when_full == "block" else [b"3", b"4", b"5"]
+    assert pipe.dropped == 5 - len(kept)
+    assert pipe.depth() == pipe.waiting() == len(kept)
+    left = pipe.drain()
+    assert bodies_of(left) == kept
+    assert [(batch.envelope.key, len(batch)) for batch in left][-2:] == [("c", 2), ("", 1)]
 
 
 # ---------------------------------------------------------------------- two threads

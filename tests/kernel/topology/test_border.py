@@ -1,8 +1,14 @@
-"""How a route is divided whose ends are in several processes."""
+"""How a route is divided whose ends are in several processes, and when its links get sockets."""
 
 from __future__ import annotations
 
-from kernel.topology.border import HERE, Crossing, cross
+import socket
+from typing import Any, cast
+
+import pytest
+
+from kernel.plugins import PluginRegistry
+from kernel.topology.border import HERE, Border, Crossing, Here, cross
 from kernel.topology.plan import RoutePlan
 from tests.plans import route
 
@@ -77,3 +83,78 @@ def test_dead_letters_go_from_each_process_that_refuses_to_their_engine() -> Non
     assert (ends[from_here], ends[from_q]) == ((HERE, "p"), ("q", "p"))
     assert letters["p", from_here] is letters["p", from_q] is None
     assert all(leg.plan.confirm for leg in crossing.legs)
+
+
+class Process:
+    """A thread in another process, as the border sees it."""
+
+    def __init__(self) -> None:
+        self.pairs: list[int] = []
+
+    def add_leg(self, *_: Any) -> None: ...
+
+    def add_link(self, *_: Any) -> None: ...
+
+    def give(self, link: str, pair: int, connected: socket.socket) -> None:
+        connected.close()
+        self.pairs.append(pair)
+
+
+class System:
+    """A link from one process to another."""
+
+    def __init__(self) -> None:
+        self.threads = {"p": Process(), "q": Process()}
+        self.border = Border(cast("Here", self), PluginRegistry.load())
+        for engine in ("p1", "q1"):
+            self.border.move(engine, PLACES[engine])
+        assert self.border.add(route("p1", "q1"))
+
+    def change(self, *what: str) -> list[int]:
+        """Have processes come up or go down; return the pairs that both have been given so far."""
+        for each in what:
+            self.border.changed(*each.split())
+        return self.pairs()
+
+    def ask(self, pair: int) -> list[int]:
+        """The sender asks for sockets; ``pair`` is the last that it has got."""
+        self.border.renew("link p1 -> q1", pair)
+        return self.pairs()
+
+    def pairs(self) -> list[int]:
+        assert self.threads["p"].pairs == self.threads["q"].pairs
+        return self.threads["p"].pairs
+
+
+def test_a_link_gets_sockets_when_both_processes_are_up_and_when_its_end_asks() -> None:
+    system = System()
+    assert system.change("p up") == []
+    assert system.ask(0) == []
+    assert system.change("q up") == [1]
+    assert system.ask(1) == [1, 2]
+    assert system.change("q down") == [1, 2]
+    assert system.ask(2) == [1, 2]
+    assert system.change("q up") == [1, 2, 3]
+
+
+def test_an_end_that_asks_while_sockets_are_on_their_way_to_it_gets_no_others() -> None:
+    system = System()
+    assert system.change("p up", "q up") == [1]
+    assert system.ask(0) == [1]
+    # Of the process that was there before.
+    assert system.change("p down", "p up") == [1, 2]
+    assert system.ask(1) == [1, 2]
+    assert system.ask(2) == [1, 2, 3]
+
+
+def test_an_end_that_got_no_sockets_for_lack_of_descriptors_may_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise OSError(24, "Too many open files")
+
+    system = System()
+    assert system.change("p up", "q up") == [1]
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "socketpair", none)
+        assert system.change("p down", "p up") == [1]
+        assert system.ask(0) == [1]
+    assert system.ask(0) == [1, 2]

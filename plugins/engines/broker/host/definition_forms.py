@@ -6,6 +6,7 @@ since a newer RabbitMQ may export more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +19,19 @@ HASHINGS: dict[str, Hashing] = {
     "rabbit_password_hashing_sha512": "sha512",
     "rabbit_password_hashing_md5": "md5",
 }
+
+
+def always(vhost: str) -> bool:
+    """Say that a virtual host is the broker's own: every one is, unless it has shards."""
+    return True
+
+
+def is_own(definition: Any, has: Callable[[str], bool]) -> bool:
+    """Whether a definition is in a virtual host of which ``has`` says so, or in none, as a user is."""
+    if isinstance(definition, VhostDefinition):
+        return has(definition.name)
+    vhost = getattr(definition, "vhost", None)
+    return vhost is None or has(vhost)
 
 
 class UserDefinition(msgspec.Struct, frozen=True):

@@ -18,6 +18,8 @@ from plugins.engines.broker.host.definition_forms import (
     PolicyName,
     TopicPermissionName,
     UserName,
+    always,
+    is_own,
 )
 from plugins.engines.broker.host.options import User
 from plugins.engines.broker.host.users import Users
@@ -39,8 +41,16 @@ class Deleted(msgspec.Struct, frozen=True):
 class Deleter:
     """Deletes from one broker."""
 
-    def __init__(self, broker: Broker, users: Users, options: Mapping[str, User], now: float) -> None:
-        """``options``: the users of the topology file."""
+    def __init__(
+        self,
+        broker: Broker,
+        users: Users,
+        options: Mapping[str, User],
+        now: float,
+        has: Callable[[str], bool] = always,
+    ) -> None:
+        """``options``: the users of the topology file.  ``has``: whether a virtual host is this broker's."""
+        self._has = has
         self._broker = broker
         self._users = users
         self._options = options
@@ -70,6 +80,8 @@ class Deleter:
     def _each(self, what: str, items: Sequence[Any], delete: Callable[[Any], None]) -> list[Any]:
         done = []
         for index, item in enumerate(items):
+            if not is_own(item, self._has):
+                continue
             try:
                 delete(item)
                 done.append(item)

@@ -48,9 +48,10 @@ from plugins.engines.broker.host.definitions import declare_all
 from plugins.engines.broker.host.durability import USERS_FILE, USERS_KNOWN, open_store
 from plugins.engines.broker.host.feed import Feed
 from plugins.engines.broker.host.inspection import inspect
-from plugins.engines.broker.host.listening import share_ports
+from plugins.engines.broker.host.listening import StreamFrontEnd, share_ports
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.running_broker import RunningBroker, running_broker_key
+from plugins.engines.broker.host.shards import Shards, of_one_broker, own_options
 from plugins.engines.broker.host.tables import ADMINISTRATIVE_OPERATIONS, BROKER_OPERATIONS
 from plugins.engines.broker.host.users import Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
@@ -58,6 +59,9 @@ from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.topology_observers import TopologyObservers, topology_observers_key
 
 if TYPE_CHECKING:
+    import socket
+
+    from kernel.contracts.system import System
     from kernel.hosting.appending import Disk
     from plugins.engines.broker.host.importing import Imported, Importer
     from plugins.engines.broker.host.users_file import UsersFile
@@ -98,13 +102,17 @@ class BrokerEngine:
         front_ends: Sequence[MakeFrontEnd] = (),
         exchange_types: ExchangeTypes | None = None,
         codecs: Codecs | None = None,
+        system: System | None = None,
     ) -> None:
         """``front_ends`` make a front end each; ``exchange_types``: those that plugins bring.
 
         ``codecs``: of all front ends whose messages the store may have, also of those that do not listen now.
+        ``system``: needed by a broker that has ``shards``.
         """
         self.name = name
-        self.options = options
+        self.options = own_options(options)
+        self.shards = Shards(self, system) if options.shards and not options.shard and system else None
+        """The other parts of this broker, if it is the first of several."""
         self.users = Users(options.users)
         self.clients: dict[Client, Callable[[], None]] = {}
         """All clients of all front ends, and what to call when one has ended."""
@@ -160,7 +168,7 @@ class BrokerEngine:
         # Last: an application that waits for the broker, in its own thread, goes on at once.
         running.set(self)
         self._running_broker = running
-        return ", ".join(addresses)
+        return ", ".join(filter(None, addresses))
 
     def _open(self, host: Host) -> None:
         self.host = host
@@ -178,7 +186,7 @@ class BrokerEngine:
         )
         store = None if self.kept is None else self.kept.store
         self.broker = self.broker_type(
-            self.options.vhosts,
+            self._own_vhosts(),
             seed=seed,
             store=store,
             now=now,
@@ -202,7 +210,9 @@ class BrokerEngine:
             # Few brokers import definitions, so the code for it is not imported at the start of each.
             from plugins.engines.broker.host.importing import import_file
 
-            for ignored in import_file(self.options.definitions, self.broker, self.users, now):
+            for ignored in import_file(
+                self.options.definitions, self.broker, self.users, now, self.options.has
+            ):
                 host.report(EngineEvent(engine=self.name, what="ignored", detail=ignored))
         vhost = self.broker.vhost(self.options.vhost)
         self.feed = Feed(vhost, self.options.default_exchange, self._on_refused)
@@ -215,6 +225,13 @@ class BrokerEngine:
         self.alarm_watch = AlarmWatch(
             alarms, self.name, host, self._on_alarms_lifted, self._on_memory_stays_low
         )
+
+    def _own_vhosts(self) -> Sequence[str]:
+        return [vhost for vhost in self.options.vhosts if self.options.has(vhost)]
+
+    def has_vhost(self, name: str) -> bool:
+        """Whether clients can open a virtual host here, be it in this shard or in another one."""
+        return name in self.broker.vhosts or (self.shards is not None and self.shards.of(name) is not None)
 
     def _take_policies(self) -> None:
         policies = self.options.policies
@@ -248,7 +265,7 @@ class BrokerEngine:
         if file.is_missing():
             detail = f"{USERS_FILE}: it is missing; import the users and their permissions again"
             self.host.report(EngineEvent(engine=self.name, what="not restored", detail=detail))
-        for complaint in Importer(self.broker, self.users, now).run(file.read()).complaints:
+        for complaint in Importer(self.broker, self.users, now, self.options.has).run(file.read()).complaints:
             event = EngineEvent(engine=self.name, what="not restored", detail=f"{USERS_FILE}: {complaint}")
             self.host.report(event)
 
@@ -260,6 +277,8 @@ class BrokerEngine:
                 self._running_broker.clear(self)
             for front_end in self.front_ends:
                 front_end.stop()
+            if self.shards is not None:
+                self.shards.close()
             self._observers.close(self.feed.vhost)
             self.alarm_watch.stop()
         # A copy: each client removes itself in ``has_ended``.
@@ -303,7 +322,15 @@ class BrokerEngine:
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return a row for each queue, exchange, binding, connection or consumer."""
-        return inspect(what, self.broker, self.users, [*self.clients, *self.front_ends])
+        rows = inspect(what, self.broker, self.users, [*self.clients, *self.front_ends])
+        return of_one_broker(self.name, self.options, what, rows) if self.options.shards else rows
+
+    def take_over(self, what: Mapping[str, Any], connected: socket.socket) -> None:
+        """``TakesOver``: go on with a client that the first shard has accepted."""
+        front_end = self.front_ends[what["front_end"]] if self.running else None
+        if not isinstance(front_end, StreamFrontEnd):
+            raise KernelError("there is no such listener here")
+        front_end.go_on(what, connected)
 
     def operate(self, what: str, argument: Any) -> Any:
         """Do what an operator wants.
@@ -316,6 +343,11 @@ class BrokerEngine:
         ``status`` and ``browse``: see ``status.py`` and ``browsing.py``.  ``declare-queue``, ``publish`` and others,
         with the permissions of a user: see ``administration.py``.
         """
+        passed_on = None if self.shards is None else self.shards.passed_on(what, argument)
+        return self.operate_here(what, argument) if passed_on is None else passed_on
+
+    def operate_here(self, what: str, argument: Any) -> Any:
+        """Do it in this shard."""
         if what in BROKER_OPERATIONS:
             # Few brokers are looked at, so the code for it is not imported at the start of each.
             from plugins.engines.broker.host.looking import LOOKING
@@ -353,7 +385,7 @@ class BrokerEngine:
         from plugins.engines.broker.host.definition_forms import read_definitions
         from plugins.engines.broker.host.importing import Importer
 
-        importer = Importer(self.broker, self.users, self.host.now())
+        importer = Importer(self.broker, self.users, self.host.now(), self.options.has)
         steps = self._import(importer, importer.steps(read_definitions(document)))
         try:
             next(steps)
@@ -391,7 +423,8 @@ class BrokerEngine:
         from plugins.engines.broker.host.deleting import Deleter
 
         now = self.host.now()
-        deleted = Deleter(self.broker, self.users, self.options.users, now).run(read_deletions(document))
+        deleter = Deleter(self.broker, self.users, self.options.users, now, self.options.has)
+        deleted = deleter.run(read_deletions(document))
         self._end_connections_of(deleted.gone)
         self.finish_turn(now)
         complaints = list(deleted.complaints)
@@ -417,7 +450,7 @@ class BrokerEngine:
         something is looked up each time, so that changed permissions count at once.
         """
         gone = self.users.change(self.options.users, options.users)
-        self.options = options
+        self.options = own_options(options)
         self._take_policies()
         self.broker.apply_policies(self.host.now())
         self.broker.forget_permissions()
@@ -449,7 +482,10 @@ class BrokerEngine:
             # Without the reason, as for this broker's own clients.
             raise LoginRefused("login refused")
         account = login.account
-        vhosts = [vhost for vhost in self.broker.vhosts if account.allowed_in(vhost) is not None]
+        elsewhere = self.options.shards if self.shards is not None else ()
+        vhosts = [
+            vhost for vhost in (*self.broker.vhosts, *elsewhere) if account.allowed_in(vhost) is not None
+        ]
         return {"user": name, "tags": list(account.tags), "vhosts": vhosts}
 
     def _close_connection(self, argument: Any) -> dict[str, Any]:

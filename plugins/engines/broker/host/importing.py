@@ -33,6 +33,8 @@ from plugins.engines.broker.host.definition_forms import (
     TopicPermissionDefinition,
     UserDefinition,
     VhostDefinition,
+    always,
+    is_own,
     read_definitions,
 )
 from plugins.engines.broker.host.definitions import declare_exchange, declare_queue
@@ -61,8 +63,10 @@ class Imported(msgspec.Struct, frozen=True):
 class Importer:
     """Imports into one broker."""
 
-    def __init__(self, broker: Broker, users: Users, now: float) -> None:
+    def __init__(self, broker: Broker, users: Users, now: float, has: Callable[[str], bool] = always) -> None:
+        """``has``: whether a virtual host is this broker's.  What is in another one is left out."""
         self._broker = broker
+        self._has = has
         self._users = users
         self.now = now
         """The time of this turn."""
@@ -131,6 +135,8 @@ class Importer:
     ) -> Generator[None, None, int]:
         made = self._made[what] = []
         for index, item in enumerate(items):
+            if not is_own(item, self._has):
+                continue
             try:
                 made.append(make(item) or item)
             except BrokerError as refusal:
@@ -258,8 +264,8 @@ def _not_supported_in(policy: PolicyDefinition) -> list[str]:
     return [f"{key} is not supported in a policy" for key in unknown_keys(policy.definition)]
 
 
-def import_file(path: str, broker: Broker, users: Users, now: float) -> list[str]:
-    """Import the file that the options name; return what was ignored.
+def import_file(path: str, broker: Broker, users: Users, now: float, has: Callable[[str], bool]) -> list[str]:
+    """Import the file that the options name; return what was ignored.  ``has``: see ``Importer``.
 
     ``KernelError`` has all complaints: a broker does not start with half of its queues.
     """
@@ -269,7 +275,7 @@ def import_file(path: str, broker: Broker, users: Users, now: float) -> list[str
     except OSError as error:
         raise KernelError(f"definitions = {path!r}: {error.strerror}") from None
     try:
-        imported = Importer(broker, users, now).run(read_definitions(text))
+        imported = Importer(broker, users, now, has).run(read_definitions(text))
     except KernelError as error:
         raise KernelError(f"definitions = {path!r}: {error}") from None
     if imported.complaints:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kernel.contracts.errors import KernelError
 from kernel.hosting.acceptor import Acceptor
 from kernel.hosting.address import WEB_TRANSPORTS
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.loopback import is_on_this_machine
-from kernel.hosting.wire import Wire
+from kernel.hosting.wire import PlainWire, Wire
 from plugins.engines.broker.front_end import Client
 from plugins.engines.broker.host.options import ListenerOptions, listener_address
 from plugins.engines.broker.host.origin import certified_name
 from plugins.engines.broker.host.rates import Bucket
 
 if TYPE_CHECKING:
+    import socket
+
     from plugins.engines.broker.host.engine import BrokerEngine
+    from plugins.engines.broker.host.stream_client import StreamClient
 
 
 class Accepted(NamedTuple):
@@ -31,6 +34,8 @@ class Accepted(NamedTuple):
     """Whether that is this machine."""
     certified: str | None
     """The name in the client's certificate, if TLS has verified one."""
+    listener: StreamFrontEnd | None = None
+    """Where it was accepted."""
 
 
 class StreamFrontEnd:
@@ -110,6 +115,9 @@ class StreamFrontEnd:
         if self._port_of is not None:
             # It listens already: front ends start in their order.
             return self._port_of.address
+        if self._engine.options.shard:
+            # The first shard listens, and hands clients over.
+            return ""
         self._acceptor = Acceptor(
             host,
             self._engine.name,
@@ -198,7 +206,25 @@ class StreamFrontEnd:
         # The wire itself may be a WebSocket over TLS, so the socket decides.
         if isinstance(connected, ssl.SSLSocket):
             certified = certified_name(connected)
-        self.begin(Accepted(wire, peer, loopback=loopback, certified=certified))
+        self.begin(Accepted(wire, peer, loopback=loopback, certified=certified, listener=self))
+
+    def go_on(self, what: Mapping[str, Any], connected: socket.socket) -> None:
+        """Take a client over that the first shard has accepted (``StreamClient.moves``).
+
+        ``what["seen"]`` has all that the client has sent.  The first ``what["written"]`` bytes that this session
+        writes are dropped: the client has them already.
+        """
+        if not self._admits(0):
+            self._turned_away += 1
+            connected.close()
+            return
+        accepted = Accepted(
+            PlainWire(connected), what["peer"], loopback=what["loopback"], certified=what["certified"]
+        )
+        client = self._begin(accepted)
+        self.clients += 1
+        self._engine.add(client, self._on_ended)
+        cast("StreamClient", client).replay(what["seen"], what["written"])
 
 
 def share_ports(front_ends: Iterable[object]) -> None:

@@ -215,6 +215,12 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The virtual hosts."""
     vhost: str = "/"
     """The virtual host to which messages from routes are published."""
+    shards: dict[str, str] = {}
+    """Virtual hosts that another thread has, and the name of that thread: ``prices = "second"``.  With threads of kind
+    ``process`` the broker uses several cores.  The others are in the engine's own thread, which must be in the process
+    of the kernel; it listens for all."""
+    shard: str = ""
+    """Set by the kernel: the thread, in an engine that has some of another one's virtual hosts."""
     default_exchange: str = ""
     """The exchange for messages from routes that name no exchange, or one that does not exist."""
     exchanges: tuple[ExchangeOptions, ...] = ()
@@ -259,9 +265,23 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 octets(getattr(self, limit), whole=0)
             except ValueError as error:
                 raise ValueError(f"{limit}: {error}") from None
+        self._check_shards()
         # What is imported or was stored may have more of everything.
         if not (self.definitions or self.data_dir):
             self._look_for_unknown_names()
+
+    def has(self, vhost: str) -> bool:
+        """Whether a virtual host is this shard's own.  Those that nobody has named are the first one's."""
+        return self.shards.get(vhost, "") == self.shard
+
+    def _check_shards(self) -> None:
+        for vhost in self.shards:
+            if vhost not in self.vhosts:
+                raise ValueError(f"shards: {vhost!r} is not in vhosts ({', '.join(self.vhosts)})")
+        if not self.shard and self.vhost in self.shards:
+            raise ValueError(
+                f"shards: {self.vhost!r} is the virtual host of the routes (vhost), so it is in the engine's own thread"
+            )
 
     def folders(self) -> Iterator[tuple[str, str]]:
         """``WritesFolders``: the folder of the store."""

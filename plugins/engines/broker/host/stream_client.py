@@ -32,16 +32,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kernel.contracts.engine import EngineEvent
+from kernel.contracts.errors import KernelError
 from kernel.contracts.message import Buffer
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.read_size import SMALLEST_READ
 from plugins.engines.broker.host.rates import Bucket
+from plugins.engines.broker.host.shards import MOST_KEPT
 from plugins.engines.broker.receiver import Window
 
 if TYPE_CHECKING:
     from plugins.engines.broker.host.engine import BrokerEngine
     from plugins.engines.broker.host.listening import Accepted
+    from plugins.engines.broker.host.shards import Shards
 
 WINDOW_BYTES = 512 * 1024
 """Bytes of bodies that queues deliver to a client before some are written: about what a socket takes at
@@ -100,6 +104,8 @@ class StreamClient(ConnectionOwner):
         self._refusal: LazyTimer | None = None
         self.login_refused = False
         """Whether a login has failed.  Nothing that comes after it is read."""
+        if engine.shards is not None:
+            self._keep(accepted, engine.shards)
         if publish_rate:
             self._rate = Bucket(publish_rate, engine.host.now())
             self._rate_timer = LazyTimer(engine.host, self._on_rate)
@@ -192,6 +198,90 @@ class StreamClient(ConnectionOwner):
 
         self._refusal = LazyTimer(self.host, on_due)
         self._refusal.arm(now + LOGIN_DELAY)
+
+    def moves(self, vhost: str) -> bool:
+        """Whether another shard has the virtual host that the client opens; asked when it is known.
+
+        The client is then handed over at the end of this turn, and this object ends.  All that it has sent is
+        done again there, so nothing of it may have been done yet that lasts.
+        """
+        return False
+
+    def _keep(self, accepted: Accepted, shards: Shards) -> None:
+        """Keep what the client sends until its virtual host is known.
+
+        These functions are attributes of the few clients that may move, so that the others have no branch.
+        """
+        kept = bytearray()
+        receive = self.received
+
+        def received(data: bytes, now: float) -> None:
+            nonlocal kept
+            kept += data
+            if len(kept) > MOST_KEPT:
+                stay()
+            receive(data, now)
+
+        def stay() -> None:
+            # Also when it has stayed already.
+            self.__dict__.pop("received", None)
+            self.__dict__.pop("moves", None)
+
+        def moves(vhost: str) -> bool:
+            shard = shards.of(vhost)
+            if shard is None:
+                stay()
+                return False
+            self.closing = f"handed over to {shard}"
+            self.is_busy()
+            self.finish = partial(hand_over, shard)  # type: ignore[method-assign]
+            return True
+
+        def hand_over(shard: str, now: float) -> None:
+            connection, listener = self._connection, accepted.listener
+            # The client may have sent everything at once, without waiting for answers.
+            connection.send(self.take_output())
+            if connection.ended:
+                return
+            if connection.writing or listener is None:
+                connection.end(f"cannot be {self.closing}")
+                return
+            what = {
+                "front_end": self.engine.front_ends.index(listener),
+                "peer": accepted.peer,
+                "loopback": accepted.loopback,
+                "certified": accepted.certified,
+                "seen": bytes(kept),
+                "written": connection.bytes_out,
+            }
+            wire = connection.release(self.closing)
+            try:
+                shards.hand_over(shard, wire, what)
+            except KernelError as error:
+                event = EngineEvent(
+                    engine=self.engine.name, what="not handed over", peer=accepted.peer, detail=str(error)
+                )
+                self.host.report(event)
+
+        self.received = received  # type: ignore[method-assign]
+        self.moves = moves  # type: ignore[method-assign]
+
+    def replay(self, seen: bytes, written: int) -> None:
+        """Begin with what the client has sent to another shard, which has written ``written`` bytes to it."""
+        take, left = self.take_output, written
+
+        def take_the_rest() -> Sequence[Buffer]:
+            nonlocal left
+            output = b"".join(take())
+            rest = output[left:]
+            left -= len(output) - len(rest)
+            if not left:
+                self.take_output = take
+            return (rest,) if rest else ()
+
+        if written:
+            self.take_output = take_the_rest
+        self.on_data(seen, self.host.now())
 
     def row(self, **more: Any) -> dict[str, Any]:
         """Return what ``kernel connections`` shows; ``more`` takes precedence."""

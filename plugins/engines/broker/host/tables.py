@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kernel.contracts.assurance import Assurance, Level
 from kernel.contracts.kinds import Table
 from kernel.contracts.rehearsing import Rehearsal
@@ -163,3 +165,25 @@ def rehearse_broker(plan: EnginePlan) -> Rehearsal:
     from plugins.engines.broker.rehearsal import rehearsal_of
 
     return rehearsal_of(plan)
+
+
+def shard_name(first: str, thread: str) -> str:
+    """Return the name of the engine that a thread has for a broker."""
+    return f"{first}/{thread}"
+
+
+def engines_of_shards(plan: EnginePlan) -> list[EnginePlan]:
+    """``EngineKind.shards``: one engine for each thread that the option names."""
+    shards = plan.options.get("shards")
+    if plan.options.get("shard") or not isinstance(shards, dict):
+        return []
+    return [
+        msgspec.structs.replace(
+            plan,
+            name=shard_name(plan.name, thread),
+            thread=thread,
+            options={**plan.options, "shard": thread},
+        )
+        for thread in dict.fromkeys(shards.values())
+        if isinstance(thread, str)
+    ]

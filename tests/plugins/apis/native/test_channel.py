@@ -246,6 +246,47 @@ def test_keys_and_envelopes_travel_with_their_messages(kernel_factory: KernelFac
     assert third.key == "other"
 
 
+def test_single_messages_keep_their_keys_and_their_order_on_the_fast_path(
+    kernel_factory: KernelFactory,
+) -> None:
+    _, a, b = pair(kernel_factory, marks={"high": 8})
+    own = Envelope(key="own", exchange="x")
+    a.send(b"0", key="first")  # asks for credit, and has some left
+    a.send(b"1", key="k")
+    a.send(b"2")
+    a.send_message(Message(b"3", own))
+    a.send_message(Message(bytearray(b"4"), own))
+    a.send(b"5", key="k")
+    a.send_message(Message(b"6"))
+    got = [b.receive_message(5) for _ in range(7)]
+    assert [(bytes(message.body), message.key) for message in got] == [
+        (b"0", "first"),
+        (b"1", "k"),
+        (b"2", ""),
+        (b"3", "own"),
+        (b"4", "own"),
+        (b"5", "k"),
+        (b"6", ""),
+    ]
+    assert got[1].envelope is got[5].envelope
+    assert got[3].envelope is got[4].envelope is own
+    a.send(b"7", key="k")
+    a.send(b"8", key="k")
+    a.send(b"9", key="l")
+    assert b.receive_many(timeout=5) == [b"7", b"8", b"9"]
+    a.send(b"10", key="k")
+    a.send(b"11", key="k")
+    a.send(b"12", key="l")
+    assert list(b.receive_batch(timeout=5).bodies) == [b"10", b"11"]
+    assert b.receive(5) == b"12"
+    # As many as the pipe holds, whether they have a key or not.
+    for number in range(8):
+        a.send_nowait(b"x", key=f"{number}")
+    with pytest.raises(WouldBlock):
+        a.send_nowait(b"x", key="more")
+    assert len(b.receive_many(timeout=5)) == 8
+
+
 def test_batches_pass_as_they_are(kernel_factory: KernelFactory) -> None:
     _, a, b = pair(kernel_factory)
     batch = batch_of([b"1", b"2"], Envelope(key="k"))
@@ -305,6 +346,21 @@ def test_a_descriptor_tells_select_when_something_has_come(kernel_factory: Kerne
                 pass
         assert got == [b"%d" % number]
     thread.join()
+
+
+def test_select_waits_for_several_channels_at_once(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(route("w", "b"), route("v", "c"))
+    writers = {name: kernel.open(name) for name in "wv"}
+    readers = [kernel.open("b"), kernel.open("c")]
+    for reader in readers:
+        with pytest.raises(WouldBlock):
+            reader.receive_nowait()
+    for name, reader in (("v", readers[1]), ("w", readers[0])):
+        writers[name].send(name.encode())
+        assert select.select(readers, [], [], 60)[0] == [reader]
+        assert reader.receive_nowait() == name.encode()
+        with pytest.raises(WouldBlock):
+            reader.receive_nowait()
 
 
 def test_the_descriptor_is_quiet_once_everything_is_received(kernel_factory: KernelFactory) -> None:

@@ -82,6 +82,9 @@ class FakePort:
         self._waited_for += range(first, self._position + 1)
         return Taken(batches, count, self._position)
 
+    def accept_mixed(self, *, accepts: bool = True) -> None:
+        """What waits here is batches."""
+
     def has_input(self) -> bool:
         return bool(self.waiting)
 

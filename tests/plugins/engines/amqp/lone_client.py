@@ -23,6 +23,9 @@ class LoneClient:
     def write_after(self, mark: int) -> None:
         """The test's broker has no disk."""
 
+    def moves(self, vhost: str) -> bool:
+        return False
+
     def refuse_login(self, name: str, how: str, answer: Callable[[], None]) -> None:
         """Nobody waits here."""
         answer()

@@ -46,14 +46,14 @@ def say(port: int, *parts: tuple[Methods, int]) -> list[str]:
         for methods, answers in parts:
             wire.sendall(b"".join(frame(METHOD, number, method.encode()) for number, method in methods))
             expected += answers
-            while len(names := _names(answered)) < expected:
+            while len(names := names_of(answered)) < expected:
                 data = wire.recv(65536)
                 assert data, names
                 answered += data
     return names
 
 
-def _names(octets: bytes) -> list[str]:
+def names_of(octets: bytes) -> list[str]:
     names, position = [], 0
     while position + 7 <= len(octets):
         kind, number, size = frame_header.unpack_from(octets, position)

@@ -6,13 +6,17 @@ from struct import pack
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from kernel.contracts.message import Envelope
 from plugins.protocols.amqp091.connection import ClientConnection, ServerConnection
 from plugins.protocols.amqp091.content import encode_properties
 from plugins.protocols.amqp091.events import Acknowledged, ConnectionClosed, Delivered, Event, Published
 from plugins.protocols.amqp091.frames import BODY, HEADER, METHOD
 from plugins.protocols.amqp091.methods import basic
 from tests.plugins.protocols.amqp091.conftest import Pair
+from tests.seeds import examples
 
 
 def _frame(kind: int, channel: int, payload: bytes) -> bytes:
@@ -21,7 +25,7 @@ def _frame(kind: int, channel: int, payload: bytes) -> bytes:
 
 def _content(channel: int, body: bytes, properties: dict[str, Any], parts: int = 1) -> list[bytes]:
     header = pack(">HHQ", 60, 0, len(body)) + encode_properties(properties)
-    size = -(-len(body) // parts)
+    size = -(-len(body) // parts) or 1
     pieces = [_frame(BODY, channel, body[start : start + size]) for start in range(0, len(body), size)]
     return [_frame(HEADER, channel, header), *pieces]
 
@@ -41,6 +45,10 @@ def deliver(channel: int, tag: int, body: bytes, parts: int = 1, **properties: A
 @pytest.fixture
 def pair() -> Pair:
     """Two sides with three channels open."""
+    return _three_channels()
+
+
+def _three_channels() -> Pair:
     pair = Pair()
     pair.exchange()
     for number in (1, 2, 3):
@@ -140,3 +148,61 @@ def test_properties_that_are_broken_are_found_out(pair: Pair, feed: Any) -> None
     assert _messages(events) == [(1, b"x", "a")]
     assert isinstance(events[-1], ConnectionClosed)
     assert events[-1].reply_code == 502
+
+
+_published = st.tuples(
+    st.integers(1, 3),
+    st.sampled_from(["", "e", "orders"]),
+    st.one_of(st.sampled_from([b"", b"a", b"\xff"]), st.binary(max_size=12)),
+    st.integers(0, 3),
+    st.sampled_from([{}, {"delivery_mode": 2}, {"message_id": "m", "priority": 3}]),
+    st.sampled_from([b"", b"x", b"\xce" * 9]),
+)
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(_published, max_size=12), st.integers(1, 200))
+def test_messages_with_keys_of_their_own_are_read_as_they_are_frame_by_frame(
+    messages: list[tuple[int, str, bytes, int, dict[str, Any], bytes]], cut: int
+) -> None:
+    octets = b""
+    expected = []
+    for channel, exchange, key, flags, properties, body in messages:
+        text = key.decode("utf-8", "surrogateescape")
+        method = basic.Publish(
+            exchange=exchange, routing_key=text, mandatory=bool(flags & 1), immediate=bool(flags & 2)
+        )
+        octets += _frame(METHOD, channel, method.encode()) + b"".join(_content(channel, body, properties))
+        expected.append((channel, flags, exchange, text, properties, body))
+    for pieces in (
+        [octets],
+        [octets[at : at + 1] for at in range(len(octets))],
+        [octets[at : at + cut] for at in range(0, len(octets), cut)],
+    ):
+        server = _three_channels().server
+        events: list[Any] = [event for piece in pieces for event in server.receive_data(piece, 2.0)]
+        assert [
+            (
+                event.channel,
+                event.mandatory + 2 * event.immediate,
+                event.batch.envelope.exchange,
+                event.batch.envelope.key,
+                _as_sent(event.batch.envelope),
+                body,
+            )
+            for event in events
+            for body in event.batch.bodies
+        ] == expected
+
+
+def _as_sent(envelope: Envelope) -> dict[str, Any]:
+    named = {"delivery_mode": 2 * envelope.persistent, "priority": envelope.priority}
+    return {name: value for name, value in named.items() if value} | dict(envelope.properties)
+
+
+def test_a_key_that_does_not_fill_its_frame_is_found_out_behind_one_that_does() -> None:
+    pair = _three_channels()
+    whole(pair.server, b"".join(publish(1, "a", b"1")))
+    method = basic.Publish(routing_key="b").encode() + b"\x00"
+    octets = _frame(METHOD, 1, method) + b"".join(_content(1, b"2", {}))
+    assert [type(event) for event in whole(pair.server, octets)] == [ConnectionClosed]

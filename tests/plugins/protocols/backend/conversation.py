@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel.contracts.message import Batch
+from kernel.contracts.mixed_batch import EnvelopesByKey, all_divided
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.options import BackendOptions
 
@@ -65,7 +66,10 @@ def opened_to(connection: BackendConnection) -> BackendConnection:
 
 def plain(batches: list[Batch]) -> list[tuple[Any, str]]:
     """Bodies and keys, run borders left out."""
-    return [(_body(body), batch.envelope.key) for batch in batches for body in batch.bodies]
+    by_key = EnvelopesByKey()
+    return [
+        (_body(body), batch.envelope.key) for batch in all_divided(batches, by_key) for body in batch.bodies
+    ]
 
 
 def _body(body: Any) -> Any:

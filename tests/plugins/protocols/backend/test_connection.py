@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
+from kernel.contracts.mixed_batch import EnvelopesByKey, all_divided, has_mixed, mixed_batch
 from kernel.contracts.timestamp import Timestamp
 from plugins.protocols.backend.connection import BackendConnection, Phase
 from plugins.protocols.backend.frames import Control, control_frame, header
@@ -132,6 +133,15 @@ odd = [
 ]
 
 
+mixed_batches = st.lists(
+    st.tuples(
+        st.one_of(st.binary(max_size=9), st.just(b"large" * 600)),
+        st.one_of(st.text(max_size=9), st.sampled_from([PLAIN, *few, *odd])),
+    ),
+    max_size=9,
+).map(lambda pairs: mixed_batch([body for body, _ in pairs], [entry for _, entry in pairs]))
+
+
 @settings(max_examples=examples(60))
 @given(
     st.lists(
@@ -143,17 +153,25 @@ odd = [
                 batch_of, st.lists(st.binary(max_size=9), max_size=3), st.sampled_from([PLAIN, *few, *odd])
             ),
             st.just(batch_of([b"large" * 9000], few[0])),
+            mixed_batches,
         ),
         max_size=40,
     ),
     st.lists(st.integers(0, 40), max_size=4),
     st.integers(1, 700),
     st.integers(1, 8),
+    st.integers(0, 2),
+    st.booleans(),
 )
 def test_messages_under_envelopes_of_their_own_arrive_in_order_and_are_counted(
-    group: list[Batch], cuts: list[int], chunk: int, remembered: int
+    group: list[Batch], cuts: list[int], chunk: int, remembered: int, version: int, mixing: bool
 ) -> None:
     client, server = opened(envelopes=remembered, envelope_bytes=2000)
+    offer = Greeting(envelopes=remembered, envelope_bytes=2000, mixed=version)
+    client = make("client", envelopes=remembered, envelope_bytes=2000)
+    client.receive_data(control_frame(Control.GREETING, encode_greeting(offer)), 0)
+    sent(client)
+    server.mixing = mixing
     data = b""
     for begin, end in pairwise([0, *sorted(cuts), len(group)]):
         client.send_batches(group[begin:end], 0)
@@ -161,6 +179,8 @@ def test_messages_under_envelopes_of_their_own_arrive_in_order_and_are_counted(
     got = [
         batch for at in range(0, len(data), chunk) for batch in server.receive_data(data[at : at + chunk], 0)
     ]
+    assert mixing or not has_mixed(got)
+    group = all_divided(group, EnvelopesByKey())
     # Too large to be remembered, whether it comes alone or among others.
     kept = [batch for batch in group if batch.envelope is not odd[-1]]
     assert plain(got) == plain(kept)
@@ -192,6 +212,25 @@ def test_a_peer_that_does_not_know_mixed_messages_gets_none() -> None:
     client.send_batches([batch_of([b"x"], envelope) for envelope in few], 0)
     kinds = [bytes(frame[:2]) for frame in client.data_to_send()]
     assert kinds == [b"\xff\x82", b"\x01x"] * len(few)
+
+
+def test_a_thousand_keys_need_few_frames_and_no_numbers() -> None:
+    client, server = opened()
+    keys = [f"order.{at}" for at in range(1000)]
+    for _ in range(2):
+        client.send_batches([mixed_batch([b"x"] * 1000, keys)], 0)
+        frames = client.data_to_send()
+        assert [bytes(frame[:2]) for frame in frames] == [b"\xff\x8e"] * 4
+        assert plain(server.receive_data(b"".join(frames), 0)) == [(b"x", key) for key in keys]
+
+
+@for_each("kept", [False, True])
+def test_keys_that_cannot_be_sent_are_refused_and_the_others_are_not(kept: bool) -> None:
+    client, server = opened()
+    server.mixing = kept
+    client.send_batches([mixed_batch([b"1", b"2", b"3"], ["a", "\udc00", "c"])], 0)
+    assert plain(server.receive_data(sent(client), 0)) == [(b"1", "a"), (b"3", "c")]
+    assert [number for number, _ in client.refused] == [2]
 
 
 def test_more_envelopes_than_are_remembered_may_be_used() -> None:
@@ -249,7 +288,21 @@ def test_the_short_cut_of_x_mode_takes_short_messages_only() -> None:
     assert server.decode_one(data) is None
     assert plain(server.receive_data(data, 0)) == [(b"x" * 235, "k")]
     assert opened()[1].decode_one((header(300) + bytes(300))[:256]) is None
-    assert opened()[1].decode_one(header(254) + bytes(254)) == bytes(254)
+    for size in (0, 254, 255, 300, 16 * 1024 - 1):
+        whole = header(size) + bytes(size)
+        assert opened()[1].decode_one(whole) == bytes(size)
+        assert opened()[1].decode_one(whole + b"\0") is None
+        assert opened()[1].decode_one(whole[:-1]) is None
+    # In nine bytes where one would do; and a control frame.
+    assert opened()[1].decode_one(b"\xff" + (3).to_bytes(8, "big") + b"abc") is None
+    assert opened()[1].decode_one(control_frame(Control.PING, bytes(300))) is None
+
+
+def test_the_short_cut_of_x_mode_takes_no_message_beyond_the_limit() -> None:
+    for size in (10, 300):
+        server = opened(max_message=size)[1]
+        assert server.decode_one(header(size) + bytes(size)) == bytes(size)
+        assert server.decode_one(header(size + 1) + bytes(size + 1)) is None
 
 
 def test_a_listener_recognises_a_dialler_of_the_old_format() -> None:
@@ -418,6 +471,8 @@ def test_a_control_frame_above_its_limit_is_refused() -> None:
         control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\xff"),
         control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\xfe"),
         control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\xc3"),
+        control_frame(Control.MIXED, b"\x92\x92\xc4\x00\xc4\x00\x92\xa1k\xff"),
+        control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\xa1\xff"),
         control_frame(Control.MIXED, b"\x92\x91\xc4\x00\x91\x81\xa3key\xa1\xff"),
         control_frame(
             Control.MIXED, b"\x92\xdc\x04\x01" + b"\xc4\x00" * 1025 + b"\xdc\x04\x01" + b"\xc0" * 1025

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
+from kernel.contracts.mixed_batch import MixedBatch, mixed_batch
 from plugins.protocols.backend.connection import BackendConnection
 from plugins.protocols.backend.frames import Control
 from tests.notes import for_each
@@ -14,7 +15,9 @@ from tests.plugins.protocols.backend.golden import PAGE, Example, read_examples
 EXAMPLES = read_examples()
 MESSAGES = [example for example in EXAMPLES if example.what in ("message", "parts")]
 OLD = [example for example in MESSAGES if example.data[:1] != b"\xff" or example.data[1] < 0x80]
-CONTROLS = [example for example in EXAMPLES if example.what not in ("message", "parts", "mixed", "greeting")]
+CONTROLS = [
+    example for example in EXAMPLES if example.what not in ("message", "parts", "mixed", "keyed", "greeting")
+]
 
 
 def meaning(example: Example) -> tuple[object, str]:
@@ -82,6 +85,19 @@ def test_messages_under_an_envelope_each() -> None:
         [batch_of([body.encode()], envelopes[key]) for body, key in zip(bodies, keys, strict=True)], 0
     )
     assert sent(client) == example.data
+
+
+def test_messages_with_a_key_each() -> None:
+    (example,) = [each for each in EXAMPLES if each.what == "keyed"]
+    bodies, keys = [word.encode() for word in example.words[1::2]], example.words[2::2]
+    client, server = opened()
+    client.send_batches([mixed_batch(bodies, keys)], 0)
+    assert sent(client) == example.data
+    assert plain(server.receive_data(example.data, 0)) == list(zip(bodies, keys, strict=True))
+    server.mixing = True
+    (got,) = server.receive_data(example.data, 0)
+    assert type(got) is MixedBatch
+    assert (got.bodies, got.entries, got.size) == (bodies, list(keys), 2)
 
 
 @for_each("example", CONTROLS, ids=lambda example: example.name)

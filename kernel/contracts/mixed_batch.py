@@ -1,0 +1,112 @@
+"""Mixed batch: consecutive messages each of which has an envelope of its own.
+
+Where every message has another key, a :class:`Batch` for each of them, and an :class:`Envelope`, cost more than all
+else (docs/decisions/0042-many-envelopes.md).  So the two ends of a way may pass them on together: an application
+whose messages go to one pipe, and a protocol and a reader that have said that they accept it.  All others get
+batches: ports and pipes divide a mixed batch for them (``divided``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import msgspec
+
+from kernel.contracts.message import Batch, Envelope, batch_of
+
+Entry: TypeAlias = Envelope | str
+"""The envelope of one message.  A string stands for an envelope that has this key and nothing else."""
+
+MIXED = Envelope()
+"""What ``envelope`` of a mixed batch is: its messages have others."""
+
+_MOST_KEYS = 4096
+
+envelope_of: Callable[[Batch], Envelope] = attrgetter("envelope")
+
+
+class Under(msgspec.Struct, frozen=True, gc=False):
+    """One message under an envelope: what an application appends to a pipe (``kernel.contracts.api.FastPipe``)."""
+
+    entry: Entry
+    body: bytes
+
+
+class EnvelopesByKey(dict[str, Envelope]):
+    """Envelopes that have only a key.  A key that is met again gives the same object, while it is remembered.
+
+    Routers and codecs decide once for each envelope object.
+    """
+
+    __slots__ = ()
+
+    def __missing__(self, key: str) -> Envelope:
+        # Keys may be without end (an order number in each).  A cache that is cleared as a whole needs no
+        # bookkeeping per message, and keys that are in use come back with their next message.
+        if len(self) >= _MOST_KEYS:
+            self.clear()
+        envelope = self[key] = Envelope(key=key)
+        return envelope
+
+    def of(self, entry: Entry) -> Envelope:
+        """Return the envelope of an entry."""
+        return self[entry] if isinstance(entry, str) else entry
+
+
+class MixedBatch(Batch, gc=False):
+    """Consecutive messages of one part, each under an envelope of its own: ``entries`` has as many as ``bodies``.
+
+    Only those get one who have said that they accept it.
+    """
+
+    entries: Sequence[Entry] = ()
+
+    def slice(self, start: int, stop: int) -> MixedBatch:
+        """Return the messages from ``start`` up to ``stop`` as a mixed batch of their own."""
+        return mixed_batch(self.bodies[start:stop], self.entries[start:stop])
+
+    def divided(self, by_key: EnvelopesByKey) -> list[Batch]:
+        """Return the same messages as batches, in order: one for neighbours that share an envelope."""
+        return batches_of(
+            self.bodies, [by_key[entry] if type(entry) is str else entry for entry in self.entries]
+        )
+
+
+def mixed_batch(bodies: Sequence[Any], entries: Sequence[Entry]) -> MixedBatch:
+    """Return a mixed batch of these bodies, each with the entry at the same place."""
+    return MixedBatch(bodies, sum(map(len, bodies)), MIXED, entries=entries)
+
+
+def batches_of(bodies: Iterable[Any], envelopes: Iterable[Any]) -> list[Batch]:
+    """Return batches of these bodies, each with the envelope at the same place; neighbours may share one."""
+    batches: list[Batch] = []
+    last: Envelope | None = None
+    several = False
+    for body, envelope in zip(bodies, envelopes, strict=True):
+        if envelope is last:
+            batches[-1].bodies.append(body)  # type: ignore[attr-defined]  # a list that this call has made
+            several = True
+        else:
+            size = len(body)
+            batches.append(Batch([body], size, envelope, False, size))
+            last = envelope
+    # The sizes of batches of several messages are not known yet.
+    return [batch_of(batch.bodies, batch.envelope) for batch in batches] if several else batches
+
+
+def has_mixed(batches: Iterable[Batch]) -> bool:
+    """Whether there is a mixed batch among these.  What runs for each message does the same without this call."""
+    return MIXED in map(envelope_of, batches)
+
+
+def all_divided(batches: Iterable[Batch], by_key: EnvelopesByKey) -> list[Batch]:
+    """Return the same messages, with batches in place of mixed ones."""
+    divided: list[Batch] = []
+    for batch in batches:
+        if type(batch) is MixedBatch:
+            divided += batch.divided(by_key)
+        else:
+            divided.append(batch)
+    return divided

@@ -1,0 +1,349 @@
+"""Lease: an application thread reads and writes the socket of one connection itself, in place of the poll thread.
+
+A lone message and its answer cross two threads on each side: the application's and the poll thread.  While an
+application thread sends one message, waits for one, sends one, and so on, it may do without the poll thread:
+it encodes the message and gives it to the socket, then waits for the socket, reads, and decodes.  The design
+is in docs/decisions/0046-leases.md.
+
+Two halves
+    The methods under "in the thread of the application" are called by the thread that has asked for the lease,
+    the others by the thread of the connection.  What belongs to the connection, its protocol and its ports is
+    touched only by who has the *turn*: a lock that the thread of the connection gives up nowhere but in its
+    poller.  So the application's thread has it only while the other one sleeps.
+
+Invariants
+    1.  *One reader.*  While ``active``, the poller does not watch the socket for input.  Both change together,
+        under the turn.
+    2.  *Nobody sleeps elsewhere.*  A thread that goes to sleep at its bell has given its lease back before.
+        Whoever does not come back at all loses it at the second look of the thread of the connection
+        (``LOOK``), which then watches the socket again.
+    3.  *Order.*  A message goes directly only while the pipe is empty and the socket is not full, and comes
+        directly only while nothing was posted.  Bytes that are not one whole message are given back before
+        anything else is read.
+    4.  *Signals.*  A handler of Python may raise between any two instructions of the main thread, but not
+        within a call of C.  So what the system has taken or given is in a list (``_sent``, ``_got``) before
+        anything can be raised: ``list.extend`` calls ``send`` or ``recv`` itself.  Who finds something in a
+        list goes on from there.  Between the last look at a list and the return there is no call.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable
+from threading import Lock, get_ident
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
+
+from kernel.contracts.protocol import ShortMessages
+from kernel.pipes.mailbox import Mailbox
+from kernel.pipes.pipe import Pipe
+
+if TYPE_CHECKING:
+    from kernel.dispatcher.port import Port
+    from kernel.hosting.connection import Connection
+    from kernel.hosting.stream_statistics import StreamStatistics
+
+LOOK = 0.02
+"""Seconds between two looks whether a lease is still used."""
+_READ = (16 * 1024,)
+"""Bytes of one read.  What is longer is no short message."""
+_TRIES, _PAUSE = 10, 50e-6
+"""How often, and after how many seconds, a thread looks again whether the other one has ended its turn."""
+_LONGEST = 3600.0
+"""Seconds of the longest wait.  ``poll`` takes at most 24 days."""
+
+
+class HasTurn(Protocol):
+    """What the thread of a connection sleeps in."""
+
+    turn: Lock | None
+    """Held by that thread except while it sleeps.  Another one, or None: the one before is not valid any more."""
+
+
+class Counting(Protocol):
+    """Counts the messages of a conversation."""
+
+    received: int
+    sent: int
+
+
+class Lease:
+    """What an application thread has asked for; ``offered`` when it may begin."""
+
+    __slots__ = (
+        "__weakref__",
+        "_bell",
+        "_connection",
+        "_conversation",
+        "_counters",
+        "_data",
+        "_decode",
+        "_descriptor",
+        "_encode",
+        "_got",
+        "_has_input",
+        "_holder",
+        "_incoming",
+        "_may_send",
+        "_outgoing",
+        "_poll",
+        "_posted",
+        "_protocol",
+        "_receive",
+        "_seen",
+        "_send",
+        "_sent",
+        "_thread",
+        "_to_connection",
+        "_trips",
+        "_turn",
+        "_waiting",
+        "active",
+        "kept",
+        "offered",
+        "port",
+        "reader_of",
+        "received",
+    )
+
+    def __init__(
+        self, mailbox: Mailbox, port: Port, outgoing: Pipe, reader_of: Callable[[Pipe], Port | None]
+    ) -> None:
+        self.port: Port = port
+        """The port of the application."""
+        self.reader_of: Callable[[Pipe], Port | None] = reader_of
+        """Returns the port that a pipe leads to."""
+        self.offered: bool = False
+        """Whether the application's thread may begin."""
+        self.active: bool = False
+        """Whether the application's thread reads and writes the socket.  Changes under the turn."""
+        self.received: int = 0
+        """Messages that came directly."""
+        self.kept: Any = None
+        """A body that was received and not returned, because a handler of a signal has raised."""
+        self._thread = get_ident()
+        self._bell = mailbox.bell
+        self._posted = mailbox.posted
+        self._has_input = port.has_input
+        self._outgoing = outgoing
+        self._waiting = outgoing.queue
+        self._may_send = False
+        self._sent: list[int] = []
+        self._data = b""
+        self._got: list[bytes] = []
+        self._trips = self._seen = 0
+        self._turn: Any = None
+        _LEASES.add(self)
+
+    # ------------------------------------------------------------------ in the thread of the application
+
+    def send(self, body: Any) -> bool:
+        """Send a message; False: send it on the usual way, after ``give_back``."""
+        # One message between two waits: more than that are faster in batches.
+        if not self._may_send or self._posted or type(body) is not bytes or get_ident() != self._thread:
+            return False
+        self._may_send = False
+        if self._sent or self._got or (self._turn.locked() and not self._patient()):
+            return False
+        with self._turn:
+            # Nothing may be on its way through the other thread, which would be overtaken.
+            if not self._valid() or self._waiting or self._connection.writing:
+                return False
+            data = self._encode(body)
+            if data is None:
+                return False
+            self._data = data
+            size, length = len(data), len(body)
+            sent = self._sent
+            try:
+                sent.extend(map(self._send, (data,)))
+            except OSError:
+                # The socket is full, or lost: the usual way finds out.
+                return False
+            # No call up to the end of the block: nothing can be raised in between.
+            if sent[0] == size:
+                del sent[:]
+                self._trips += 1
+                self._conversation.sent += 1
+                self._protocol.sent += 1
+                self._connection.bytes_out += size
+                self._counters.bytes_out += size
+                self._counters.messages_out += 1
+                self._outgoing.written += 1
+                self._outgoing.taken += 1
+                self._outgoing.bytes_taken += length
+                return True
+        # The rest is for the other thread.
+        self.give_back()
+        return True
+
+    def receive(self, timeout: float | None) -> Any:
+        """Return the next body; None: receive it on the usual way.
+
+        It is None when something else than one short message has come, and after ``timeout`` seconds.
+        """
+        if get_ident() != self._thread:
+            return None
+        if self.kept is not None:
+            body, self.kept = self.kept, None
+            return body
+        if self._posted or self._got or self._sent or self._has_input():
+            return None
+        if not self.active and not self._begin():
+            return None
+        self._may_send = True
+        bell = self._bell
+        # As ``Mailbox.may_sleep``: the flag first, then the look.
+        bell.sleeping = True
+        self._posted.rotate(0)
+        ready = () if self._posted else self._poll(-1 if timeout is None else min(timeout, _LONGEST) * 1000)
+        bell.sleeping = False
+        if len(ready) != 1 or ready[0][0] != self._descriptor:
+            return None
+        if self._turn.locked() and not self._patient():
+            return None
+        with self._turn:
+            if not self._valid() or self._posted or self._connection.paused:
+                return None
+            got = self._got
+            try:
+                got.extend(map(self._receive, _READ))
+            except OSError:
+                return None
+            body = self._decode(got[0])
+            # What is no short message stays in ``_got``, and is given back with the lease.
+            if body is None:
+                return None
+            size, length = len(got[0]), len(body)
+            # No call up to the end of the block. The end itself is one.
+            self.kept = body
+            del got[:]
+            self._trips += 1
+            self.received += 1
+            self._conversation.received += 1
+            self._connection.bytes_in += size
+            self._counters.bytes_in += size
+            self._counters.messages_in += 1
+            self._incoming.written += 1
+            self._incoming.taken += 1
+            self._incoming.bytes_taken += length
+        self.kept = None
+        return body
+
+    def _valid(self) -> bool:
+        """Whether it is active, and its lock still excludes the other thread."""
+        return self.active and self._turn is self._holder.turn
+
+    def _begin(self) -> bool:
+        """Take the socket over."""
+        if not self.offered or (self._turn.locked() and not self._patient()):
+            return False
+        with self._turn:
+            connection = self._connection
+            if (
+                not (self.offered and self._turn is self._holder.turn)
+                or connection.ended
+                or connection.paused
+                or connection.lease is not None
+            ):
+                return False
+            connection.lend(self)
+            self.active = True
+        return True
+
+    def _patient(self) -> bool:
+        """Wait a moment for the end of a short turn; return whether it has ended."""
+        for _ in range(_TRIES):
+            time.sleep(_PAUSE)
+            if not self._turn.locked():
+                return True
+        return False
+
+    def give_back(self) -> None:
+        """Let the thread of the connection read again."""
+        if self._turn is not None:
+            self._to_connection(self.end)
+
+    # ------------------------------------------------------------------ in the thread of the connection
+
+    def offer(
+        self,
+        conversation: Counting,
+        connection: Connection,
+        protocol: ShortMessages,
+        counters: StreamStatistics,
+        incoming: Pipe,
+        holder: HasTurn,
+        to_connection: Callable[[Callable[[], Any]], Any],
+    ) -> None:
+        """Let the application's thread begin when it waits next."""
+        connected = connection.wire.connected
+        assert connected is not None  # the owner of the connection has looked
+        self._conversation, self._connection = conversation, connection
+        self._protocol, self._counters = protocol, counters
+        self._incoming, self._to_connection = incoming, to_connection
+        # After ``_to_connection``, which ``give_back`` uses if there is a lock.
+        self._holder = holder
+        self._turn = holder.turn
+        self._send, self._receive = connected.send, connected.recv
+        self._encode, self._decode = protocol.encode_one, protocol.decode_one
+        self._descriptor = connected.fileno()
+        sleep = select.poll()
+        sleep.register(self._descriptor, select.POLLIN)
+        sleep.register(self._bell.fileno(), select.POLLIN)
+        self._poll = sleep.poll
+        # Last: the other thread looks at this alone.
+        self.offered = True
+        connection.look_later(self)
+
+    def look(self) -> None:
+        """End it, unless it was used since the last look."""
+        if self._trips == self._seen or self._turn is not self._holder.turn:
+            self.end()
+        elif self.offered:
+            self._seen = self._trips
+            self._connection.lease_used()
+            self._connection.look_later(self)
+
+    def stop(self) -> None:
+        """The connection has ended, or must not be used directly any more."""
+        self.offered = self.active = False
+
+    def end_soon(self) -> None:
+        """As ``end``, from within the work of the connection."""
+        self.stop()
+        self._to_connection(self.end)
+
+    def settle(self) -> None:
+        """Write what the socket has not taken of a message that was sent directly."""
+        if self._sent:
+            data, sent = self._data, self._sent.pop()
+            self._conversation.sent += 1
+            self._protocol.sent += 1
+            self._counters.messages_out += 1
+            self._counters.bytes_out += len(data)
+            self._connection.bytes_out += sent
+            if sent < len(data):
+                self._connection.send([data[sent:]])
+
+    def end(self) -> None:
+        """Take the socket back.  Not to be called in the middle of the work of the connection."""
+        self.stop()
+        if self._connection.lease is self:
+            self.settle()
+            self._connection.take_back(self._got.pop() if self._got else b"")
+
+
+_LEASES: WeakSet[Lease] = WeakSet()
+
+
+def _end_all() -> None:
+    """A child process has a copy of each lease, and must not use the sockets of its parent."""
+    for lease in _LEASES:
+        lease.stop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_end_all)

@@ -1,0 +1,293 @@
+"""Leases: application threads that read and write the socket of their connection themselves."""
+
+from __future__ import annotations
+
+import dis
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from kernel.contracts.errors import KernelClosed, TimedOut
+from kernel.hosting import lease as module
+from kernel.threads import poller
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan
+from kernel.topology.system import Kernel
+from plugins.apis.native.channel import Channel
+
+ENOUGH = 40
+"""Lone messages in a row after which a lease has begun."""
+
+
+class Pair:
+    """Two kernels and a connection; behind the far one a thread answers each message with the same."""
+
+    def __init__(self) -> None:
+        self.far = Kernel(_plan("listen", "backend+tcp://127.0.0.1:0")).start()
+        self.far.wait_running()
+        self.near = Kernel(_plan("dial", f"backend+tcp://{self.far.address_of('link')}")).start()
+        self.near.wait_running()
+        self._answering = threading.Thread(target=self._answer, daemon=True)
+        self._answering.start()
+        self.channel: Channel = self.near.open("app")
+
+    def _answer(self) -> None:
+        with self.far.open("app") as channel:
+            try:
+                while True:
+                    message = channel.receive_message()
+                    channel.send_message(message)
+            except KernelClosed:
+                return
+
+    def lend(self) -> Any:
+        """Exchange messages until there is a lease; return it."""
+        # A channel that has given leases back asks less often, which would take long here.
+        self.channel._lone_from = 8
+        for number in range(1000 * ENOUGH):
+            self.ask(b"lend %d" % number)
+            leased = self.channel._leased
+            if leased is not None and leased.active:
+                return leased
+        raise AssertionError("no lease")
+
+    def ask(self, body: bytes) -> None:
+        self.channel.send(body)
+        assert self.channel.receive(10) == body
+
+    def close(self) -> None:
+        self.near.close()
+        self.far.close()
+        self.near.join()
+        self.far.join()
+        self._answering.join(10)
+        assert not self._answering.is_alive()
+
+
+def _plan(mode: str, address: str) -> Plan:
+    return Plan(
+        engines=(
+            EnginePlan(name="link", kind="stream", options={"address": address, "mode": mode}),
+            EnginePlan(name="app", kind="native"),
+        ),
+        routes=(
+            RoutePlan(source="app", targets=("link",)),
+            RoutePlan(source="link", targets=("app",)),
+        ),
+    )
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    pair = Pair()
+    yield pair
+    pair.close()
+
+
+def test_lone_messages_pass_without_the_poll_thread(pair: Pair) -> None:
+    lease = pair.lend()
+    received = lease.received
+    for number in range(20):
+        pair.ask(b"%d" % number)
+    # A look that comes in the middle may end it on a busy machine, so the first few are enough.
+    assert lease.received > received
+
+
+def test_what_is_not_one_short_message_takes_the_usual_way_and_keeps_its_order(pair: Pair) -> None:
+    def two_at_once() -> list[bytes]:
+        pair.channel.send(b"first")
+        pair.channel.send(b"second")
+        return [bytes(pair.channel.receive(10)) for _ in range(2)]
+
+    def batch() -> list[bytes]:
+        pair.channel.send_many([b"first", b"second"])
+        return [bytes(pair.channel.receive(10)) for _ in range(2)]
+
+    def keyed() -> list[bytes]:
+        pair.channel.send(b"first", key="k")
+        pair.channel.send(b"second")
+        assert pair.channel.receive_message(10).envelope.key == "k"
+        return [b"first", bytes(pair.channel.receive(10))]
+
+    def parts() -> list[bytes]:
+        pair.channel.send_parts([b"fir", b"st"])
+        pair.channel.send(b"second")
+        return [bytes(pair.channel.receive(10)), bytes(pair.channel.receive_many(1, 10)[0])]
+
+    for use in (two_at_once, batch, keyed, parts):
+        pair.lend()
+        assert use() == [b"first", b"second"], use.__name__
+    pair.lend()
+    large = bytes(range(256)) * 1000
+    pair.channel.send(large)
+    assert bytes(pair.channel.receive(10)) == large
+    pair.ask(b"and on")
+
+
+def test_a_wait_ends_at_its_time_and_the_next_message_still_comes(pair: Pair) -> None:
+    pair.lend()
+    with pytest.raises(TimedOut):
+        pair.channel.receive(0.01)
+    with pytest.raises(TimedOut):
+        pair.channel.receive_nowait()
+    pair.ask(b"on")
+
+
+def test_messages_are_counted(pair: Pair) -> None:
+    before = pair.near.statistics()
+    pair.lend()
+    for _ in range(10):
+        pair.ask(b"ten")
+    after = pair.near.statistics()
+    (link,) = (each for each in after.engines if each.name == "link")
+    assert link.counters["messages_in"] == link.counters["messages_out"]
+    assert before.engines[0].counters["messages_in"] == 0
+    assert link.counters["messages_in"] >= 10 + ENOUGH // 8
+    for pipe in after.pipes:
+        assert (pipe.depth, pipe.written) == (0, link.counters["messages_in"])
+
+
+def test_a_kernel_that_closes_wakes_who_waits_with_a_lease() -> None:
+    pair = Pair()
+    pair.lend()
+    closer = threading.Timer(0.05, pair.near.close)
+    closer.start()
+    with pytest.raises(KernelClosed):
+        pair.channel.receive()
+    closer.join()
+    pair.close()
+
+
+def test_a_peer_that_goes_is_noticed_by_the_connection(pair: Pair) -> None:
+    lease = pair.lend()
+    pair.far.close()
+    pair.far.join()
+    with pytest.raises(TimedOut):
+        pair.channel.receive(0.5)
+    assert not lease.active
+
+
+def test_a_route_that_is_added_ends_the_lease_and_gets_the_messages(pair: Pair) -> None:
+    lease = pair.lend()
+    plan = _plan("dial", f"backend+tcp://{pair.far.address_of('link')}")
+    other = RoutePlan(source="link", targets=("other",))
+    pair.near.apply(
+        Plan(engines=(*plan.engines, EnginePlan(name="other", kind="native")), routes=(*plan.routes, other))
+    )
+    seen: list[bytes] = []
+    with pair.near.open("other") as second:
+        pair.ask(b"both")
+        seen.append(bytes(second.receive(10)))
+    assert seen == [b"both"]
+    assert not lease.active
+
+
+# ---------------------------------------------------------------------- signals
+
+
+def test_a_handler_may_wait_for_the_poll_thread_in_the_middle_of_a_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that calls ``Kernel.join`` does when a signal ends the program."""
+    monkeypatch.setattr(poller, "TURN_TIMEOUT", 0.01)
+    pair = Pair()
+    lease = pair.lend()
+    decode = lease._decode
+    states: list[Any] = []
+
+    def decode_and_wait(data: bytes) -> Any:
+        # Where a handler of a signal would run.
+        lease._decode = decode
+        states.append(pair.near.inspect("connections"))
+        return decode(data)
+
+    lease._decode = decode_and_wait
+    pair.ask(b"during")
+    assert states
+    assert not lease._valid()
+    pair.ask(b"after")
+    pair.lend()
+    pair.close()
+
+
+class Interrupted(BaseException):
+    """What a handler of a signal raises."""
+
+
+@cache
+def _looks(code: CodeType) -> frozenset[int]:
+    """Return the offsets before which CPython runs handlers: behind calls, loops and the beginning."""
+    found: set[int] = set()
+    looked = False
+    for each in dis.get_instructions(code):
+        if looked:
+            found.add(each.offset)
+        looked = each.opname.startswith("CALL") or each.opname in ("RESUME", "JUMP_BACKWARD")
+    return frozenset(found)
+
+
+class Handler:
+    """Raises at the n-th place in the code of leases where a handler of a signal could run."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.raised = ""
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lasti in _looks(frame.f_code) and not self.raised:
+            self.at -= 1
+            if self.at < 0:
+                self.raised = f"{frame.f_code.co_name}:{frame.f_lineno}"
+                raise Interrupted
+        return self
+
+
+def _interrupted(call: Callable[[], Any], at: int) -> tuple[str, Any]:
+    """Call with a handler that raises at place ``at``; return where it raised, and what the call returned."""
+    handler = Handler(at)
+    before = sys.gettrace()
+    sys.settrace(handler)
+    try:
+        result = call()
+    except Interrupted:
+        result = None
+    finally:
+        sys.settrace(before)
+    return handler.raised, result
+
+
+@pytest.mark.slow
+def test_a_handler_that_raises_anywhere_loses_nothing_and_repeats_nothing(pair: Pair) -> None:
+    places: set[str] = set()
+    for which in ("send", "receive"):
+        at = 0
+        while True:
+            pair.lend()
+            mine, marker = b"%s %d" % (which.encode(), at), b"marker %d" % at
+            if which == "send":
+                where, _ = _interrupted(lambda: pair.channel.send(mine), at)  # noqa: B023 - called at once
+                expected = [[mine, marker], [marker]]
+                answer = None
+            else:
+                pair.channel.send(mine)
+                where, answer = _interrupted(lambda: pair.channel.receive(10), at)
+                expected = [[mine, marker]]
+            got = [] if answer is None else [bytes(answer)]
+            pair.channel.send(marker)
+            while not got or got[-1] != marker:
+                got.append(bytes(pair.channel.receive(10)))
+            assert got in expected, where
+            if not where:
+                break
+            places.add(where)
+            at += 1
+    # As many as there are: each call in the two methods, and in what they call.
+    assert {place.partition(":")[0] for place in places} >= {"send", "receive"}
+    assert len(places) > 10

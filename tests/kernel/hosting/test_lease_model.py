@@ -1,0 +1,415 @@
+"""Leases under a scheduler of our own: any interleaving of the steps of an application, the owner and their peer.
+
+The code under test is the real one.  A step is a line of it, or of the mailbox.  One thread runs at a time, and after
+each step the scheduler chooses the next one, by a seeded generator.  Waits have no time limit here, so a lost wake-up is
+a state in which nobody can go on.  Variants of the code in which one step is missing have to be found.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernel.hosting import lease as module
+from kernel.hosting.lease import Lease
+from kernel.pipes import mailbox as mailbox_module
+from kernel.pipes.mailbox import Mailbox
+
+TRACED = {module.__file__, mailbox_module.__file__}
+ROUNDS = 12
+"""Questions that the application asks."""
+SEEDS = 120
+MOST_STEPS = 60_000
+SOCKET, BELL = 1, 2
+"""Descriptors."""
+
+
+class Stuck(Exception):
+    """Nobody can go on, or somebody always can."""
+
+
+class Scheduler:
+    """Runs actors in threads, one at a time."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.failure: BaseException | None = None
+        self._ready: dict[str, Callable[[], bool]] = {}
+        self._turns: dict[str, threading.Semaphore] = {}
+        self._me = threading.local()
+        self._over = threading.Semaphore(0)
+        self._steps = 0
+
+    def run(self, actors: dict[str, Callable[[], None]]) -> None:
+        threads = []
+        for name, actor in actors.items():
+            self._turns[name] = threading.Semaphore(0)
+            self._ready[name] = bool_true
+            threads.append(threading.Thread(target=self._act, args=(name, actor), daemon=True))
+        for thread in threads:
+            thread.start()
+        self._switch(None)
+        self._over.acquire()
+        for turn in self._turns.values():
+            turn.release()
+        for thread in threads:
+            thread.join(10)
+        if self.failure is not None:
+            raise self.failure
+
+    def _act(self, name: str, actor: Callable[[], None]) -> None:
+        self._me.name = name
+        self._turns[name].acquire()
+        try:
+            if self.failure is None:
+                sys.settrace(self._trace)
+                actor()
+        except BaseException as error:
+            self.failure = self.failure or error
+        finally:
+            sys.settrace(None)
+            del self._ready[name]
+            if self.failure is not None or not self._ready:
+                self._over.release()
+            else:
+                self._switch(None)
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename not in TRACED:
+            return None
+        if event == "line":
+            self.step()
+        return self._trace
+
+    def step(self, until: Callable[[], bool] | None = None) -> None:
+        """Let others go on; come back when ``until()``."""
+        self._steps += 1
+        if self.failure is not None or self._steps > MOST_STEPS:
+            raise Stuck(f"{self._steps} steps")
+        # Most often the same one goes on, so that long and short stretches without a switch occur.
+        if until is None and self.random.random() < 0.7:
+            return
+        name = self._me.name
+        self._ready[name] = until or bool_true
+        self._switch(name)
+        self._ready[name] = bool_true
+        if self.failure is not None:
+            raise Stuck("somebody else failed")
+
+    def _switch(self, name: str | None) -> None:
+        able = [each for each, ready in self._ready.items() if ready()]
+        if not able:
+            self.failure = self.failure or Stuck(f"nobody can go on: {sorted(self._ready)}")
+            self._over.release()
+            if name is None:
+                return
+            raise self.failure
+        chosen = self.random.choice(able)
+        if chosen != name:
+            self._turns[chosen].release()
+            if name is not None:
+                self._turns[name].acquire()
+
+
+def bool_true() -> bool:
+    return True
+
+
+class Lock:
+    """A lock whose waits the scheduler sees."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._held = False
+
+    def acquire(self, blocking: bool = True) -> bool:
+        self._scheduler.step()
+        if self._held and not blocking:
+            return False
+        while self._held:
+            self._scheduler.step(lambda: not self._held)
+        self._held = True
+        return True
+
+    def release(self) -> None:
+        assert self._held
+        self._held = False
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def locked(self) -> bool:
+        return self._held
+
+
+class AlwaysFree(Lock):
+    """A lock that excludes nobody."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        self._scheduler.step()
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+class Bell:
+    """A doorbell whose descriptor the scheduler sees."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.sleeping = False
+        self.rung = 0
+
+    def fileno(self) -> int:
+        return BELL
+
+    def ring(self) -> None:
+        self.sleeping = False
+        self._scheduler.step()
+        self.rung += 1
+
+    def wait(self) -> None:
+        self._scheduler.step(lambda: bool(self.rung))
+        self.rung = 0
+        self.sleeping = False
+
+
+class World:
+    """An application that asks, the owner of the connection, and a peer that answers.
+
+    It stands for the connection, the protocol and the conversation at once.
+    """
+
+    def __init__(self, seed: int, *, lock: type[Lock], overtakes: bool, keeps: bool) -> None:
+        self.scheduler = Scheduler(seed)
+        self.random = self.scheduler.random
+        self.turn: Any = lock(self.scheduler)
+        self.overtakes, self.keeps = overtakes, keeps
+        self.owners, self.callers = self.new_mailbox(), self.new_mailbox()
+        self.outgoing: Any = SimpleNamespace(queue=[], written=0, taken=0, bytes_taken=0)
+        self.incoming: list[bytes] = []
+        self.to_peer: list[bytes] = []
+        self.from_peer: list[bytes] = []
+        self.working = False
+        """Whether the owner is in the middle of a turn."""
+        self.over = False
+        self.leased: Lease | None = None
+        self.direct = 0
+        # of the connection
+        self.lease: Lease | None = None
+        self.ended = self.writing = False
+        self.paused = self.bytes_in = self.bytes_out = 0
+        self.wire = SimpleNamespace(connected=self)
+        # of the conversation, the protocol and the counters
+        self.received = self.sent = self.messages_in = self.messages_out = 0
+
+    def new_mailbox(self) -> Mailbox:
+        mailbox = Mailbox()
+        mailbox.bell.close()
+        mailbox.bell = Bell(self.scheduler)  # type: ignore[assignment]
+        return mailbox
+
+    # the socket
+
+    def fileno(self) -> int:
+        return SOCKET
+
+    def recv(self, most: int) -> bytes:
+        assert not self.working, "the owner works, too"
+        if not self.from_peer:
+            raise BlockingIOError
+        self.scheduler.step()
+        return self.from_peer.pop(0)
+
+    def send(self, data: Any) -> int:
+        if isinstance(data, list):
+            self.to_peer += data
+            return 0
+        assert not self.working, "the owner works, too"
+        self.scheduler.step()
+        self.to_peer.append(data)
+        return len(data)
+
+    # the protocol
+
+    def encode_one(self, body: bytes) -> bytes | None:
+        return body if self.random.random() < 0.9 else None
+
+    def decode_one(self, data: bytes) -> bytes | None:
+        return data if self.random.random() < 0.9 else None
+
+    # the connection
+
+    def lend(self, lease: Lease) -> None:
+        self.lease = lease
+
+    def take_back(self, data: bytes) -> None:
+        self.lease = None
+        if data:
+            self.deliver(data)
+
+    def look_later(self, lease: Lease) -> None:
+        """Nobody looks: without signals a lease is never needed back by force."""
+
+    def deliver(self, data: bytes) -> None:
+        self.incoming.append(data)
+        self.callers.post(int)
+
+    # the owner
+
+    def own(self) -> None:
+        bell: Any = self.owners.bell
+        self.turn.acquire()
+        while not self.over:
+            self.working = True
+            self.owners.process()
+            if self.lease is None and self.from_peer:
+                self.deliver(self.from_peer.pop(0))
+            self.scheduler.step()
+            if not self.owners.may_sleep():
+                continue
+            self.working = False
+            self.turn.release()
+            self.scheduler.step(lambda: bool(bell.rung) or (self.lease is None and bool(self.from_peer)))
+            bell.rung = 0
+            self.turn.acquire()
+            bell.sleeping = False
+        self.turn.release()
+
+    def write(self) -> None:
+        self.scheduler.step()
+        self.to_peer += self.outgoing.queue
+        self.outgoing.queue.clear()
+
+    # the application
+
+    def application(self) -> None:
+        asked = answered = 0
+        while answered < ROUNDS:
+            # Mostly one question at a time, and sometimes another one before the answer.
+            if asked < ROUNDS and (
+                asked == answered or (asked < answered + 3 and self.random.random() < 0.5)
+            ):
+                self.ask(b"%d" % asked)
+                asked += 1
+                continue
+            assert self.answer() == b"%d" % answered
+            answered += 1
+            if self.leased is None and self.random.random() < 0.7:
+                self.want()
+        self.over = True
+        self.owners.bell.ring()
+
+    def want(self) -> None:
+        port: Any = SimpleNamespace(has_input=lambda: bool(self.incoming))
+        lease = Lease(self.callers, port, self.outgoing, lambda _: None)
+        me: Any = self
+        self.owners.post(lambda: lease.offer(me, me, me, me, self.outgoing, me, self.owners.post))
+        self.leased = lease
+
+    def ask(self, question: bytes) -> None:
+        lease = self.leased
+        if lease is not None:
+            if self.overtakes:
+                lease._waiting = ()
+            if lease.send(question):
+                self.direct += 1
+                return
+            if lease.active and not self.overtakes:
+                self.end()
+        self.outgoing.queue.append(question)
+        self.owners.post(self.write)
+
+    def end(self) -> None:
+        if self.leased is not None:
+            self.leased.give_back()
+            self.leased = None
+
+    def answer(self) -> bytes:
+        while True:
+            if self.leased is not None:
+                body = self.leased.receive(None)
+                if body is not None:
+                    self.direct += 1
+                    return bytes(body)
+            self.callers.process()
+            if self.incoming:
+                return self.incoming.pop(0)
+            if self.leased is not None and not self.keeps:
+                self.end()
+            if self.callers.may_sleep():
+                self.callers.bell.wait()  # type: ignore[call-arg]
+            self.callers.bell.sleeping = False
+
+    # the peer
+
+    def peer(self) -> None:
+        expected = 0
+        while not self.over:
+            self.scheduler.step(lambda: self.over or bool(self.to_peer))
+            while self.to_peer:
+                question = self.to_peer.pop(0)
+                assert question == b"%d" % expected, "a message was overtaken"
+                expected += 1
+                self.from_peer.append(question)
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    *,
+    lock: type[Lock] = Lock,
+    overtakes: bool = False,
+    keeps: bool = False,
+) -> int:
+    """Run one world to its end; return how many messages passed directly."""
+    world = World(seed, lock=lock, overtakes=overtakes, keeps=keeps)
+    bell: Any = world.callers.bell
+
+    class Poll:
+        def register(self, descriptor: int, _: int) -> None:
+            pass
+
+        def poll(self, _: float) -> list[tuple[int, int]]:
+            world.scheduler.step(lambda: bool(world.from_peer) or bool(bell.rung))
+            ready = [(SOCKET, 1)] if world.from_peer else []
+            return ready + ([(BELL, 1)] if bell.rung else [])
+
+    monkeypatch.setattr(module, "select", SimpleNamespace(poll=Poll, POLLIN=1))
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda _: world.scheduler.step()))
+    world.scheduler.run({"application": world.application, "owner": world.own, "peer": world.peer})
+    return world.direct
+
+
+def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    direct = sum(run(monkeypatch, seed) for seed in range(SEEDS))
+    assert direct > SEEDS, "the model hardly used a lease"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param({"lock": AlwaysFree}, id="no turn"),
+        pytest.param({"overtakes": True}, id="a message is sent while others wait in the pipe"),
+        pytest.param({"keeps": True}, id="a thread sleeps at its bell and keeps its lease"),
+    ],
+)
+def test_a_variant_that_lacks_a_step_is_found(monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any]) -> None:
+    def run_many() -> None:
+        # It takes one, or a few hundred.
+        for seed in range(10 * SEEDS):
+            run(monkeypatch, seed, **fault)
+
+    with pytest.raises((Stuck, AssertionError)):
+        run_many()
