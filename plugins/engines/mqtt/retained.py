@@ -15,7 +15,7 @@ from plugins.engines.broker.public import Span, VirtualHost
 from plugins.protocols.mqtt.topics import key_to_topic
 
 _STORED_IN = "mqtt.retained"
-_STEP = 1000
+STEP = 1000
 """Topics that are compared with a filter in one step: about half a millisecond."""
 _PAGE = 1000
 """Topics of a page at the most."""
@@ -38,6 +38,13 @@ class Retained(msgspec.Struct, gc=False):
     def envelope(self) -> Envelope:
         """The envelope under which it was published."""
         return self.batch.envelope
+
+
+class Step(msgspec.Struct):
+    """How much may still be done in one step.  All who read retained messages of a broker share it."""
+
+    left: int = STEP
+    """Topics; to find one counts as several."""
 
 
 class RetainedMessages:
@@ -112,16 +119,21 @@ class RetainedMessages:
             before = pages[at - 1]
             pages[at - 1 : at + 1] = [_Page(before.first, {**before.topics, **page.topics})]
 
-    def find(self, topic_filter: str, now: float) -> Iterator[Retained | None]:
+    def find(self, topic_filter: str, now: float, step: Step | None = None) -> Iterator[Retained | None]:
         """Yield the messages whose topics a filter matches, in steps.
 
-        None says that a step is over: looking at topics, and sending what was yielded, has taken so long that
-        others should have their turn.  Topics may change meanwhile.
+        None says that ``step`` is used up: looking at topics, and sending what was yielded, has taken so long
+        that others should have their turn.  Topics may change meanwhile.
         """
+        step = step or Step()
         if "+" not in topic_filter and "#" not in topic_filter:
             found = self._alive(topic_filter, now)
+            step.left -= 1
             if found is not None:
+                step.left -= _cost_of(found)
                 yield found
+            if step.left <= 0:
+                yield None
             return
         matches = matcher_of(topic_filter)
         # The pages of this moment; each is copied when its turn has come.  To copy 100,000 topics would take some
@@ -129,18 +141,19 @@ class RetainedMessages:
         # retained message for this subscription.
         *pages, last = [page.topics for page in self._pages]
         pages.append(last.copy())
-        left = _STEP
         for page in pages:
             for topic in list(page):
-                left -= 1
+                step.left -= 1
                 if matches(topic):
                     found = self._alive(topic, now)
                     if found is not None:
-                        left -= _FOUND + found.batch.size // _BYTES_A_TOPIC
+                        step.left -= _cost_of(found)
                         yield found
-                if left <= 0:
-                    left = _STEP
+                if step.left <= 0:
                     yield None
+                    # Who asks for more has begun another step, even if nobody has said so.
+                    if step.left <= 0:
+                        step.left = STEP
 
     def _alive(self, topic: str, now: float) -> Retained | None:
         retained = self._topics.get(topic)
@@ -161,6 +174,10 @@ class _Page(NamedTuple):
 
 
 _FIRST = attrgetter("first")
+
+
+def _cost_of(found: Retained) -> int:
+    return _FOUND + found.batch.size // _BYTES_A_TOPIC
 
 
 def _batch(body: Buffer, envelope: Envelope) -> Batch:

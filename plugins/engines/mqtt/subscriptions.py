@@ -15,7 +15,7 @@ from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.public import Binding, Consumer, VirtualHost
 from plugins.protocols.mqtt.messages import PUBLISHER, RETAIN, RETAINED, properties_of, qos_of, unsayable
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
-from plugins.protocols.mqtt.publishing import PublishPrefix, publish_run
+from plugins.protocols.mqtt.publishing import REFERENCE_FROM, PublishPrefix, publish_plain, publish_run
 from plugins.protocols.mqtt.topics import is_status, key_to_topic, topic_to_key
 
 if TYPE_CHECKING:
@@ -94,8 +94,11 @@ class Group:
     def __init__(self, delivery: Delivery, sessions: list[Session]) -> None:
         self.delivery = delivery
         self.sessions = sessions
-        self._prefixes: dict[int, dict[Envelope, PublishPrefix]] = {}
-        """By version.  The envelopes are those whose plan has this group, which bounds their number."""
+        self._prefixes: dict[int, dict[Envelope, PublishPrefix | None]] = {}
+        """By version.  None: there was one message, and a prefix is made for the second.
+
+        The envelopes are those whose plan has this group, which bounds their number.
+        """
         self._made: dict[int, bytes] = {}
 
     def packets(self, version: int, batch: Batch) -> bytes:
@@ -111,8 +114,16 @@ class Group:
                 prefixes = self._prefixes[version] = {}
             prefix = prefixes.get(envelope)
             if prefix is None:
-                prefix = prefixes[envelope] = prefix_of(version, envelope, self.delivery)
-            if len(bodies) == 1:
+                if envelope not in prefixes and self._is_plain(version, batch):
+                    # A topic may have one message only, and a prefix costs more than its packet.
+                    prefixes[envelope] = None
+                    topic = key_to_topic(envelope.key)
+                    made = publish_plain(version, topic, bodies[0], retain=self.delivery.retain)
+                else:
+                    prefix = prefixes[envelope] = prefix_of(version, envelope, self.delivery)
+            if prefix is None:
+                assert made is not None, "one of both is there"
+            elif len(bodies) == 1:
                 # What ``publish_run`` does, in two calls less for each of many topics.
                 made = b"".join((prefix.header(len(bodies[0])), bodies[0]))
             else:
@@ -120,6 +131,14 @@ class Group:
             if len(self.sessions) > 1:
                 self._made[version] = made
         return made
+
+    def _is_plain(self, version: int, batch: Batch) -> bool:
+        """Whether it is one small message without properties."""
+        return (
+            len(batch.bodies) == 1
+            and batch.size < REFERENCE_FROM
+            and (version == 4 or properties_of(batch.envelope, self.delivery.identifiers) is NO_PROPERTIES)
+        )
 
     def forget(self) -> None:
         """The batch has been sent to several sessions."""

@@ -36,7 +36,13 @@ from plugins.protocols.mqtt.packets import (
     Pingresp,
 )
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
-from plugins.protocols.mqtt.publish_reader import VIEW_FROM, PublishReader, read_ids, remaining_length
+from plugins.protocols.mqtt.publish_reader import (
+    VIEW_FROM,
+    PublishReader,
+    SharedHeads,
+    read_ids,
+    remaining_length,
+)
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 
 __all__ = ["VIEW_FROM", "Parser"]
@@ -103,11 +109,12 @@ class Parser:
         topic_alias_maximum: int = 0,
         maximum_qos: int = 2,
         retain_available: bool = True,
+        shared_heads: SharedHeads | None = None,
     ) -> None:
         """``side``: which end of the connection reads.  ``version``: 4 or 5 for a client.
 
         ``topic_alias_maximum``, ``maximum_qos``, ``retain_available``: what the peer is told; the parser
-        refuses packets that disregard it.
+        refuses packets that disregard it.  ``shared_heads``: of parsers in the same thread.
         """
         if (side == "client") != (version in (4, 5)):
             raise LocalProtocolError(f"a parser of a {side} with version {version}")
@@ -119,7 +126,9 @@ class Parser:
         self._side = side
         self._maximum_qos = maximum_qos
         self._retain_available = retain_available
-        self._publishes = PublishReader(from_server=side == "client", topic_alias_maximum=topic_alias_maximum)
+        self._publishes = PublishReader(
+            from_server=side == "client", topic_alias_maximum=topic_alias_maximum, shared=shared_heads
+        )
         self._rest = bytearray()
         """Bytes of an incomplete packet."""
         self._needed = 0

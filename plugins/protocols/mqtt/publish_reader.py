@@ -50,6 +50,10 @@ MOST_HEADS = 1024
 """Heads that are remembered."""
 MOST_HEAD_BYTES = 256 * 1024
 """Bytes of topics and properties that are remembered.  A peer chooses how many there are, and how large."""
+MOST_SHARED_HEADS = 16_384
+"""Heads without properties that are remembered for all parsers that share them."""
+MOST_SHARED_BYTES = 2 * 1024 * 1024
+"""Bytes of their topics."""
 
 _USER_PROPERTY = 160
 """Bytes, about."""
@@ -65,16 +69,53 @@ _CUT_AT_ONCE = 32
 _cutters: dict[tuple[int, int], tuple[Callable[[Any], Any], Callable[[bytes, int], Any]]] = {}
 
 
+class SharedHeads:
+    """Heads without properties, which the parsers of one thread may share.
+
+    So a topic is decoded once for all connections, and there may be more topics than one connection remembers.
+    A head without properties means the same to each of them; nothing must be attached to it.
+    """
+
+    __slots__ = ("_bytes", "heads")
+
+    def __init__(self) -> None:
+        self.heads: dict[bytes, PublishHead] = {}
+        """By the bytes that they were read from."""
+        self._bytes = 0
+
+    def remember(self, key: bytes, head: PublishHead) -> None:
+        """Add a head; forget all others if they are too many."""
+        if len(key) > MOST_HEAD_BYTES:
+            return
+        if len(self.heads) >= MOST_SHARED_HEADS or self._bytes + len(key) > MOST_SHARED_BYTES:
+            self.heads.clear()
+            self._bytes = 0
+        self.heads[key] = head
+        self._bytes += len(key)
+
+
 class PublishReader:
     """Reads the PUBLISH packets of one connection.
 
-    ``from_server``: they come from a server.  ``topic_alias_maximum``: what the peer was told.
+    ``from_server``: they come from a server.  ``topic_alias_maximum``: what the peer was told.  ``shared``: the
+    heads without properties that it has in common with others; None: it has its own.
     """
 
-    __slots__ = ("_aliases", "_expected", "_from_server", "_head_bytes", "_heads", "_topic_alias_maximum")
+    __slots__ = (
+        "_aliases",
+        "_expected",
+        "_from_server",
+        "_head_bytes",
+        "_heads",
+        "_shared",
+        "_topic_alias_maximum",
+    )
 
-    def __init__(self, *, from_server: bool, topic_alias_maximum: int) -> None:
+    def __init__(
+        self, *, from_server: bool, topic_alias_maximum: int, shared: SharedHeads | None = None
+    ) -> None:
         self._from_server = from_server
+        self._shared = shared
         self._topic_alias_maximum = topic_alias_maximum
         self._heads: dict[bytes, PublishHead] = {}
         self._head_bytes = 0
@@ -212,6 +253,8 @@ class PublishReader:
             key = before = data[body:start]
             after = b""
         head = self._heads.get(key)
+        if head is None and self._shared is not None:
+            head = self._shared.heads.get(key)
         if head is None:
             head = self._make(data[body + 2 : topic_end], after if qos else data[topic_end:start])
             self._remember(key, head)
@@ -258,6 +301,9 @@ class PublishReader:
             raise protocol_error(f"PUBLISH: property Response Topic {fault}")
 
     def _remember(self, key: bytes, head: PublishHead) -> None:
+        if self._shared is not None and head.properties is NO_PROPERTIES:
+            self._shared.remember(key, head)
+            return
         # Clearing everything is simpler than finding the oldest entry, and what is in use comes back with its
         # next packet.
         # A user property takes more memory than its bytes: a tuple and two texts.

@@ -1,14 +1,21 @@
 """A client of MQTT 3.1.1 whose half of a session outlives connections, as the specification wants it (4.4).
 
 It speaks through our own codec, and keeps what it has to keep: so what a broker loses or doubles is seen.
+As a process, `python -m tests.plugins.engines.mqtt.lasting_client PORT CLIENT NOTES publish|subscribe`, it notes each step in
+a file before it takes it, so that it may be killed at any moment: the next process goes on from these notes.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from plugins.protocols.mqtt.encoder import encode
 from plugins.protocols.mqtt.packet_types import PacketType
@@ -29,12 +36,47 @@ from plugins.protocols.mqtt.publishing import acknowledge
 TIMEOUT = 60.0
 _WINDOW = 30
 """Messages that it publishes before the first is acknowledged."""
+_AT_ONCE = 10
+"""Messages that a process decides to publish at a time."""
+FILTERS = (("once/#", 2), ("least/#", 1))
+"""What a process subscribes to."""
+
+
+def messages(first: int, stop: int) -> list[tuple[str, bytes, int]]:
+    """Return what is published: two of three messages with QoS 2, the others with QoS 1."""
+    return [
+        ("once/a", b"%d" % number, 2) if number % 3 else ("least/a", b"%d" % number, 1)
+        for number in range(first, stop)
+    ]
+
+
+def read_notes(file: Path) -> list[list[Any]]:
+    """Return the notes that a process has made; the last may have been cut off."""
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text().rpartition("\n")[0].splitlines()]
+
+
+class _Notes:
+    """The file of a process: one system call a note, which a kill -9 cannot take back."""
+
+    def __init__(self, file: Path) -> None:
+        self.before = read_notes(file)
+        whole = file.read_bytes().rpartition(b"\n") if file.exists() else (b"", b"", b"")
+        self._descriptor = os.open(file, os.O_WRONLY | os.O_CREAT)
+        os.ftruncate(self._descriptor, len(whole[0]) + len(whole[1]))
+        os.lseek(self._descriptor, 0, os.SEEK_END)
+
+    def note(self, *what: Any) -> None:
+        os.write(self._descriptor, json.dumps(what).encode() + b"\n")
 
 
 class LastingClient:
     """Publishes and receives; ``go_on`` connects again whenever the connection is lost."""
 
-    def __init__(self, port: int, client_id: str, filters: Sequence[tuple[str, int]] = ()) -> None:
+    def __init__(
+        self, port: int, client_id: str, filters: Sequence[tuple[str, int]] = (), notes: _Notes | None = None
+    ) -> None:
         self.port = port
         self.got: list[tuple[str, bytes, int]] = []
         """Topic, payload and QoS of what was received; of QoS 2 once for each identifier in use."""
@@ -49,6 +91,36 @@ class LastingClient:
         self._socket: socket.socket | None = None
         self.connections = 0
         self.is_subscribed = not filters
+        self._notes = notes
+        for note in [] if notes is None else notes.before:
+            self._remember(note)
+
+    def _note(self, *what: Any) -> None:
+        if self._notes is not None:
+            self._notes.note(*what)
+
+    def _remember(self, note: list[Any]) -> None:
+        """Do again what a note says, without the connection."""
+        what, *rest = note
+        if what == "connected":
+            self.connections += 1
+        elif what == "sent":
+            number, topic, payload, qos = rest
+            self._next_id = number
+            self._sent[number] = (topic, payload.encode(), qos)
+        elif what == "got":
+            if rest[3] == 2:
+                self._received.add(rest[0])
+        elif what == "subscribed":
+            self.is_subscribed = True
+        elif what == "discarded":
+            self._received.difference_update(rest[0])
+        else:
+            for number in rest[0]:
+                self._sent.pop(number, None)
+                self._released.pop(number, None)
+                if what == "released":
+                    self._released[number] = None
 
     def close(self) -> None:
         """Lose the connection, keep the session."""
@@ -70,6 +142,11 @@ class LastingClient:
     def publish(self, messages: Sequence[tuple[str, bytes, int]]) -> None:
         """Have messages published: topic, payload, QoS 1 or 2."""
         self._topics += messages
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether it has begun to send all that it was to publish."""
+        return not self._topics
 
     @property
     def is_done(self) -> bool:
@@ -120,6 +197,7 @@ class LastingClient:
         assert answer.reason_code == 0
         # Whoever was connected has a session, whatever happened to the broker.
         assert answer.session_present or not self.connections, "the session is lost"
+        self._note("connected")
         self.connections += 1
         if self._filters:
             wanted = tuple(Subscription(topic, qos) for topic, qos in self._filters)
@@ -137,6 +215,7 @@ class LastingClient:
             if self._next_id in self._sent or self._next_id in self._released:
                 return
             message = self._sent[self._next_id] = self._topics.pop(0)
+            self._note("sent", self._next_id, message[0], message[1].decode(), message[2])
             self._send(connected, self._next_id, message)
 
     def _send(
@@ -148,16 +227,20 @@ class LastingClient:
         if isinstance(packet, Publish):
             self._on_publish(connected, packet)
         elif not isinstance(packet, Acknowledgement):
+            self._note("subscribed")
             self.is_subscribed = True
         elif packet.kind == PacketType.PUBREL:
+            self._note("discarded", list(packet.ids))
             self._received.difference_update(packet.ids)
             connected.sendall(acknowledge(PacketType.PUBCOMP, packet.ids))
         elif packet.kind == PacketType.PUBREC:
+            self._note("released", list(packet.ids))
             for number in packet.ids:
                 self._sent.pop(number, None)
                 self._released[number] = None
             connected.sendall(acknowledge(PacketType.PUBREL, packet.ids))
         else:
+            self._note("done", list(packet.ids))
             for number in packet.ids:
                 self._sent.pop(number, None)
                 self._released.pop(number, None)
@@ -165,15 +248,14 @@ class LastingClient:
     def _on_publish(self, connected: socket.socket, packet: Publish) -> None:
         for at, payload in enumerate(packet.payloads):
             message = (packet.topic, bytes(payload), packet.qos)
-            if packet.qos < 2:
+            number = packet.ids[at] if packet.qos else 0
+            if packet.qos < 2 or number not in self._received:
+                self._note("got", number, packet.topic, message[1].decode(), packet.qos)
                 self.got.append(message)
-                if packet.qos:
-                    connected.sendall(acknowledge(PacketType.PUBACK, [packet.ids[at]]))
-            else:
-                number = packet.ids[at]
-                if number not in self._received:
-                    self._received.add(number)
-                    self.got.append(message)
+            if packet.qos == 1:
+                connected.sendall(acknowledge(PacketType.PUBACK, [number]))
+            elif packet.qos:
+                self._received.add(number)
                 connected.sendall(acknowledge(PacketType.PUBREC, [number]))
 
 
@@ -181,3 +263,23 @@ def _a_publish(number: int, message: tuple[str, bytes, int], *, dup: bool = Fals
     topic, payload, qos = message
     head = PublishHead(topic=topic, properties=NO_PROPERTIES)
     return Publish(head, [payload], len(payload), 0, qos=qos, ids=[number], dup=dup)
+
+
+def _run(port: int, client_id: str, file: Path, role: str) -> None:
+    notes = _Notes(file)
+    client = LastingClient(port, client_id, FILTERS if role == "subscribe" else (), notes)
+    published = sum(note[0] == "sent" for note in notes.before)
+    while role == "subscribe" or not (client.is_done and enough(file).exists()):
+        if role == "publish" and client.wants_more and not enough(file).exists():
+            client.publish(messages(published, published + _AT_ONCE))
+            published += _AT_ONCE
+        client.go_on(0.05)
+
+
+def enough(file: Path) -> Path:
+    """Return the file that says to a process with these notes that it has published enough."""
+    return file.with_suffix(".enough")
+
+
+if __name__ == "__main__":
+    _run(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), sys.argv[4])

@@ -21,6 +21,7 @@ from tests.plugins.engines.mqtt.raw_client import (
     RawClient,
     everything,
     publish,
+    subscription,
 )
 from tests.plugins.engines.mqtt.still_server import StillServer
 
@@ -462,3 +463,17 @@ def test_pings_are_answered(quiet: StillServer, version: int) -> None:
     client.send_bytes(b"\xc0\x00" * 3)
     for _ in range(3):
         client.expect(Pingresp())
+
+
+@pytest.mark.parametrize("size", [1, 200, 20_000])
+def test_the_first_message_of_a_topic_is_like_the_next(quiet: StillServer, version: int, size: int) -> None:
+    """With and without what a packet may have besides a topic."""
+    reader, publisher = quiet.connect(version), quiet.connect(5)
+    reader.subscribe(subscription("t/#", retain_as_published=version == 5))
+    properties: dict[str, Any] = {} if version == 4 else {"content_type": "text"}
+    more: dict[str, Any]
+    for topic, retain, more in (("t/é", False, {}), ("t/kept", True, {}), ("t/typed", False, properties)):
+        for _ in range(3):
+            publisher.send(publish(topic, bytes(size), retain=retain, **more))
+            reader.expect_message(topic, bytes(size), retain=retain and version == 5, **more)
+    reader.expect_nothing()

@@ -10,6 +10,8 @@ import pytest
 
 from kernel.contracts.message import Envelope
 from plugins.engines.mqtt.retained import Retained, RetainedMessages, matcher_of
+from plugins.protocols.mqtt.encoder import encode
+from plugins.protocols.mqtt.packets import Pingreq, Subscribe
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.notes import for_each
 from tests.plugins.engines.mqtt.raw_client import (
@@ -263,6 +265,33 @@ def test_fewer_of_large_ones_are_sent_in_a_step(quiet: StillServer) -> None:
     for number in range(100):
         _keep(messages, number, bytes(100_000))
     assert list(messages.find("#", 0.0)).index(None) <= 10
+
+
+@for_each(
+    "filters",
+    [
+        # One client with one subscription, and several with one each.
+        [["#"]],
+        [["#"]] * 5,
+        # One client that asks for each by itself, with as many filters that match few.
+        [[f"plant/{number}" for number in range(1000)]],
+        [[f"plant/{number}/#" for number in range(1000)]],
+    ],
+)
+def test_one_step_is_made_in_a_turn_of_the_loop(quiet: StillServer, filters: list[list[str]]) -> None:
+    """Whoever wants them, and however many clients have a turn meanwhile: these wait for one step only."""
+    publisher, pinger = quiet.connect(), quiet.connect()
+    publisher.send(*[publish(f"plant/{number}", retain=True) for number in range(1000)])
+    readers = [quiet.connect() for _ in filters]
+    for reader, names in zip(readers, filters, strict=True):
+        reader.wire.sendall(encode(Subscribe(1, tuple(subscription(name) for name in names)), 5))
+    sent, most = [quiet.engine.messages_out()], 0
+    while sent[-1] < sent[0] + 1000 * len(readers):
+        pinger.wire.sendall(encode(Pingreq(), 5))
+        assert quiet.host.turn()
+        sent.append(quiet.engine.messages_out())
+        most = max(most, sent[-1] - sent[-2])
+    assert most <= 200
 
 
 def _many(quiet: StillServer, count: int) -> RetainedMessages:

@@ -19,6 +19,7 @@ from plugins.protocols.mqtt.packets import (
     Disconnect,
     Packet,
     Publish,
+    PublishHead,
     Suback,
     Subscribe,
     Subscription,
@@ -28,7 +29,12 @@ from plugins.protocols.mqtt.packets import (
 )
 from plugins.protocols.mqtt.parser import VIEW_FROM
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
-from plugins.protocols.mqtt.publish_reader import MOST_HEADS
+from plugins.protocols.mqtt.publish_reader import (
+    MOST_HEADS,
+    MOST_SHARED_BYTES,
+    MOST_SHARED_HEADS,
+    SharedHeads,
+)
 from plugins.protocols.mqtt.publishing import (
     REFERENCE_FROM,
     PublishPrefix,
@@ -172,6 +178,41 @@ def test_heads_are_remembered_up_to_a_limit() -> None:
     for _ in range(3):
         assert len(parser.receive_data(b"".join(large))) == 10
         assert sum(map(len, parser._publishes._heads)) <= parser._publishes._head_bytes <= 256 * 1024
+
+
+def test_parsers_may_share_heads_without_properties() -> None:
+    """Of both versions, whose octets never mean another topic in the other one."""
+    shared = SharedHeads()
+    topics = ["a", "ab", "é", "t" * 200]
+    heads: dict[int, list[PublishHead]] = {}
+    for version in (4, 5, 4, 5):
+        parser = opened("server", version, shared_heads=shared, topic_alias_maximum=5)
+        own = (
+            publish("a", b"x", Properties(content_type="text")),
+            publish("a", b"x", Properties(topic_alias=1)),
+        )
+        packets = parser.receive_data(b"".join([encode(publish(topic, b"x"), version) for topic in topics]))
+        assert [packet.topic for packet in packets] == topics
+        found = [packet.head for packet in packets]
+        assert all(one is other for one, other in zip(heads.setdefault(version, found), found, strict=True))
+        if version == 5:
+            for packet in own:
+                (read,) = parser.receive_data(encode(packet, 5))
+                assert read.head.properties == packet.head.properties
+    assert len(shared.heads) == 2 * len(topics), "what has properties is its connection's own"
+
+
+def test_shared_heads_are_remembered_up_to_a_limit() -> None:
+    shared = SharedHeads()
+    parser = opened("server", 4, shared_heads=shared)
+    for first in range(0, MOST_SHARED_HEADS + 5000, 5000):
+        topics = [f"t/{number}" for number in range(first, first + 5000)]
+        packets = parser.receive_data(b"".join([encode(publish(topic, b"x"), 4) for topic in topics]))
+        assert [packet.topic for packet in packets] == topics
+        assert len(shared.heads) <= MOST_SHARED_HEADS
+    for number in range(100):
+        parser.receive_data(encode(publish(f"{number:02}" * 30_000, b"x"), 4))
+        assert sum(map(len, shared.heads)) <= MOST_SHARED_BYTES
 
 
 def test_a_head_with_many_user_properties_is_not_remembered() -> None:
