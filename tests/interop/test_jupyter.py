@@ -9,7 +9,7 @@ import pytest
 
 from tests.peers import PROGRAMS_PYTHON
 
-pytestmark = [pytest.mark.peer("pyzmq-programs"), pytest.mark.slow, pytest.mark.timeout(250)]
+pytestmark = [pytest.mark.peer("programs"), pytest.mark.slow, pytest.mark.timeout(250)]
 
 CLIENT = """
 import os

@@ -15,12 +15,14 @@ from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.errors import ContextClosed, PlaceError
+from plugins.apis.sockets.monitor import SocketEvent, Watch
 from plugins.apis.sockets.options import TYPES, UNLIMITED, UNLIMITED_BYTES, TypeName, Values
 from plugins.apis.sockets.patterns import PATTERNS, Pattern
 from plugins.apis.sockets.socket import UNSET, Socket
 from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
 
 if TYPE_CHECKING:
+    from kernel.plugins import PluginRegistry
     from plugins.apis.sockets.authentication import Decide
     from plugins.apis.sockets.tasks import TaskSocket
 
@@ -119,6 +121,10 @@ class Place:
         self._kernel.add_route(route)
         self._routes.append(route)
 
+    def watch(self, tell: Callable[[SocketEvent], Any]) -> Watch:
+        """Have ``tell`` called with what happens to places and connections.  Any thread."""
+        return Watch(self.engine, self._kernel.events, tell)
+
     def close(self, linger: float | None) -> None:
         """Remove the engine when it has written what waits, and the routes behind it."""
         kernel, routes = self._kernel, self._routes
@@ -166,7 +172,9 @@ class Context:
     The kernel behind it is made with the first socket.  Any thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, registry: PluginRegistry | None = None) -> None:
+        """``registry`` has the kinds that its kernel knows; None: those of all plugins that are installed."""
+        self._registry = registry
         self._kernel: Kernel | None = None
         self._lock = threading.Lock()
         self._numbers = count(1)
@@ -181,7 +189,7 @@ class Context:
             if self._closed:
                 raise ContextClosed("the context was closed; make another one")
             if self._kernel is None:
-                self._kernel = Kernel().start()
+                self._kernel = Kernel(registry=self._registry).start()
             return self._kernel
 
     def socket(self, kind: TypeName, **options: Any) -> Socket:
@@ -258,6 +266,8 @@ class Context:
             seconds = None if None in wanted else max(wanted)
         kernel.close(linger=math.inf if seconds is None else seconds, reason="the context was closed")
         kernel.join()
+        for socket in list(self._sockets):
+            socket.stop_watching()
 
     def __enter__(self) -> Context:
         return self

@@ -185,8 +185,9 @@ class PublishingEnd(End):
     def __init__(self, name: str, join: Join) -> None:
         self.wanted: dict[bytes, Counter[Outlet]] = {}
         """Who has subscribed to which prefix, and how often."""
-        self.on_subscription: Callable[[str, bytes, bool], Any] | None = None
-        """Called with ``subscribe`` or ``unsubscribe``, the prefix, and whether it is the first or the last."""
+        self.on_subscription: Callable[[str, bytes, bool, str], Any] | None = None
+        """Called with ``subscribe`` or ``unsubscribe``, the prefix, whether it is the first or the last, and the name
+        of the port of the peer."""
         super().__init__(name, join)
 
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
@@ -205,12 +206,12 @@ class PublishingEnd(End):
         if not after:
             del self.wanted[prefix]
         if self.on_subscription is not None:
-            self.on_subscription(verb, prefix, before != after)
+            self.on_subscription(verb, prefix, before != after, outlet.target)
 
-    def subscribers(self, topic: bytes | None) -> int:
-        """Return how many peers get messages that begin with ``topic``; None: any messages."""
+    def subscribers(self, topic: bytes | None, *, exact: bool = False) -> int:
+        """Return how many peers get messages that begin with ``topic``, or that are it; None: any messages."""
         peers: set[Outlet] = set()
         for prefix, readers in self.wanted.items():
-            if topic is None or topic.startswith(prefix):
+            if topic is None or (topic == prefix if exact else topic.startswith(prefix)):
                 peers.update(readers)
         return len(peers)

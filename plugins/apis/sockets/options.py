@@ -9,7 +9,24 @@ import msgspec
 from kernel.contracts.errors import KernelError
 
 TypeName: TypeAlias = Literal[
-    "PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR", "REQ", "REP", "DEALER", "ROUTER", "STREAM"
+    "PUB",
+    "SUB",
+    "XPUB",
+    "XSUB",
+    "PUSH",
+    "PULL",
+    "PAIR",
+    "REQ",
+    "REP",
+    "DEALER",
+    "ROUTER",
+    "STREAM",
+    "CLIENT",
+    "SERVER",
+    "RADIO",
+    "DISH",
+    "SCATTER",
+    "GATHER",
 ]
 """The types of sockets."""
 
@@ -107,7 +124,7 @@ OPTIONS: dict[str, Option] = {
             default=False,
             when=_EARLY,
             summary="Whether only the last message is kept, in each direction.",
-            only=("PUB", "SUB", "PUSH", "PULL", "DEALER"),
+            only=("PUB", "SUB", "PUSH", "PULL", "DEALER", "SCATTER", "GATHER"),
         ),
         Option(
             name="router_mandatory",
@@ -174,12 +191,38 @@ OPTIONS: dict[str, Option] = {
             only=("PUB", "XPUB"),
         ),
         Option(
+            name="xpub_manual",
+            type=bool,
+            default=False,
+            when=_EARLY,
+            summary="Whether the application decides: `subscribe` is for the peer whose subscription was received last.",
+            only=("XPUB",),
+        ),
+        Option(
+            name="xpub_manual_last_value",
+            type=bool,
+            default=False,
+            when=_EARLY,
+            summary="As `xpub_manual`, and the message sent after a subscription was received goes to that peer only.",
+            only=("XPUB",),
+        ),
+        Option(
+            name="invert_matching",
+            type=bool,
+            default=False,
+            when=_EARLY,
+            summary="Whether peers get all but what they have subscribed to; both sides set it.",
+            only=("PUB", "XPUB", "SUB"),
+        ),
+        Option(
             name="hello",
             type=bytes,
             default=None,
             when=_EARLY,
             summary="A message that goes to each new peer before all others; None: none.",
-            only=tuple(each for each in TYPES if each not in ("SUB", "PULL", "STREAM")),
+            only=tuple(
+                each for each in TYPES if each not in ("SUB", "PULL", "STREAM", "RADIO", "DISH", "GATHER")
+            ),
         ),
         Option(
             name="maxmsgsize",

@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from operator import length_hint
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from typing import Protocol as Interface
 
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
 from plugins.apis.sockets.end import End
+from plugins.apis.sockets.errors import NotSupported
+from plugins.apis.sockets.monitor import Monitor, SocketEvent, Watch, What
 from plugins.apis.sockets.options import Values
 from plugins.apis.sockets.patterns import Pattern
+from plugins.apis.sockets.patterns.single_part import Dish, Radio, Server
 
 if TYPE_CHECKING:
     from plugins.apis.sockets.context import Place
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 ALL = 1 << 30
 """More messages than any batch has: no limit."""
+
+P = TypeVar("P", bound=Pattern)
 
 UNSET: Any = object()
 """No timeout was given: that of the option is taken."""
@@ -70,6 +75,8 @@ class Socket:
         """The same, if these messages can be received without a look at whose turn it is; else empty."""
         self._messages: Iterator[Any] = iter(())
         """What is left of a batch of messages of several parts."""
+        self._watches: list[tuple[Watch, Callable[[], Any]]] = []
+        """Who is told of events, and what to do when there will be no more."""
         self._parts: list[bytes] = []
         """What is left of a message, last part first."""
         self._batch: Batch | None = None
@@ -87,12 +94,15 @@ class Socket:
         """
         self._end.look()
         self.last_endpoint = self._place.add("bind", place)
+        self._changed("listening", self.last_endpoint)
         self._end.look()
         return self.last_endpoint
 
     def connect(self, place: str) -> str:
         """Connect, and connect again when the connection is lost; return the place.  Does not wait for the peer."""
         self._end.look()
+        # Before the attempt, whose end may be told of soon.
+        self._changed("connecting", place)
         self.last_endpoint = self._place.add("connect", place)
         # The pipes to the new peer are there now: messages wait in them.
         self._end.look()
@@ -111,10 +121,49 @@ class Socket:
     def unbind(self, place: str) -> None:
         """Listen there no more.  Connections that were accepted go on."""
         self._place.remove("unbind", place)
+        self._changed("closed", place)
 
     def disconnect(self, place: str) -> None:
         """End the connection, and connect no more."""
         self._place.remove("disconnect", place)
+        self._changed("disconnected", place)
+
+    # ------------------------------------------------------------------ monitors
+
+    def monitor(self) -> Monitor:
+        """Return what happens to places and connections from now on, as a stream of ``SocketEvent``."""
+        self._end.look()
+        monitor = Monitor(self.name)
+        stop = self.watch(monitor.take, monitor.close)
+        monitor.on_close = stop
+        return monitor
+
+    def watch(self, tell: Callable[[SocketEvent], Any], over: Callable[[], Any]) -> Callable[[], None]:
+        """Have ``tell`` called with each event, in the thread in which it happens; ``over`` when there are no more.
+
+        Return what ends it.
+        """
+        watch = self._place.watch(tell)
+        entry = (watch, over)
+        self._watches.append(entry)
+
+        def stop() -> None:
+            watch.stop()
+            if entry in self._watches:
+                self._watches.remove(entry)
+
+        return stop
+
+    def stop_watching(self) -> None:
+        """End all monitors."""
+        watches, self._watches = self._watches, []
+        for watch, over in watches:
+            watch.stop()
+            over()
+
+    def _changed(self, what: What, place: str) -> None:
+        for watch, _ in self._watches:
+            watch.tell(SocketEvent(what=what, place=place))
 
     # ------------------------------------------------------------------ sending
 
@@ -125,7 +174,7 @@ class Socket:
         """Send what the shortest way did not take: it is large, or the credit is used up, or nobody is there."""
         self._end.look()
         # A wait without limit is that of the option: the fast sender has None for "not said".
-        if not self._fast.refill(checked(body)):
+        if not self._fast.refill(checked(body), None):
             # Unused credit counts as written, so the pipe would look full.
             self._fast.give_back()
             self._send(body, timeout=UNSET if timeout is None else timeout)
@@ -159,7 +208,35 @@ class Socket:
         self._fast.give_back()
         self._pattern.send_batch(batch, self.options["sndtimeo"] if timeout is UNSET else timeout)
 
+    def send_to(self, routing_id: int, body: Buffer, *, timeout: float | None = UNSET) -> None:
+        """SERVER: send a message to the peer that ``recv_from`` has named; ``Unreachable`` if it is gone."""
+        self._as(Server, "sends to").send_to(
+            routing_id, checked(body), self.options["sndtimeo"] if timeout is UNSET else timeout
+        )
+
+    def send_group(self, group: bytes | str, body: Buffer) -> None:
+        """RADIO: send a message to every DISH that has joined a group.  ``send`` is for the empty group."""
+        self._as(Radio, "sends to").send_group(_octets(group), checked(body))
+
     # ------------------------------------------------------------------ receiving
+
+    def recv_from(self, *, timeout: float | None = UNSET) -> tuple[int, bytes]:
+        """SERVER: return the routing id of the peer, which ``send_to`` takes, and its message; wait for one."""
+        server = self._as(Server, "receives from")
+        body = self.recv(timeout=timeout)
+        return server.sender_of(self.envelope), body
+
+    def recv_group(self, *, timeout: float | None = UNSET) -> tuple[bytes, bytes]:
+        """DISH: return the group of the next message, and the message; wait for it."""
+        dish = self._as(Dish, "receives of")
+        body = self.recv(timeout=timeout)
+        return dish.group_of(self.envelope), body
+
+    def _as(self, kind: type[P], does: str) -> P:
+        if not isinstance(self._pattern, kind):
+            what = "a routing id" if kind is Server else "a group"
+            raise NotSupported(f"{self.type} has no such call; {kind.kind} {does} {what}")
+        return self._pattern
 
     def recv(self, *, timeout: float | None = UNSET) -> bytes:
         """Return the next message, or the next part of a message of several (see ``more``); wait for it.
@@ -280,17 +357,31 @@ class Socket:
     # ------------------------------------------------------------------ subscriptions
 
     def subscribe(self, prefix: bytes | str = b"") -> None:
-        """SUB and XSUB: ask for messages that begin with ``prefix``; empty: for all."""
-        self._pattern.subscribe(prefix.encode() if isinstance(prefix, str) else prefix)
+        """SUB and XSUB: ask for messages that begin with ``prefix``; empty: for all.
+
+        XPUB with ``xpub_manual``: let the peer whose subscription was received last have them.
+        """
+        self._pattern.subscribe(_octets(prefix))
 
     def unsubscribe(self, prefix: bytes | str = b"") -> None:
         """Take a subscription back."""
-        self._pattern.unsubscribe(prefix.encode() if isinstance(prefix, str) else prefix)
+        self._pattern.unsubscribe(_octets(prefix))
+
+    def join(self, group: bytes | str) -> None:
+        """DISH: ask for messages of a group."""
+        self._as(Dish, "joins").join(_octets(group))
+
+    def leave(self, group: bytes | str) -> None:
+        """DISH: take a ``join`` back."""
+        self._as(Dish, "leaves").leave(_octets(group))
 
     def subscribers(self, topic: bytes | str | None = None) -> int:
-        """PUB and XPUB: return how many peers get messages that begin with ``topic``; None: any messages."""
+        """PUB and XPUB: return how many peers get messages that begin with ``topic``; None: any messages.
+
+        RADIO: how many have joined the group ``topic``.
+        """
         self._end.look()
-        return self._pattern.subscribers(topic.encode() if isinstance(topic, str) else topic)
+        return self._pattern.subscribers(None if topic is None else _octets(topic))
 
     def wait_for_subscribers(
         self, count: int = 1, topic: bytes | str | None = None, *, timeout: float | None = None
@@ -347,6 +438,7 @@ class Socket:
             self._closed = True
             self._fast.plug(None)
             self._end.leave()
+            self.stop_watching()
             self._place.close(self.options["linger"] if linger is UNSET else linger)
             self._on_close(self)
 
@@ -365,6 +457,10 @@ class Socket:
 
     def __repr__(self) -> str:
         return f"<Socket {self.name} {self.last_endpoint or 'without a place'}>"
+
+
+def _octets(name: bytes | str) -> bytes:
+    return name.encode() if isinstance(name, str) else name
 
 
 def poll(

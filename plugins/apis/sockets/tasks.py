@@ -18,7 +18,8 @@ from typing import Any, Protocol, Self, TypeVar
 from kernel.contracts.errors import KernelClosed, KernelError, WouldBlock
 from kernel.contracts.message import Buffer
 from plugins.apis.sockets.end import End
-from plugins.apis.sockets.errors import SocketClosed
+from plugins.apis.sockets.errors import Again, SocketClosed
+from plugins.apis.sockets.monitor import Monitor, SocketEvent
 from plugins.apis.sockets.socket import ALL, Socket
 from plugins.apis.sockets.statistics import SocketStatistics
 
@@ -101,6 +102,61 @@ def running_loop() -> Loop:
     )
 
 
+class TaskMonitor:
+    """The events of a socket for tasks.  ``TaskSocket.monitor`` makes it; an ``async for`` ends with the socket."""
+
+    def __init__(self, monitor: Monitor, loop: Loop) -> None:
+        self._monitor = monitor
+        self._loop = loop
+        self._event: Any = None
+        monitor.on_change = lambda: loop.wake_soon(self._changed)
+
+    def _changed(self) -> None:
+        if self._event is not None:
+            self._event.set()
+            self._event = None
+
+    async def recv(self) -> SocketEvent:
+        """Return the next event; ``SocketClosed`` when the socket is closed."""
+        await self._loop.pause(others=True)
+        while True:
+            if self._event is None:
+                self._event = self._loop.event()
+            event = self._event
+            # Behind the event: what happens from here on sets it.
+            try:
+                return self._monitor.recv(timeout=0)
+            except Again:
+                await event.wait()
+
+    @property
+    def dropped(self) -> int:
+        """Events that were dropped because nobody has asked for them."""
+        return self._monitor.dropped
+
+    def close(self) -> None:
+        """End it: tasks that wait raise ``SocketClosed``."""
+        self._monitor.close()
+
+    def __aiter__(self) -> Self:
+        """Return events until the socket, its context or the monitor is closed."""
+        return self
+
+    async def __anext__(self) -> SocketEvent:
+        try:
+            return await self.recv()
+        except SocketClosed:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class TaskSocket:
     """A socket of ØMQ for tasks of one event loop.  ``Context.task_socket`` makes it."""
 
@@ -152,6 +208,22 @@ class TaskSocket:
         """Send messages of one part each."""
         await self._call(lambda: self.socket.send_many(bodies, timeout=0))
 
+    async def send_to(self, routing_id: int, body: Buffer) -> None:
+        """SERVER: send a message to the peer that ``recv_from`` has named."""
+        await self._call(lambda: self.socket.send_to(routing_id, body, timeout=0))
+
+    async def send_group(self, group: bytes | str, body: Buffer) -> None:
+        """RADIO: send a message to every DISH that has joined a group."""
+        await self._call(lambda: self.socket.send_group(group, body))
+
+    async def recv_from(self) -> tuple[int, bytes]:
+        """SERVER: return the routing id of the peer and its message."""
+        return await self._call(lambda: self.socket.recv_from(timeout=0))
+
+    async def recv_group(self) -> tuple[bytes, bytes]:
+        """DISH: return the group of the next message, and the message."""
+        return await self._call(lambda: self.socket.recv_group(timeout=0))
+
     async def recv(self) -> bytes:
         """Return the next message, or the next part of one of several."""
         return await self._call(lambda: self.socket.recv(timeout=0))
@@ -172,6 +244,10 @@ class TaskSocket:
         """PUB and XPUB: wait until ``count`` peers would get a message that begins with ``topic``."""
         await self._call(lambda: self.socket.wait_for_subscribers(count, topic, timeout=0))
 
+    def monitor(self) -> TaskMonitor:
+        """Return what happens to places and connections from now on, as a stream of ``SocketEvent``."""
+        return TaskMonitor(self.socket.monitor(), self._loop)
+
     def bind(self, place: str) -> str:
         """Listen at a place; return it.  It takes about as long as a system call."""
         return self.socket.bind(place)
@@ -191,6 +267,14 @@ class TaskSocket:
     def unsubscribe(self, prefix: bytes | str = b"") -> None:
         """Take a subscription back."""
         self.socket.unsubscribe(prefix)
+
+    def join(self, group: bytes | str) -> None:
+        """DISH: ask for messages of a group."""
+        self.socket.join(group)
+
+    def leave(self, group: bytes | str) -> None:
+        """DISH: take a ``join`` back."""
+        self.socket.leave(group)
 
     def statistics(self) -> SocketStatistics:
         """Return the figures of each peer."""

@@ -57,6 +57,8 @@ def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
             return {"username": user.decode(errors="replace"), "password": "(not shown)"}
     if name in ("SUBSCRIBE", "CANCEL"):
         return {"topic": data.decode(errors="replace")}
+    if name in ("JOIN", "LEAVE"):
+        return {"group": data.decode(errors="replace")}
     if name == "ERROR" and data:
         return {"reason": data[1 : 1 + data[0]].decode(errors="replace")}
     if name == "PING" and len(data) >= 2:
@@ -65,7 +67,7 @@ def facts_of_command(name: str, data: bytes) -> dict[str, Any]:
     return {"bytes": len(data)} if data else {}
 
 
-_SUBSCRIBERS = tuple(name for name, each in SOCKET_TYPES.items() if each.subscribes)
+_SUBSCRIBERS = tuple(name for name, each in SOCKET_TYPES.items() if each.subscribes and not each.grouped)
 
 
 class _Side:

@@ -33,6 +33,8 @@ from plugins.protocols.zmtp.zws import web_connection_of
 
 _MADE_UP = b"\0"
 """The first byte of identities that are made up here.  No peer may choose such a one."""
+_CHOOSING = ("ROUTER", "REP", "STREAM")
+"""Types that may choose the identity of a peer."""
 
 
 class ZmqEngine:
@@ -146,7 +148,7 @@ class ZmqEngine:
         raise KernelError(f"{what}: there is no place {argument!r}; there are: {known}")
 
     def _name_next(self, identity: bytes) -> str:
-        if not SOCKET_TYPES[self.options.type].names_peers:
+        if self.options.type not in _CHOOSING:
             raise ValueError(f"{self.options.type} does not name its peers; ROUTER and STREAM do")
         if identity.startswith(_MADE_UP) or len(identity) > IDENTITY_LIMIT:
             raise ValueError(
@@ -158,7 +160,8 @@ class ZmqEngine:
         return self._next_peer.decode("latin-1")
 
     def _make_up(self) -> bytes:
-        self._last_made_up = (self._last_made_up + 1) % (1 << 32)
+        # 0 is nobody's routing id (41/CLIENTSERVER).
+        self._last_made_up = (self._last_made_up + 1) % (1 << 32) or 1
         return _MADE_UP + self._last_made_up.to_bytes(4, "big")
 
     # ------------------------------------------------------------------ conversations

@@ -26,9 +26,9 @@ from plugins.engines.zmq.admission import stamped
 from plugins.engines.zmq.options import name_of
 from plugins.engines.zmq.zap_question import key_of_place
 from plugins.protocols.zmtp.addressing import Head, addressing_of
-from plugins.protocols.zmtp.keys import KeySplitter, key_of
+from plugins.protocols.zmtp.keys import GroupSplitter, KeySplitter, group_of, key_of
 from plugins.protocols.zmtp.options import hello_of, identity_of
-from plugins.protocols.zmtp.prefixes import Prefixes, prefix_of
+from plugins.protocols.zmtp.prefixes import prefix_of, subscriptions_of
 from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class InprocPeer(InprocEnd):
         self._type = SOCKET_TYPES[options.type]
         publishes_or_subscribes = self._type.publishes or self._type.subscribes
         self._keyed = options.key_part if options.key_part is not None else publishes_or_subscribes
-        self._splitter = KeySplitter()
+        self._splitter = GroupSplitter() if self._type.grouped else KeySplitter()
         self._addressing = addressing_of(options)
-        self._theirs = Prefixes()
+        self._theirs = subscriptions_of(options)
         self._hello: bytes | None = None
         """What is to be said to the peer first, and was not said yet."""
         self._questions: deque[Batch] = deque()
@@ -75,7 +75,7 @@ class InprocPeer(InprocEnd):
             port = self._engine.host.port(f"{self._engine.name}/{name}", self)
         if self._addressing is not None:
             self._addressing.reply_to = port.name
-        self._theirs = Prefixes()
+        self._theirs = subscriptions_of(self._engine.options)
         self._hello = hello_of(self._engine.options)
         if not self._type.publishes:
             self._say_hello(outgoing)
@@ -128,12 +128,17 @@ class InprocPeer(InprocEnd):
                 yield _behind(head, batch)
 
     def _wanted(self, batch: Batch) -> Iterator[Batch]:
-        key = key_of(batch.envelope) if self._keyed else b""
+        grouped = self._type.grouped
+        key = (group_of if grouped else key_of)(batch.envelope) if self._keyed else b""
         wanted: Batch | None = batch
-        if self._type.publishes:
-            wanted = self._theirs.sift(batch) if not key else batch if self._theirs.match(key) else None
+        if self._type.single and batch.multipart:
+            return
+        if self._type.publishes and not key and not grouped:
+            wanted = self._theirs.sift(batch)
+        elif self._type.publishes:
+            wanted = batch if self._theirs.match(key) else None
         if wanted is not None:
-            yield _behind((key,) if key else (), wanted)
+            yield _behind((key,) if key or grouped else (), wanted)
 
     def incoming_of(self, batches: Sequence[Batch]) -> list[Batch]:
         """Return what the routes get: keys and addresses are in the envelopes."""
@@ -150,6 +155,8 @@ class InprocPeer(InprocEnd):
         return taken
 
     def _understood(self, batch: Batch) -> Iterable[Batch]:
+        if self._type.single and batch.multipart and not self._type.grouped:
+            return ()
         if self._keyed:
             return self._splitter.split(batch)
         return (batch,) if self._addressing is None else self._addressing.take(batch)

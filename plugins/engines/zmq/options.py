@@ -120,6 +120,8 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
             self.tls.check_listener(address.transport)
         if SOCKET_TYPES[self.type].raw and address.transport in ("inproc", *WEB_TRANSPORTS):
             raise ValueError(f"{name_of(address)!r}: peers of STREAM are at tcp, tls and ipc")
+        if SOCKET_TYPES[self.type].grouped and address.transport in WEB_TRANSPORTS:
+            raise ValueError(f"{name_of(address)!r}: RADIO and DISH are at tcp, tls, ipc and inproc")
         if address.transport in WEB_TRANSPORTS and self.mechanism == "CURVE":
             raise ValueError(f"{name_of(address)!r}: 45/ZWS has NULL and PLAIN; take wss for encryption")
 

@@ -69,7 +69,7 @@ def _assures(options: Any) -> Assurance:
     return Assurance(
         confirms="sent",
         how="ZMTP has no confirmations: the operating system has its bytes",
-        but="what no peer has subscribed to is dropped" if options.type in ("PUB", "XPUB") else "",
+        but="what no peer has subscribed to is dropped" if options.type in ("PUB", "XPUB", "RADIO") else "",
     )
 
 

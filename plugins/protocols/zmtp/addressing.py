@@ -205,7 +205,7 @@ def addressing_of(options: ZmtpOptions) -> Addressing | None:
         return RelayAddressing() if options.relay else None
     if kind == "REP":
         return RepAddressing()
-    return RouterAddressing() if kind == "ROUTER" else None
+    return RouterAddressing() if kind in ("ROUTER", "SERVER") else None
 
 
 def _lone_body(batch: Batch) -> Any | None:

@@ -53,10 +53,10 @@ from plugins.protocols.zmtp.greeting import (
     encode_rest,
     is_version_1,
 )
-from plugins.protocols.zmtp.keys import KeySplitter, key_of
+from plugins.protocols.zmtp.keys import KEY_LIMIT, GroupSplitter, KeySplitter, group_of, key_of
 from plugins.protocols.zmtp.mechanisms import Mechanism, RandomOctets, is_plain_server, mechanism_of
 from plugins.protocols.zmtp.options import IDENTITY_LIMIT, ZmtpOptions, hello_of, identity_of
-from plugins.protocols.zmtp.prefixes import Prefixes, exact_pattern_of, pattern_of, prefix_of
+from plugins.protocols.zmtp.prefixes import exact_pattern_of, pattern_of, prefix_of, subscriptions_of
 from plugins.protocols.zmtp.socket_types import NUMBERED, SOCKET_TYPES
 from plugins.protocols.zmtp.zap import MEANINGS, TEMPORARY
 
@@ -66,6 +66,8 @@ MISSED_HEARTBEATS = 3
 SUBSCRIBE, CANCEL = b"\1", b"\0"
 """First bytes of a message that subscribes, or takes it back (before 3.1)."""
 
+_OF_GROUPS = {"JOIN": SUBSCRIBE, "LEAVE": CANCEL}
+"""Commands of a DISH (48/RADIO-DISH), and the verbs that do the same with a group."""
 
 _MOST_SHARED = 64 * 1024
 """Bytes of a batch that is encoded once for all who subscribe to it: what is made takes as much memory again."""
@@ -103,7 +105,8 @@ class ZmtpConnection:
         """Whether a peer of 1.0 or 2.0 has to say its identity before its port can be opened."""
         self._addressing: Addressing | None = addressing_of(options)
         self._keyed = options.key_part if options.key_part is not None else self._type_has_keys()
-        self._pattern_of = pattern_of if self._keyed else exact_pattern_of
+        self._pattern_of = pattern_of if self._keyed and not self._type.grouped else exact_pattern_of
+        self._key_of = group_of if self._type.grouped else key_of
         # 24/ZMTP-PLAIN: as-server says who decides.
         # Those of CURVE agree on it by the keys that they have.
         self._as_server = {
@@ -129,13 +132,13 @@ class ZmtpConnection:
         self._use_decoder(self._decoder_of(self._framing))
         self._peer_type = ""
         self._minor = 0
-        self._splitter = KeySplitter()
+        self._splitter = GroupSplitter() if self._type.grouped else KeySplitter()
         self._hello = hello_of(options)
         """What the peer is to get first, and has not got yet."""
-        self._holds = self._type.subscribes
+        self._holds = self._type.sifts and not options.invert_matching
         """Whether readers could not subscribe yet, so that what does not match now is held back."""
         self._held: list[Batch] = []
-        self._ours, self._theirs = Prefixes(), Prefixes()
+        self._ours, self._theirs = subscriptions_of(options), subscriptions_of(options)
         self.subscriptions: list[tuple[str, str]] = []
         """("subscribe" or "unsubscribe", pattern) of the peer.  The host reads and removes the entries."""
         self._sent = 0
@@ -244,7 +247,7 @@ class ZmtpConnection:
             else:
                 # 15/ZMTP: the type, and a frame with the identity.
                 identity = identity_of(self._options) if self._type.identified else b""
-                self._out.append(bytes((self._type.number, 0, len(identity))) + identity)
+                self._out.append(bytes((self._number("2.0"), 0, len(identity))) + identity)
         if self.phase is Phase.GREETING:
             size = GREETING_3_SIZE if data[SIGNATURE_SIZE] >= MAJOR else GREETING_2_SIZE
             if len(data) >= size:
@@ -257,6 +260,13 @@ class ZmtpConnection:
                 return data[size:]
         self._first_bytes = data
         return b""
+
+    def _number(self, version: str) -> int:
+        """Return the number of the type in older versions.  Raises ``RemoteProtocolError`` if they do not have it."""
+        number = self._type.number
+        if number is None:
+            raise RemoteProtocolError(f"the peer speaks ZMTP {version}, which has no type {self._type.name}")
+        return number
 
     def _begin_handshake(self, octets: bytes) -> None:
         greeting = decode_greeting(octets)
@@ -280,6 +290,7 @@ class ZmtpConnection:
             raise RemoteProtocolError(
                 f"the peer speaks ZMTP {version}.0, which has no handshake in which it could be decided on"
             )
+        self._number(f"{version}.0")
         self.version = f"{version}.0"
         self._framing = FRAMINGS[version]
         self._use_decoder(self._decoder_of(self._framing))
@@ -360,6 +371,8 @@ class ZmtpConnection:
             self._on_subscription(SUBSCRIBE, data)
         elif name == "CANCEL":
             self._on_subscription(CANCEL, data)
+        elif name in _OF_GROUPS and self._type.grouped:
+            self._on_group(_OF_GROUPS[name], data)
         elif name == "READY":
             raise RemoteProtocolError("a second READY")
         # PONG: that bytes have come is all that it says.  Others are of later versions.
@@ -386,6 +399,11 @@ class ZmtpConnection:
         self._lifetime = lifetime or None
         self._send_command(encode_command(b"PONG", data[2:]))
 
+    def _on_group(self, verb: bytes, group: bytes) -> None:
+        if len(group) > KEY_LIMIT:
+            raise RemoteProtocolError(f"a group of {len(group)} bytes; it has {KEY_LIMIT} at most")
+        self._on_subscription(verb, group)
+
     def _on_subscription(self, verb: bytes, prefix: bytes) -> None:
         if not self._type.publishes:
             raise RemoteProtocolError(f"a subscription at {self._type.name}, which does not publish")
@@ -396,7 +414,7 @@ class ZmtpConnection:
             return
         # libzmq tells each subscription of its application, and takes back only the last one of a prefix. So
         # the subscriptions of a peer are a set.
-        if prefix in theirs:
+        if prefix in theirs and not self._type.grouped:
             return
         if theirs.number >= options.max_subscriptions:
             raise RemoteProtocolError(
@@ -407,10 +425,11 @@ class ZmtpConnection:
                 f"subscriptions of {theirs.size + len(prefix)} bytes; "
                 f"subscription_bytes is {options.subscription_bytes}"
             )
-        theirs.add(prefix)
+        # A DISH may join a group several times, and has to leave it as often: libzmq counts.
+        if theirs.add(prefix):
+            self.subscriptions.append(("subscribe", self._pattern_of(prefix)))
         if self._hello is not None and theirs.match(self._hello):
             self._say_hello()
-        self.subscriptions.append(("subscribe", self._pattern_of(prefix)))
 
     # ------------------------------------------------------------------ messages of the peer
 
@@ -418,12 +437,14 @@ class ZmtpConnection:
         """Append what is for the routes: without subscriptions, without what nobody wants, with keys."""
         for batch in batches:
             rest: Batch | None = batch
-            if self._type.publishes:
+            if self._type.single and batch.multipart is not self._type.grouped and self._type.takes:
+                rest = self._of_one_part(batch)
+            elif self._type.publishes and not self._type.grouped:
                 rest = self._without_subscriptions(batch)
             if not self._type.takes:
                 # PUB and PUSH: 29/PUBSUB and 30/PIPELINE have nothing come from the peer.
                 rest = None
-            elif self._type.subscribes and rest is not None:
+            elif self._type.sifts and rest is not None:
                 if self._holds:
                     self._hold_back(rest)
                 rest = self._ours.sift(rest)
@@ -435,6 +456,12 @@ class ZmtpConnection:
                 taken += self._addressing.take(rest)
             else:
                 taken.append(rest)
+
+    def _of_one_part(self, batch: Batch) -> Batch | None:
+        """Drop messages of several parts, as libzmq does; a message without its group is an error."""
+        if self._type.grouped:
+            raise RemoteProtocolError("a message without a group before it")
+        return None
 
     def _hold_back(self, batch: Batch) -> None:
         """Keep what nobody here has subscribed to so far."""
@@ -494,19 +521,25 @@ class ZmtpConnection:
             if not self._type.gives:
                 self._refuse(batch, f"{self._type.name} does not send")
                 continue
-            key = key_of(batch.envelope) if self._keyed else b""
+            if self._type.single and batch.multipart:
+                self._refuse(batch, f"{self._type.name} sends messages of one part")
+                continue
+            key = self._key_of(batch.envelope) if self._keyed else b""
             wanted: Batch | None = batch
             if self._type.publishes:
                 wanted = self._wanted(batch, key)
             if wanted is None:
                 continue
-            self._encode(wanted, (key,) if key else ())
+            self._encode(wanted, (key,) if key or self._type.grouped else ())
 
     def _send_addressed(self, addressing: Addressing, batches: Iterable[Batch]) -> None:
         """Encode batches, with addresses before their messages."""
         for batch in batches:
             for head, part in addressing.put(batch):
                 self._sent += len(part.bodies)
+                if self._type.single and part.multipart:
+                    self._refuse(part, f"{self._type.name} sends messages of one part")
+                    continue
                 self._encode(part, head)
 
     def _encode(self, batch: Batch, before: Sequence[bytes]) -> None:
@@ -524,7 +557,7 @@ class ZmtpConnection:
 
     def _wanted(self, batch: Batch, key: bytes) -> Batch | None:
         """Return the messages that the peer has subscribed to; None if there are none."""
-        if not key:
+        if not key and not self._type.grouped:
             return batch if self._options.chosen_by_route else self._theirs.sift(batch)
         return batch if self._theirs.match(key) else None
 
@@ -559,7 +592,9 @@ class ZmtpConnection:
             self._tell(b"SUBSCRIBE", SUBSCRIBE, prefix)
 
     def _tell(self, command: bytes, verb: bytes, prefix: bytes) -> None:
-        if self._framing.version == MAJOR and self._minor >= 1:
+        if self._type.grouped:
+            self._send_command(encode_command(b"JOIN" if verb == SUBSCRIBE else b"LEAVE", prefix))
+        elif self._framing.version == MAJOR and self._minor >= 1:
             self._send_command(encode_command(command, prefix))
         # A peer of 1.0 does not read what a subscriber sends; it sends everything.
         elif self._framing.version > 1:

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from kernel.contracts.extras import Extra
-from plugins.protocols.zmtp.socket_types import SOCKET_TYPES, TypeName
+from plugins.protocols.zmtp.keys import KEY_LIMIT
+from plugins.protocols.zmtp.socket_types import SOCKET_TYPES, SocketType, TypeName
 from plugins.protocols.zmtp.z85 import decode_key
 
 IDENTITY_LIMIT = 255
@@ -27,13 +28,16 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The socket type of this side."""
     key_part: bool | None = None
     """Whether the first part of a message is its key (routing key, topic), and the rest its body.  Not set:
-    true for PUB, SUB, XPUB and XSUB, false for all others."""
+    true for PUB, SUB, XPUB, XSUB, RADIO and DISH, false for all others."""
     subscribe: tuple[str, ...] = ()
     """For SUB and XSUB: prefixes to subscribe to.  ``[""]`` is everything.  What readers of the messages
-    subscribe to here is subscribed to at the peer as well."""
+    subscribe to here is subscribed to at the peer as well.  For DISH: groups to join."""
     chosen_by_route: bool = False
     """For PUB and XPUB with ``key_part = false``: all routes to it have ``router = "by-prefix"``.  Then what they bring
     is sent as it is, and not compared with the peer's subscriptions once more."""
+    invert_matching: bool = False
+    """For PUB, XPUB and SUB: whether a subscriber gets all but what it has subscribed to.  Both sides need it, and routes
+    to a PUB are without ``router``, since routers know only what is wanted."""
     identity: Annotated[str, msgspec.Meta(max_length=255)] = ""
     """For REQ, DEALER and ROUTER: the identity that is told to peers.  A ROUTER finds this socket by it.  Empty:
     the peer makes one up for each connection."""
@@ -88,27 +92,41 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     subscribed to it."""
 
     def __post_init__(self) -> None:
-        if self.subscribe and self.type not in ("SUB", "XSUB"):
-            raise ValueError(f"subscribe: {self.type} does not subscribe; SUB and XSUB do")
-        if self.chosen_by_route and (self.type not in ("PUB", "XPUB") or self.key_part is not False):
-            raise ValueError("chosen_by_route is for PUB and XPUB with key_part = false")
-        if self.hello is not None and (not SOCKET_TYPES[self.type].gives or SOCKET_TYPES[self.type].raw):
+        kind = SOCKET_TYPES[self.type]
+        self._check_subscriptions(kind)
+        if kind.grouped:
+            self._check_groups()
+        if self.hello is not None and (not kind.gives or kind.raw or kind.grouped):
             raise ValueError(f"hello: {self.type} does not send any")
-        if SOCKET_TYPES[self.type].raw and (self.mechanism != "NULL" or self.zap_domain or self.key_part):
+        if kind.raw and (self.mechanism != "NULL" or self.zap_domain or self.key_part):
             raise ValueError(
                 "STREAM has neither mechanism nor zap_domain nor key_part: its peers do not speak ZMTP"
             )
-        if self.identity and not SOCKET_TYPES[self.type].identified:
+        if self.identity and not kind.identified:
             raise ValueError(f"identity: {self.type} tells none; REQ, DEALER and ROUTER do")
         if len(identity_of(self)) > IDENTITY_LIMIT or self.identity.startswith("\0"):
             raise ValueError(
                 f"identity: it has at most {IDENTITY_LIMIT} bytes, and does not begin with a zero byte"
             )
-        for name, kind in (("correlate", "REQ"), ("answer_by_key", "REQ"), ("relay", "DEALER")):
-            if getattr(self, name) and self.type != kind:
-                raise ValueError(f"{name} is for {kind}, and this is {self.type}")
+        for name, owner in (("correlate", "REQ"), ("answer_by_key", "REQ"), ("relay", "DEALER")):
+            if getattr(self, name) and self.type != owner:
+                raise ValueError(f"{name} is for {owner}, and this is {self.type}")
         self._check_plain()
         self._check_keys()
+
+    def _check_subscriptions(self, kind: SocketType) -> None:
+        if self.subscribe and not kind.subscribes:
+            raise ValueError(f"subscribe: {self.type} does not subscribe; SUB, XSUB and DISH do")
+        if self.invert_matching and (self.type not in ("PUB", "XPUB", "SUB") or self.chosen_by_route):
+            raise ValueError("invert_matching is for PUB, XPUB and SUB without chosen_by_route")
+        if self.chosen_by_route and (self.type not in ("PUB", "XPUB") or self.key_part is not False):
+            raise ValueError("chosen_by_route is for PUB and XPUB with key_part = false")
+
+    def _check_groups(self) -> None:
+        if self.key_part is False:
+            raise ValueError(f"key_part: the group of a message is its key, so a {self.type} has one")
+        if any(len(group.encode()) > KEY_LIMIT for group in self.subscribe):
+            raise ValueError(f"subscribe: a group has at most {KEY_LIMIT} bytes")
 
     def _check_plain(self) -> None:
         if (self.username or self.password) and self.mechanism != "PLAIN":

@@ -11,6 +11,8 @@ from typing import Any
 
 from kernel.contracts.key_trie import PREFIX
 from kernel.contracts.message import Batch, batch_of
+from plugins.protocols.zmtp.options import ZmtpOptions
+from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
 
 _FEW = 8
 """Prefixes that are tried one after the other."""
@@ -104,6 +106,42 @@ class Prefixes:
         if len(bodies) == len(batch.bodies):
             return batch
         return batch_of(bodies, batch.envelope, multipart=batch.multipart) if bodies else None
+
+
+class Excluded(Prefixes):
+    """The same for subscriptions that are inverted (``ZMQ_INVERT_MATCHING``): what matches is not wanted."""
+
+    def match(self, octets: Any) -> bool:
+        """Whether nothing that a message begins with was subscribed to."""
+        return not super().match(octets)
+
+    def sift(self, batch: Batch) -> Batch | None:
+        """Return the messages that were not subscribed to, by their first parts; None if there are none."""
+        heads = [parts[0] if parts else b"" for parts in batch.bodies] if batch.multipart else batch.bodies
+        bodies = list(compress(batch.bodies, map(self.match, heads)))
+        return batch_of(bodies, batch.envelope, multipart=batch.multipart) if bodies else None
+
+
+class Groups(Prefixes):
+    """The same for groups (48/RADIO-DISH), which messages name as a whole."""
+
+    def match(self, octets: Any) -> bool:
+        """Whether the group of a message was joined."""
+        return bytes(octets) in self._counts
+
+    def sift(self, batch: Batch) -> Batch | None:
+        """Return the messages whose first part is a group that was joined; None if there are none."""
+        if not batch.multipart:
+            return batch
+        bodies = [parts for parts in batch.bodies if self.match(parts[0])]
+        return batch_of(bodies, batch.envelope, multipart=True) if bodies else None
+
+
+def subscriptions_of(options: ZmtpOptions) -> Prefixes:
+    """Return an empty set of subscriptions for a conversation with these options."""
+    if SOCKET_TYPES[options.type].grouped:
+        return Groups()
+    return Excluded() if options.invert_matching else Prefixes()
 
 
 def pattern_of(prefix: bytes) -> str:

@@ -7,7 +7,24 @@ from typing import Literal, TypeAlias
 import msgspec
 
 TypeName: TypeAlias = Literal[
-    "PUB", "SUB", "XPUB", "XSUB", "PUSH", "PULL", "PAIR", "REQ", "REP", "DEALER", "ROUTER", "STREAM"
+    "PUB",
+    "SUB",
+    "XPUB",
+    "XSUB",
+    "PUSH",
+    "PULL",
+    "PAIR",
+    "REQ",
+    "REP",
+    "DEALER",
+    "ROUTER",
+    "STREAM",
+    "CLIENT",
+    "SERVER",
+    "RADIO",
+    "DISH",
+    "SCATTER",
+    "GATHER",
 ]
 """The types that this protocol has."""
 
@@ -29,17 +46,23 @@ class SocketType(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its peers subscribe, and get only what they have subscribed to."""
     subscribes: bool = False
     """Whether it subscribes at its peers."""
+    sifts: bool = False
+    """Whether what it has not subscribed to is dropped when it comes.  An XSUB takes what its peers decide to send."""
     identified: bool = False
     """Whether it tells its peers an identity."""
     names_peers: bool = False
     """Whether it sends to a peer by its identity, and so needs one of each peer."""
+    single: bool = False
+    """Whether a message has one part only (the types that are drafts)."""
+    grouped: bool = False
+    """Whether each message is of a group, which its key is, and subscriptions name whole groups."""
     raw: bool = False
     """Whether its peers do not speak ZMTP: what they send is bytes without messages."""
 
     @property
-    def number(self) -> int:
-        """The number of the type in the greeting of ZMTP 2.0."""
-        return NUMBERED.index(self.name)
+    def number(self) -> int | None:
+        """The number of the type in the greeting of ZMTP 2.0; None: that version does not have the type."""
+        return NUMBERED.index(self.name) if self.name in NUMBERED else None
 
 
 _SUBSCRIBERS, _PUBLISHERS = frozenset({"SUB", "XSUB"}), frozenset({"PUB", "XPUB"})
@@ -49,7 +72,7 @@ SOCKET_TYPES = {
     for each in (
         # 29/PUBSUB
         SocketType(name="PUB", peers=_SUBSCRIBERS, gives=True, publishes=True),
-        SocketType(name="SUB", peers=_PUBLISHERS, takes=True, subscribes=True),
+        SocketType(name="SUB", peers=_PUBLISHERS, takes=True, subscribes=True, sifts=True),
         SocketType(name="XPUB", peers=_SUBSCRIBERS, gives=True, takes=True, publishes=True),
         SocketType(name="XSUB", peers=_PUBLISHERS, gives=True, takes=True, subscribes=True),
         # 28/REQREP
@@ -75,6 +98,37 @@ SOCKET_TYPES = {
         SocketType(name="PULL", peers=frozenset({"PUSH"}), takes=True),
         # 31/EXPAIR
         SocketType(name="PAIR", peers=frozenset({"PAIR"}), gives=True, takes=True),
+        # 41/CLISRV
+        SocketType(name="CLIENT", peers=frozenset({"SERVER"}), gives=True, takes=True, single=True),
+        SocketType(
+            name="SERVER",
+            peers=frozenset({"CLIENT"}),
+            gives=True,
+            takes=True,
+            names_peers=True,
+            single=True,
+        ),
+        # 48/RADIODISH
+        SocketType(
+            name="RADIO",
+            peers=frozenset({"DISH"}),
+            gives=True,
+            publishes=True,
+            single=True,
+            grouped=True,
+        ),
+        SocketType(
+            name="DISH",
+            peers=frozenset({"RADIO"}),
+            takes=True,
+            subscribes=True,
+            sifts=True,
+            single=True,
+            grouped=True,
+        ),
+        # 49/SCATTERGATHER
+        SocketType(name="SCATTER", peers=frozenset({"GATHER"}), gives=True, single=True),
+        SocketType(name="GATHER", peers=frozenset({"SCATTER"}), takes=True, single=True),
         # libzmq's manual, zmq_socket(3)
         SocketType(name="STREAM", peers=frozenset(), gives=True, takes=True, names_peers=True, raw=True),
     )

@@ -55,6 +55,19 @@ VERSION_3: Said = [
 ]
 
 
+def test_groups() -> None:
+    joined = [
+        (CLIENT, greeting() + ready(b"DISH") + command(b"JOIN", b"tea") + command(b"LEAVE", b"tea")),
+        (SERVER, greeting() + ready(b"RADIO") + frame(b"tea", 1) + frame(b"\1 is no subscription")),
+    ]
+    lines = heard(ZmtpDissector(), joined)
+    assert [(line.what, dict(line.facts)) for line in lines if line.what not in ("greeting", "READY")] == [
+        ("JOIN", {"group": "tea"}),
+        ("LEAVE", {"group": "tea"}),
+        ("messages", {"count": 1, "frames": 2, "bytes": 3 + len(b"\1 is no subscription")}),
+    ]
+
+
 def test_version_3() -> None:
     dissector = ZmtpDissector()
     lines = heard(dissector, VERSION_3)

@@ -20,7 +20,7 @@ class Pattern:
     takes: ClassVar[bool] = True
     publishes: ClassVar[bool] = False
     """Whether its peers subscribe."""
-    router: ClassVar[str] = "fan-out"
+    router: str = "fan-out"
     """The router of the route to its peers."""
     when_full: str = "block"
     """What happens when the pipe to a peer is full."""

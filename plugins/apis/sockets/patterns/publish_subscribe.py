@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from kernel.contracts.message import Batch, Buffer, batch_of_one
+from kernel.contracts.message import Batch, Buffer, Envelope, batch_of_one
 from plugins.apis.sockets.end import End, PublishingEnd
-from plugins.apis.sockets.errors import NotSupported
+from plugins.apis.sockets.errors import NotSupported, SocketError
 from plugins.apis.sockets.options import Values
 from plugins.apis.sockets.patterns.base import Pattern, ReceivingPattern
+from plugins.apis.sockets.patterns.manual_subscriptions import ManualSubscriptions
 
 _SUBSCRIBE, _CANCEL = b"\1", b"\0"
 
@@ -21,7 +22,7 @@ class Pub(Pattern):
     kind: ClassVar[str] = "PUB"
     takes: ClassVar[bool] = False
     publishes: ClassVar[bool] = True
-    router: ClassVar[str] = "by-prefix"
+    router: str = "by-prefix"
     when_full: str = "drop-newest"
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
@@ -34,6 +35,10 @@ class Pub(Pattern):
         self._waits = self.values["xpub_nodrop"]
         if self._waits:
             self.when_full = "block"
+        if self.values["invert_matching"]:
+            # Conversations know who has not subscribed.
+            self.router = "fan-out"
+            return {"invert_matching": True}
         return {"chosen_by_route": True}
 
     def may_send(self) -> bool:
@@ -79,10 +84,71 @@ class Xpub(Pub):
         super().__init__(end, values, engine)
         assert isinstance(end, PublishingEnd)
         end.on_subscription = self._on_subscription
+        self._manual: ManualSubscriptions | None = None
+        """Who gets what, if the application decides on it."""
 
-    def _on_subscription(self, verb: str, prefix: bytes, news: bool) -> None:
+    def engine_options(self) -> Mapping[str, Any]:
+        """See who decides on subscriptions."""
+        options = super().engine_options()
+        last_value = self.values["xpub_manual_last_value"]
+        if last_value or self.values["xpub_manual"]:
+            if self.values["invert_matching"]:
+                raise SocketError("xpub_manual and invert_matching do not go together")
+            self.router = "reply"
+            self._manual = ManualSubscriptions(self.end, last_value=last_value)
+        return options
+
+    def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
+        """Send one message."""
+        if self._manual is None:
+            super().send_parts(parts, timeout)
+        else:
+            self._manual.send(parts, timeout, waits=self._waits)
+
+    def send_batch(self, batch: Batch, timeout: float | None) -> None:
+        """Send messages; those without subscribers are dropped."""
+        if self._manual is None:
+            super().send_batch(batch, timeout)
+            return
+        for body in batch.bodies:
+            self._manual.send(body if batch.multipart else (body,), timeout, waits=self._waits)
+
+    def may_send(self) -> bool:
+        """Whether nobody is waited for; with ``xpub_manual`` that is seen when a message is sent."""
+        return self._manual is not None or super().may_send()
+
+    def received(self, envelope: Envelope) -> None:
+        """Take notice of whose subscription the application has received."""
+        if self._manual is not None and envelope.reply_to:
+            self._manual.heard(envelope.reply_to)
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Let the peer whose subscription was received last have messages that begin with ``prefix``."""
+        self._decisions().add(prefix)
+
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Take back what ``subscribe`` has done for the peer that has asked last."""
+        self._decisions().remove(prefix)
+
+    def _decisions(self) -> ManualSubscriptions:
+        self.end.look()
+        if self._manual is None:
+            raise NotSupported(
+                "XPUB subscribes its peers only with xpub_manual, which is set before the first place"
+            )
+        return self._manual
+
+    def subscribers(self, topic: bytes | None) -> int:
+        """Return how many peers have subscribed."""
+        return super().subscribers(topic) if self._manual is None else self._manual.count(topic)
+
+    def _on_subscription(self, verb: str, prefix: bytes, news: bool, peer: str) -> None:
         values = self.values
-        if verb == "subscribe" and (news or values["xpub_verbose"] or values["xpub_verboser"]):
+        if self._manual is not None:
+            # Each one is for the application, whose decision is about this peer.
+            told = (_SUBSCRIBE if verb == "subscribe" else _CANCEL) + prefix
+            self.end.inbox.append(batch_of_one(told, Envelope(reply_to=peer)))
+        elif verb == "subscribe" and (news or values["xpub_verbose"] or values["xpub_verboser"]):
             self.end.inbox.append(batch_of_one(_SUBSCRIBE + prefix))
         elif verb == "unsubscribe" and (news or values["xpub_verboser"]):
             self.end.inbox.append(batch_of_one(_CANCEL + prefix))
@@ -91,8 +157,8 @@ class Xpub(Pub):
         """Receive at any time."""
 
 
-class _Subscriber(Pattern):
-    """What SUB and XSUB have: subscriptions, which are counted."""
+class Subscriber(Pattern):
+    """What SUB, XSUB and DISH have: subscriptions, which are counted."""
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
         super().__init__(end, values, engine)
@@ -114,14 +180,18 @@ class _Subscriber(Pattern):
                 self.end.port.unsubscribe(_pattern(prefix))
 
 
-class Sub(ReceivingPattern, _Subscriber):
+class Sub(ReceivingPattern, Subscriber):
     """SUB."""
 
     kind: ClassVar[str] = "SUB"
     instead: ClassVar[str] = "PUB and XSUB do"
 
+    def engine_options(self) -> Mapping[str, Any]:
+        """Say whether it gets what it has not subscribed to."""
+        return {"invert_matching": self.values["invert_matching"]}
 
-class Xsub(_Subscriber):
+
+class Xsub(Subscriber):
     """XSUB: as SUB, and a message that begins with 1 or 0 subscribes, or takes it back."""
 
     kind: ClassVar[str] = "XSUB"

@@ -15,7 +15,7 @@ class Rep(Pattern):
     """REP.  The answer goes to whoever has asked, if it is still there."""
 
     kind: ClassVar[str] = "REP"
-    router: ClassVar[str] = "reply"
+    router: str = "reply"
     alike: ClassVar[bool] = False
     turns: ClassVar[bool] = True
 

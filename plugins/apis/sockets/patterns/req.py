@@ -16,7 +16,7 @@ class Req(Pattern):
     """REQ.  Only the answer to the last question is received."""
 
     kind: ClassVar[str] = "REQ"
-    router: ClassVar[str] = "round-robin"
+    router: str = "round-robin"
     alike: ClassVar[bool] = False
     turns: ClassVar[bool] = True
 

@@ -19,7 +19,7 @@ class Router(Pattern):
     """ROUTER.  What nobody can get is dropped, or is an error with ``router_mandatory``."""
 
     kind: ClassVar[str] = "ROUTER"
-    router: ClassVar[str] = "reply"
+    router: str = "reply"
     alike: ClassVar[bool] = False
 
     def __init__(self, end: End, values: Values, engine: str) -> None:

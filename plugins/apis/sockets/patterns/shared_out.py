@@ -13,7 +13,7 @@ class Push(Pattern):
 
     kind: ClassVar[str] = "PUSH"
     takes: ClassVar[bool] = False
-    router: ClassVar[str] = "round-robin"
+    router: str = "round-robin"
 
     def before_receiving(self) -> None:
         """Refuse: nothing comes."""
@@ -31,7 +31,7 @@ class Dealer(Pattern):
     """DEALER."""
 
     kind: ClassVar[str] = "DEALER"
-    router: ClassVar[str] = "round-robin"
+    router: str = "round-robin"
 
 
 class Pair(Pattern):

@@ -6,20 +6,19 @@ import atexit
 import errno
 import math
 import os
-import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from zmq.constants import ContextOption
 
-from kernel.contracts.engine import EngineEvent
+from kernel.plugins import PluginRegistry
 from plugins.apis.sockets.context import Context as OurContext
 from plugins.apis.sockets.errors import ContextClosed
 from plugins.apis.sockets.pyzmq_backend.core import NUMBERS
 from plugins.apis.sockets.pyzmq_backend.errors import failure, translating
+from plugins.apis.sockets.pyzmq_backend.reaper import is_garbage, reap, start, wait_for_reaper
 
 if TYPE_CHECKING:
     from plugins.apis.sockets.pyzmq_backend.core import Core
@@ -43,10 +42,12 @@ _DEFAULTS: dict[int, int] = {
     ContextOption.THREAD_NAME_PREFIX: 0,
 }
 
-_CALLS = 6
-"""Calls between ``__del__`` and ``term``, and some more."""
 _WRITING: list[threading.Thread] = []
 """Of contexts that were collected as garbage."""
+
+_REGISTRY = PluginRegistry.load(environ={"KERNEL_PLUGINS": "sockets,zmq,zmtp", **os.environ})
+"""What sockets need, for all contexts, and loaded with ``import zmq``: programs have time limits for a first socket,
+which takes libzmq no time.  No program of pyzmq reaches another plugin."""
 
 _CORES: dict[int, ContextCore] = {}
 """Contexts that are open, by their numbers."""
@@ -60,11 +61,12 @@ class ContextCore:
         self.process = os.getpid()
         self.options = {**_DEFAULTS, int(ContextOption.IO_THREADS): io_threads}
         self.terminated = False
-        self._ours = OurContext()
+        self._ours = OurContext(registry=_REGISTRY)
         self._open: set[Core] = set()
         self._changed = threading.Condition()
         self._until = 0.0
         """Until when sockets that were closed may write."""
+        start()
         _CORES[self.number] = self
 
     def ended(self) -> ContextClosed:
@@ -83,15 +85,6 @@ class ContextCore:
         """Wait until the kernel's thread has done what was posted to it."""
         self._ours.kernel.inspect("")
 
-    def listen(self, told: Callable[[EngineEvent], Any]) -> None:
-        """Have ``told`` called with each event of the kernel's engines."""
-        self._ours.kernel.events.append(told)
-
-    def unlisten(self, told: Callable[[EngineEvent], Any]) -> None:
-        """Take ``listen`` back."""
-        if not self._ours.closed:
-            self._ours.kernel.events.remove(told)
-
     def add(self, core: Core) -> None:
         """Take notice of a socket."""
         with self._changed:
@@ -104,12 +97,8 @@ class ContextCore:
             self._open.discard(core)
             self._changed.notify_all()
 
-    def term(self, *, wanted: bool) -> None:
-        """Wake all calls that wait; wait until sockets are closed, and until they have written.
-
-        ``wanted``: whether the program has called it.  If not, the context was collected as garbage, and what is
-        left is written behind the program's back.
-        """
+    def term(self) -> None:
+        """Wake all calls that wait; wait until sockets are closed, and until they have written."""
         with self._changed:
             self.terminated = True
             _CORES.pop(self.number, None)
@@ -120,14 +109,18 @@ class ContextCore:
             self._changed.wait_for(lambda: not self._open, PATIENCE)
             left = max(0.0, self._until - time.monotonic())
         # Nobody can end a process that does not end: here libzmq waits for ever, too.
-        if not threading.main_thread().is_alive():
-            self._ours.close(min(left, PATIENCE))
-        elif wanted:
-            self._write_out(left)
-        else:
-            writing = threading.Thread(target=self._write_out, args=(left,), daemon=True)
-            _WRITING.append(writing)
-            writing.start()
+        self._write_out(left if threading.main_thread().is_alive() else min(left, PATIENCE))
+
+    def abandon(self) -> None:
+        """Have it terminated: it was collected as garbage.  What is left is written behind the program's back."""
+        self.terminated = True
+        reap(self._term_behind)
+
+    def _term_behind(self) -> None:
+        # Not by the reaper, which has to close its sockets, too.
+        writing = threading.Thread(target=self.term, daemon=True)
+        _WRITING.append(writing)
+        writing.start()
 
     def _write_out(self, seconds: float) -> None:
         """Wait until what was sent is written."""
@@ -154,20 +147,9 @@ def _complain() -> None:
 def _end() -> None:
     """Leave what was collected as garbage some time to write, as libzmq does; but an end of the process comes."""
     until = time.monotonic() + PATIENCE
+    wait_for_reaper(PATIENCE)
     for writing in _WRITING:
         writing.join(max(0.0, until - time.monotonic()))
-
-
-def _is_garbage() -> bool:
-    """Whether the object is being collected: pyzmq then terminates it like any other."""
-    frame = sys._getframe(1)
-    for _ in range(_CALLS):
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-        if frame.f_code.co_name == "__del__":
-            return True
-    return False
 
 
 class Context:
@@ -203,7 +185,10 @@ class Context:
         """Terminate it: calls that wait raise ``ContextTerminated``."""
         if not self.closed:
             self.closed = True
-            self._core.term(wanted=not _is_garbage())
+            if is_garbage():
+                self._core.abandon()
+            else:
+                self._core.term()
 
     def set(self, option: int, optval: int) -> None:
         """Set an option of the context."""

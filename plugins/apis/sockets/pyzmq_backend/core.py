@@ -13,6 +13,7 @@ from zmq.constants import SocketOption, SocketType
 from kernel.contracts.errors import KernelError
 from plugins.apis.sockets.errors import NotSupported, WrongState
 from plugins.apis.sockets.options import TYPES, UNLIMITED, UNLIMITED_BYTES
+from plugins.apis.sockets.patterns.single_part import Dish, Server
 from plugins.apis.sockets.pyzmq_backend.errors import failure, translated
 from plugins.apis.sockets.pyzmq_backend.options import (
     BACKEND_OPTIONS,
@@ -22,6 +23,7 @@ from plugins.apis.sockets.pyzmq_backend.options import (
     option_of,
     our_value,
 )
+from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
 from plugins.protocols.zmtp.zap import ADDRESS
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ _CURVE: Final = 2
 """Numbers of mechanisms."""
 _ADDRESSING: Final = ("ROUTER", "STREAM")
 """Types whose messages begin with an identity."""
+_DECISIONS: Final = (SocketOption.SUBSCRIBE, SocketOption.UNSUBSCRIBE)
 _HANDS: Final = 4
 """Hands through which news goes from one socket to another in its context: engine, pipe, engine, port."""
 
@@ -71,6 +74,10 @@ class Core:
         """Send a message of one part; wait for room."""
         self.recv_part: Callable[[], bytes] = self.socket.recv
         """Return the next part; wait for it."""
+        self.single = SOCKET_TYPES[kind].single
+        """Whether its messages have one part."""
+        self.addressed = kind in ("SERVER", "RADIO")
+        """Whether its frames say for whom they are."""
         self.parts: list[bytes] = []
         """Parts of a message whose last part has not been sent yet."""
         self.closed = False
@@ -94,6 +101,8 @@ class Core:
         self._check_open()
         option = option_of(number, self.kind)
         check_value(option, value)
+        if number in _DECISIONS and self.kind == "XPUB" and not self._is_manual():
+            raise failure(errno.EINVAL, f"{option.number.name}: for an XPUB with XPUB_MANUAL")
         if number == SocketOption.SUBSCRIBE:
             self.socket.subscribe(value)
             self.settle()
@@ -107,10 +116,18 @@ class Core:
             self._set_ours(option, value)
             self._values[number] = value
 
+    def _is_manual(self) -> bool:
+        ours = self.socket.options
+        return bool(ours["xpub_manual"] or ours["xpub_manual_last_value"])
+
     def _set_ours(self, option: BackendOption, value: Any) -> None:
         if option.ours:
+            ours = self.socket.options
+            if option.early and ours.fixed and our_value(option, value) != ours[option.ours]:
+                name = option.number.name
+                raise failure(errno.EINVAL, f"{name}: set it before the first bind or connect")
             try:
-                self.socket.options[option.ours] = our_value(option, value)
+                ours[option.ours] = our_value(option, value)
             except KernelError:
                 # libzmq keeps what a type has no use for, and what comes too late for the places that are there.
                 return
@@ -218,6 +235,8 @@ class Core:
     def send(self, body: bytes, flags: int) -> None:
         """Send a part.  A message goes out with its last one."""
         socket, parts = self.socket, self.parts
+        if flags & SNDMORE and self.single:
+            raise failure(errno.EINVAL, f"{self.kind} sends messages of one part")
         if not parts and flags:
             self._end.look()
             self._pattern.before_sending()
@@ -235,6 +254,26 @@ class Core:
             self.send_message([body], flags)
         else:
             self.send_whole(body)
+
+    def send_addressed(self, body: bytes, flags: int, group: str, routing_id: int) -> None:
+        """Send what a frame has for the peer or for the group that the frame names."""
+        if flags & SNDMORE:
+            raise failure(errno.EINVAL, f"{self.kind} sends messages of one part")
+        if self.kind == "RADIO":
+            self.socket.send_group(group.encode("utf-8", "surrogateescape"), body)
+        elif not routing_id:
+            self.socket.send(body)
+        elif flags & DONTWAIT:
+            self.socket.send_to(routing_id, body, timeout=0)
+        else:
+            self.socket.send_to(routing_id, body)
+
+    def address(self, frame: Any) -> None:
+        """Write into a frame that was received which peer or which group it is of."""
+        if isinstance(self._pattern, Server):
+            frame.set("routing_id", self._pattern.sender_of(frame.envelope))
+        elif isinstance(self._pattern, Dish):
+            frame.set("group", self._pattern.group_of(frame.envelope))
 
     def _send_nothing(self, body: bytes) -> None:
         """An identity without a message: nobody gets anything."""
@@ -335,6 +374,6 @@ _TOLD: dict[int, Any] = {
     SocketOption.EVENTS: Core.events,
     SocketOption.LAST_ENDPOINT: lambda core: core.socket.last_endpoint.encode(),
     SocketOption.MECHANISM: lambda core: core.mechanism,
-    SocketOption.THREAD_SAFE: lambda core: 0,
+    SocketOption.THREAD_SAFE: lambda core: int(core.single),
 }
 """Options whose values are not kept, but looked up."""

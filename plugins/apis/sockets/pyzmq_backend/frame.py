@@ -11,6 +11,7 @@ import zmq
 
 from kernel.contracts.message import PLAIN
 from plugins.apis.sockets.pyzmq_backend.errors import failure
+from plugins.protocols.zmtp.keys import KEY_LIMIT
 
 if TYPE_CHECKING:
     from zmq import MessageTracker
@@ -20,6 +21,8 @@ _Octets: TypeAlias = bytes
 
 _MORE, _SHARED = 1, 3
 """Numbers of what ``get`` can tell."""
+_ROUTING_ID, _GROUP = "routing_id", "group"
+"""What ``set`` can set."""
 
 
 class Held:
@@ -50,6 +53,8 @@ class Frame(bytearray):
     tracker_event: Event | None = None
     envelope = PLAIN
     """What is known of the message and of its peer, if it was received."""
+    _routing_id = 0
+    _group: _Octets = b""
     _held: Held | None = None
     _buffer: Any = None
     _copied: _Octets | None = None
@@ -123,6 +128,7 @@ class Frame(bytearray):
         other = type(self)(memoryview(self))
         other.more, other.tracker, other.envelope = self.more, self.tracker, self.envelope
         other.tracker_event, other._held = self.tracker_event, self._held
+        other._routing_id, other._group = self._routing_id, self._group
         return other
 
     def get(self, option: Any) -> Any:
@@ -131,6 +137,12 @@ class Frame(bytearray):
             return int(self.more)
         if option == _SHARED:
             return 0
+        if option == _ROUTING_ID:
+            if not self._routing_id:
+                raise failure(errno.EINVAL, "the message has no routing id: it is not from a peer of SERVER")
+            return self._routing_id
+        if option == _GROUP:
+            return self._group.decode("utf-8", "surrogateescape")
         if isinstance(option, (int, str, _Octets)):
             name = option.decode("utf-8", "replace") if isinstance(option, _Octets) else option
             properties = self.envelope.properties
@@ -142,8 +154,16 @@ class Frame(bytearray):
         raise TypeError(f"expected str, got: {option!r}")
 
     def set(self, option: Any, value: Any) -> None:
-        """Refuse: there is nothing to set but what belongs to draft types."""
-        raise failure(errno.EINVAL)
+        """Set the routing id of a message for a peer of SERVER, or the group of one for RADIO."""
+        if option == _ROUTING_ID and isinstance(value, int) and 0 < value < 1 << 32:
+            self._routing_id = value
+        elif option == _GROUP and isinstance(value, (str, _Octets)):
+            group = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+            if len(group) > KEY_LIMIT:
+                raise failure(errno.EINVAL, f"a group has at most {KEY_LIMIT} bytes")
+            self._group = group
+        else:
+            raise failure(errno.EINVAL, f"{option!r} of a message cannot be set to {value!r}")
 
 
 def sent_octets(data: Any) -> bytes:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from zmq.constants import Event
 
-from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelError
+from plugins.apis.sockets.monitor import SocketEvent, What
 from plugins.protocols.zmtp.zap import MEANINGS
 
 if TYPE_CHECKING:
@@ -17,39 +17,35 @@ if TYPE_CHECKING:
 
 EVERY_EVENT: Final = 0xFFFF
 
+_NUMBERS: dict[What, tuple[Event, ...]] = {
+    "listening": (Event.LISTENING,),
+    "closed": (Event.CLOSED,),
+    "connecting": (Event.CONNECT_DELAYED,),
+    "retrying": (Event.CONNECT_RETRIED,),
+    "connected": (Event.CONNECTED, Event.HANDSHAKE_SUCCEEDED),
+    "accepted": (Event.ACCEPTED, Event.HANDSHAKE_SUCCEEDED),
+    "refused": (Event.HANDSHAKE_FAILED_NO_DETAIL,),
+    "disconnected": (Event.DISCONNECTED,),
+}
+
 
 class Monitor:
-    """Sends what the engine of a socket reports through a PAIR."""
+    """Sends what happens to a socket through a PAIR."""
 
     def __init__(self, core: Core, place: str, wanted: int) -> None:
         self._wanted = wanted
-        self._engine = core.socket._place.engine
         self._lock = threading.Lock()
-        self._context = core.context
         self._pair = core.context.make("PAIR")
         self._pair.bind(place)
-        core.context.listen(self._told)
+        self._stop_watching = core.socket.watch(self._told, lambda: None)
 
-    def _told(self, event: EngineEvent) -> None:
-        """Take an event of any engine of the kernel.  Any thread."""
-        if event.engine != self._engine:
+    def _told(self, event: SocketEvent) -> None:
+        """Take an event.  Any thread."""
+        if event.what == "refused" and event.code in MEANINGS:
+            self._send(Event.HANDSHAKE_FAILED_AUTH, int(event.code), event.place)
             return
-        peer = event.peer if "://" in event.peer else f"tcp://{event.peer}"
-        if event.what == "connected":
-            self._send(Event.CONNECTED if "://" in event.peer else Event.ACCEPTED, 0, peer)
-            self._send(Event.HANDSHAKE_SUCCEEDED, 0, peer)
-        elif event.what == "disconnected":
-            self._send(Event.DISCONNECTED, 0, peer)
-        elif event.what == "refused" and event.code in MEANINGS:
-            self._send(Event.HANDSHAKE_FAILED_AUTH, int(event.code), peer)
-        elif event.what == "refused":
-            self._send(Event.HANDSHAKE_FAILED_NO_DETAIL, 0, peer)
-        elif event.what == "retrying":
-            self._send(Event.CONNECT_RETRIED, int((event.next_try or 0) * 1000), peer)
-
-    def places_changed(self, what: Event, place: str) -> None:
-        """Tell that the application has bound or unbound, connected or disconnected."""
-        self._send(what, 0, place)
+        for number in _NUMBERS[event.what]:
+            self._send(number, int((event.next_try or 0) * 1000), event.place)
 
     def _send(self, what: int, value: int, place: str) -> None:
         if not what & self._wanted:
@@ -62,7 +58,7 @@ class Monitor:
 
     def stop(self) -> None:
         """Send that it is over, and send no more."""
-        self._context.unlisten(self._told)
+        self._stop_watching()
         self._send(Event.MONITOR_STOPPED, 0, "")
         with self._lock:
             self._pair.close(0.2)

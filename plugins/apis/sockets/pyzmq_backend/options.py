@@ -35,6 +35,10 @@ class BackendOption(msgspec.Struct, frozen=True, kw_only=True):
     """The largest number, or the most octets."""
     only: tuple[str, ...] = ()
     """The types of sockets that have it; empty: all."""
+    why: str = ""
+    """Why other values are refused, if it is not for the limits."""
+    early: bool = False
+    """Whether it is an error to set it behind the first place, where it would have no effect."""
     readable: bool = True
     writable: bool = True
 
@@ -51,6 +55,10 @@ _FLAG: dict[str, Any] = {"most": 1, "meaning": "truth"}
 _SECONDS: dict[str, Any] = {"least": -1, "meaning": "milliseconds"}
 _READ: dict[str, Any] = {"writable": False}
 _WRITE: dict[str, Any] = {"readable": False}
+_UNSAFE: dict[str, Any] = {
+    "most": 0,
+    "why": "nothing here does that, and without it peers are not those you want",
+}
 _KEY: dict[str, Any] = {"least": _KEY_SIZE, "most": _KEY_CHARACTERS}
 
 BACKEND_OPTIONS: dict[int, BackendOption] = {
@@ -61,8 +69,8 @@ BACKEND_OPTIONS: dict[int, BackendOption] = {
         _option("RCVHWM", 1000, "rcvhwm"),
         _option("AFFINITY", most=(1 << 63) - 1),
         _option("ROUTING_ID", b"", "identity"),
-        _option("SUBSCRIBE", b"", only=("SUB",), most=1 << 30, **_WRITE),
-        _option("UNSUBSCRIBE", b"", only=("SUB",), most=1 << 30, **_WRITE),
+        _option("SUBSCRIBE", b"", only=("SUB", "XPUB"), most=1 << 30, **_WRITE),
+        _option("UNSUBSCRIBE", b"", only=("SUB", "XPUB"), most=1 << 30, **_WRITE),
         _option("RATE", 100, least=1),
         _option("RECOVERY_IVL", 10_000),
         _option("SNDBUF", -1, least=-1),
@@ -88,7 +96,7 @@ BACKEND_OPTIONS: dict[int, BackendOption] = {
         _option("TCP_KEEPALIVE_IDLE", -1, least=-1),
         _option("TCP_KEEPALIVE_INTVL", -1, least=-1),
         _option("TCP_MAXRT"),
-        _option("TCP_ACCEPT_FILTER", b"", **_WRITE),
+        _option("TCP_ACCEPT_FILTER", b"", **_UNSAFE, **_WRITE),
         _option("IMMEDIATE", 0, "immediate", **_FLAG),
         _option("IPV6", most=1),
         _option("IPV4ONLY", 1, most=1),
@@ -98,10 +106,10 @@ BACKEND_OPTIONS: dict[int, BackendOption] = {
         _option("HEARTBEAT_TTL", 0, "heartbeat_ttl", most=6_553_500, meaning="milliseconds"),
         _option("HEARTBEAT_TIMEOUT", -1, "heartbeat_timeout", least=-1, meaning="milliseconds"),
         _option("CONNECT_TIMEOUT"),
-        _option("INVERT_MATCHING", most=1),
-        _option("USE_FD", -1, least=-1),
-        _option("BINDTODEVICE", b""),
-        _option("SOCKS_PROXY", b""),
+        _option("INVERT_MATCHING", 0, "invert_matching", early=True, **_FLAG),
+        _option("USE_FD", -1, least=-1, most=-1, why="sockets are made here"),
+        _option("BINDTODEVICE", b"", **_UNSAFE),
+        _option("SOCKS_PROXY", b"", **_UNSAFE),
         _option("VMCI_BUFFER_SIZE"),
         _option("VMCI_BUFFER_MIN_SIZE"),
         _option("VMCI_BUFFER_MAX_SIZE"),
@@ -115,8 +123,20 @@ BACKEND_OPTIONS: dict[int, BackendOption] = {
         _option("REQ_CORRELATE", 0, "req_correlate", only=("REQ",), **_FLAG, **_WRITE),
         _option("XPUB_VERBOSE", 0, "xpub_verbose", only=("XPUB",), **_FLAG, **_WRITE),
         _option("XPUB_VERBOSER", 0, "xpub_verboser", only=("XPUB",), **_FLAG, **_WRITE),
+        _option("XPUB_MANUAL", 0, "xpub_manual", only=("XPUB",), early=True, **_FLAG, **_WRITE),
+        _option(
+            "XPUB_MANUAL_LAST_VALUE",
+            0,
+            "xpub_manual_last_value",
+            only=("XPUB",),
+            early=True,
+            **_FLAG,
+            **_WRITE,
+        ),
+        _option("ONLY_FIRST_SUBSCRIBE", only=("XPUB", "XSUB"), **_FLAG, **_WRITE),
         _option("XPUB_NODROP", 0, "xpub_nodrop", only=("PUB", "XPUB"), **_FLAG, **_WRITE),
         _option("XPUB_WELCOME_MSG", b"", "hello", only=("XPUB",), most=1 << 30, meaning="hello", **_WRITE),
+        _option("HELLO_MSG", b"", "hello", most=1 << 30, meaning="hello", **_WRITE),
         _option("PROBE_ROUTER", 0, "hello", only=_PROBING, most=1, meaning="probe", **_WRITE),
         _option("ZAP_DOMAIN", b""),
         _option("ZAP_ENFORCE_DOMAIN", most=1),
@@ -138,10 +158,19 @@ def option_of(number: int, kind: str) -> BackendOption:
     """Return an option that a type of socket has; EINVAL if it has none such."""
     option = BACKEND_OPTIONS.get(number)
     if option is None:
-        raise failure(errno.EINVAL, f"there is no option {number} here")
+        raise failure(
+            errno.EINVAL, f"there is no option {_name_of(number)} here (docs/sockets.md, Options of libzmq)"
+        )
     if option.only and kind not in option.only:
         raise failure(errno.EINVAL, f"{option.number.name}: {kind} has no such option")
     return option
+
+
+def _name_of(number: int) -> str:
+    try:
+        return SocketOption(number).name
+    except ValueError:
+        return str(number)
 
 
 def check_type(number: int, value: Any) -> None:
@@ -162,6 +191,8 @@ def check_value(option: BackendOption, value: int | bytes) -> None:
         raise failure(errno.EINVAL, f"{option.number.name} can only be read")
     size = len(value) if isinstance(value, bytes) else value
     if not option.least <= size <= option.most:
+        if option.why:
+            raise failure(errno.EINVAL, f"{option.number.name}: {value!r} cannot be set: {option.why}")
         raise failure(
             errno.EINVAL, f"{option.number.name}: {value!r} is not within {option.least} to {option.most}"
         )

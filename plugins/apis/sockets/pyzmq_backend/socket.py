@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
-from zmq.constants import Event
 
 from kernel.contracts.errors import KernelError
 from plugins.apis.sockets.pyzmq_backend.core import DONTWAIT, SNDMORE, Core, core_of
 from plugins.apis.sockets.pyzmq_backend.errors import failure, translated, translating
-from plugins.apis.sockets.pyzmq_backend.frame import sent_octets, tracked_frame
+from plugins.apis.sockets.pyzmq_backend.frame import Frame, sent_octets, tracked_frame
 from plugins.apis.sockets.pyzmq_backend.monitor import EVERY_EVENT, Monitor
+from plugins.apis.sockets.pyzmq_backend.reaper import is_garbage, reap
 from plugins.apis.sockets.pyzmq_backend.utilities import IPC_PATH_MAX_LEN
 
 _TRANSPORTS = ("tcp", "ipc", "inproc")
@@ -74,7 +74,10 @@ class Socket:
         self._closed = True
         if linger is not None and not self._core.closed and not self._core.context.terminated:
             self._core.set(zmq.LINGER, linger)
-        self._core.close()
+        if is_garbage():
+            reap(self._core.close)
+        else:
+            self._core.close()
 
     # ------------------------------------------------------------------ options
 
@@ -99,36 +102,35 @@ class Socket:
         if place == "ipc://*":
             place = f"ipc://{tempfile.mktemp(prefix='zmq-')}"
         self._core.secure()
-        bound = self._core.socket.bind(place.replace(":*", ":0") if place.startswith("tcp:") else place)
-        self._changed(Event.LISTENING, bound)
+        self._core.socket.bind(place.replace(":*", ":0") if place.startswith("tcp:") else place)
+        self._changed()
 
     @translating
     def connect(self, addr: str | bytes) -> None:
         """Connect to a place."""
         place = self._place(addr)
         self._core.secure()
-        # Before the attempt, whose end may be told of soon.
-        self._changed(Event.CONNECT_DELAYED, place)
         self._core.connect(place)
+        self._changed()
 
     @translating
     def unbind(self, addr: str | bytes) -> None:
         """Listen at a place no more."""
-        self._remove(self._core.socket.unbind, addr, Event.CLOSED)
+        self._remove(self._core.socket.unbind, addr)
 
     @translating
     def disconnect(self, addr: str | bytes) -> None:
         """Connect to a place no more."""
-        self._remove(self._core.socket.disconnect, addr, Event.DISCONNECTED)
+        self._remove(self._core.socket.disconnect, addr)
 
-    def _remove(self, remove: Callable[[str], None], addr: str | bytes, what: Event) -> None:
+    def _remove(self, remove: Callable[[str], None], addr: str | bytes) -> None:
         place = self._place(addr)
         try:
             remove(place)
         except KernelError as error:
             raise failure(errno.ENOENT, str(error)) from error
         self._core.settle()
-        self._changed(what, place)
+        self._changed()
 
     def _place(self, addr: str | bytes) -> str:
         self._check_open()
@@ -163,11 +165,19 @@ class Socket:
                 raise failure(errno.EPROTONOSUPPORT, f"{place!r}: a monitor is at inproc://")
             core.monitor = Monitor(core, place, EVERY_EVENT if events < 0 else events)
 
+    @translating
     def join(self, group: str | bytes) -> None:
-        """Refuse: there is no DISH."""
-        raise RuntimeError("RADIO and DISH are draft types, which are not there")
+        """DISH: ask for messages of a group."""
+        self._check_open()
+        self._core.socket.join(group)
+        self._core.settle()
 
-    leave = join
+    @translating
+    def leave(self, group: str | bytes) -> None:
+        """DISH: take a ``join`` back."""
+        self._check_open()
+        self._core.socket.leave(group)
+        self._core.settle()
 
     # ------------------------------------------------------------------ messages
 
@@ -177,13 +187,16 @@ class Socket:
             raise failure(errno.ENOTSOCK)
         core = self._core
         tracker = None
+        addressed = data if core.addressed and isinstance(data, Frame) else None
         if type(data) is not bytes or not copy:
             if copy and not isinstance(data, zmq.Frame):
                 data = sent_octets(data)
             else:
                 data, tracker = tracked_frame(data, track, self.copy_threshold)
         try:
-            if flags or core.parts:
+            if addressed is not None:
+                core.send_addressed(data, flags, addressed.get("group"), addressed._routing_id)
+            elif flags or core.parts:
                 core.send(data, flags)
             else:
                 core.send_whole(data)
@@ -212,6 +225,7 @@ class Socket:
         frame = zmq.Frame(body, track=track, copy=True)
         frame.more = core.socket.more
         frame.envelope = core.socket.envelope
+        core.address(frame)
         return frame
 
     def recv_into(self, buffer: Any, /, *, nbytes: int = 0, flags: int = 0) -> int:
@@ -236,10 +250,7 @@ class Socket:
         if self._closed:
             raise failure(errno.ENOTSOCK)
 
-    def _changed(self, what: Event, place: str) -> None:
-        """Tell those who wait, and the monitor, of a change of places."""
-        core = self._core
-        if core.monitor is not None:
-            core.monitor.places_changed(what, place)
-        if core.watched:
-            core.rearm()
+    def _changed(self) -> None:
+        """Tell those who wait of a change of places."""
+        if self._core.watched:
+            self._core.rearm()

@@ -10,7 +10,7 @@ from plugins.protocols.zmtp.options import CURVE
 
 IPC_PATH_MAX_LEN: Final[int] = 107
 """Octets of a path of ``ipc``: those of ``sockaddr_un``, without the zero at the end."""
-PYZMQ_DRAFT_API: Final[bool] = False
+PYZMQ_DRAFT_API: Final[bool] = True
 
 _KEY_CHARACTERS = 40
 
@@ -21,9 +21,9 @@ def zmq_version_info() -> tuple[int, int, int]:
 
 
 def has(capability: str | bytes) -> bool:
-    """Whether something optional is there: ``ipc``, and ``curve`` with PyNaCl."""
+    """Whether something optional is there: ``ipc``, ``draft``, and ``curve`` with PyNaCl."""
     name = capability.decode() if isinstance(capability, bytes) else capability
-    return name == "ipc" or (name == "curve" and CURVE.is_installed())
+    return name in ("ipc", "draft") or (name == "curve" and CURVE.is_installed())
 
 
 def curve_keypair() -> tuple[bytes, bytes]:

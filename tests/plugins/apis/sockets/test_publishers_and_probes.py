@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernel.sockets import Again, Context
+from kernel.contracts.errors import KernelError
+from kernel.sockets import Again, Context, NotSupported, SocketError
 from tests.plugins.apis.sockets.test_with_pyzmq import TIMEOUT, Join, Peers, context, join, make, peers
 
 __all__ = ["context", "join", "peers"]
@@ -108,3 +109,38 @@ def test_a_publisher_that_waits_for_its_subscribers(context: Context) -> None:
     assert [sub.recv() for _ in range(sent)] == [b"%d" % number for number in range(sent)]
     pub.send(b"and on", timeout=TIMEOUT)
     assert sub.recv() == b"and on"
+
+
+@pytest.mark.parametrize("place", ["tcp://127.0.0.1:0", "inproc://place"], ids=["tcp", "inproc"])
+def test_a_publisher_that_keeps_last_values(context: Context, place: str) -> None:
+    """With ``xpub_manual_last_value`` only the new subscriber gets what is sent for its subscription."""
+    pub = make(context, "XPUB", xpub_manual_last_value=True)
+    at = pub.bind(place)
+    subs = [make(context, "SUB") for _ in range(2)]
+    for sub in subs:
+        sub.subscribe("weather")
+        sub.connect(at)
+        assert pub.recv() == b"\1weather"
+        pub.subscribe("weather")
+        pub.send(b"weather: sunny")
+    assert pub.subscribers("weather") == 2
+    pub.send(b"weather: rain")
+    assert [[sub.recv(), sub.recv()] for sub in subs] == [[b"weather: sunny", b"weather: rain"]] * 2
+    subs[0].close()
+    assert pub.recv() == b"\0weather"
+    pub.unsubscribe("weather")
+    pub.send(b"weather: snow")
+    assert subs[1].recv() == b"weather: snow"
+    assert pub.subscribers() == 1
+
+
+def test_who_decides_is_said_before_the_first_place(context: Context) -> None:
+    pub = make(context, "XPUB")
+    with pytest.raises(NotSupported, match="only with xpub_manual"):
+        pub.subscribe("weather")
+    pub.bind("inproc://place")
+    with pytest.raises(KernelError, match="before the first bind or connect"):
+        pub.options["xpub_manual"] = True
+    both = make(context, "XPUB", xpub_manual=True, invert_matching=True)
+    with pytest.raises(SocketError, match="do not go together"):
+        both.bind("inproc://other")

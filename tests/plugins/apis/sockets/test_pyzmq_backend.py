@@ -384,6 +384,91 @@ with zmq.Context() as context:
             print(taking.recv_multipart() if taking.poll(20_000) else None)
 """
 
+DECIDING = """
+import zmq
+
+context = zmq.Context()
+
+def make(kind, **options):
+    socket = context.socket(kind)
+    socket.linger = 0
+    socket.rcvtimeo = 10000
+    for name, value in options.items():
+        socket.setsockopt(getattr(zmq, name.upper()), value)
+    return socket
+
+def until(socket, last):
+    return [*iter(socket.recv, last), last]
+
+def refused(call):
+    try:
+        call()
+    except zmq.ZMQError as error:
+        print("refused", error.errno)
+
+pub, one, two = make(zmq.XPUB), make(zmq.XSUB), make(zmq.XSUB)
+# Without XPUB_MANUAL nobody decides.
+refused(lambda: pub.setsockopt(zmq.SUBSCRIBE, b"a"))
+pub.setsockopt(zmq.XPUB_MANUAL, 1)
+pub.bind("tcp://127.0.0.1:*")
+one.connect(pub.last_endpoint)
+one.send(b"\\1a")
+print(pub.recv())
+pub.setsockopt(zmq.SUBSCRIBE, b"instead")
+pub.setsockopt(zmq.SUBSCRIBE, b"both")
+pub.setsockopt(zmq.SUBSCRIBE, b"end")
+for body in (b"a", b"b", b"instead 1"):
+    pub.send(body)
+print(until(one, b"instead 1"))
+two.connect(pub.last_endpoint)
+two.send(b"\\1b")
+print(pub.recv())
+pub.setsockopt(zmq.SUBSCRIBE, b"both")
+pub.setsockopt(zmq.SUBSCRIBE, b"end")
+pub.setsockopt(zmq.UNSUBSCRIBE, b"never")
+for body in (b"b", b"both 2", b"instead 3"):
+    pub.send(body)
+print(until(one, b"instead 3"), until(two, b"both 2"))
+# Nor is a cancellation obeyed, until the program does.
+one.send(b"\\0a")
+print(pub.recv())
+pub.setsockopt(zmq.UNSUBSCRIBE, b"both")
+for body in (b"instead 4", b"end"):
+    pub.send(body)
+print(until(one, b"end"), until(two, b"end"))
+two.close()
+print(pub.recv())
+pub.send(b"end")
+assert one.recv() == b"end"
+print("done")
+
+pub, sub = make(zmq.PUB, invert_matching=1), make(zmq.SUB, invert_matching=1, subscribe=b"wea")
+both, mark = make(zmq.SUB, invert_matching=1), make(zmq.SUB, invert_matching=1, subscribe=b"sp")
+pub.bind("tcp://127.0.0.1:*")
+for each in (sub, both, mark):
+    each.connect(pub.last_endpoint)
+got = {each: [] for each in (sub, both, mark)}
+# There is no message that says that a subscription has come.
+while True:
+    pub.send(b"weather")
+    pub.send(b"sports")
+    for each in got:
+        while each.poll(20):
+            got[each].append(each.recv())
+    if all(got.values()) and b"sports" in got[sub] and b"weather" in got[mark]:
+        break
+for each in got:
+    while each.poll(20):
+        each.recv()
+pub.send(b"weather")
+pub.send(b"sports")
+pub.send(b"last")
+print(*[until(each, b"last")[:-1] for each in got])
+
+push = make(zmq.PUSH)
+refused(lambda: push.setsockopt(zmq.XPUB_MANUAL, 1))
+"""
+
 AT_ONCE = """
 import zmq
 
@@ -405,6 +490,40 @@ with zmq.Context() as context:
                     pull.recv()
                 assert not push.poll(0, zmq.POLLOUT)
 print("done")
+"""
+
+COLLECTED = """
+import gc
+import warnings
+import zmq
+from plugins.apis.sockets.pyzmq_backend import context as backend
+
+warnings.simplefilter("ignore", ResourceWarning)
+backend.PATIENCE = 1000.0
+with zmq.Context() as context:
+    push, pull = context.socket(zmq.PUSH), context.socket(zmq.PULL)
+    pull.bind("inproc://place")
+    push.connect("inproc://place")
+    push.send(b"a message")
+    with context._core._ours.kernel._dispatcher._lock:
+        del push
+    print(pull.recv())
+
+cycle = [zmq.Context()]
+cycle += [cycle[0].socket(zmq.PUSH), cycle]
+del cycle
+gc.collect()
+print("end")
+"""
+
+FIRST = """
+import sys
+import zmq
+
+before = set(sys.modules)
+with zmq.Context() as context, context.socket(zmq.PULL) as pull:
+    print(sorted(name for name in set(sys.modules) - before if name.startswith("plugins")))
+print(sorted(name for name in sys.modules if name.startswith("plugins.engines.") and name.endswith(".plugin")))
 """
 
 
@@ -470,6 +589,16 @@ def test_no_program_hangs_at_its_end_for_a_message_that_may_wait_for_ever(way: s
     assert run(FOR_EVER, way) == ["end"]
 
 
+def test_a_first_socket_loads_no_plugin_and_no_program_those_that_sockets_do_not_need() -> None:
+    """Programs have time limits for a first socket: PyLECO gives it half a second, also on a busy machine."""
+    assert run(FIRST) == ["[]", "['plugins.engines.zmq.plugin']"]
+
+
+def test_what_is_collected_as_garbage_is_closed_behind_the_program() -> None:
+    """The collector runs in any thread at any time, so also in one that holds a lock, or that sockets need."""
+    assert run(COLLECTED) == ["b'a message'", "end"]
+
+
 def test_a_program_that_wants_to_wait_for_a_peer_waits_and_says_so() -> None:
     """As in libzmq, whose manual says that ``term`` waits until what was sent is with a peer."""
     assert run(WAITS) == ["a message that is not lost"]
@@ -491,6 +620,16 @@ def test_probes_welcomes_and_subscriptions_that_are_told(ours: bool) -> None:
         *["b'\\x01wel' b'welcome'"] * 2,
         *["b'\\x00wel'"] * 2,
         "True 0",
+    ]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
+def test_a_program_decides_who_gets_what(ours: bool) -> None:
+    """XPUB_MANUAL and INVERT_MATCHING."""
+    assert run(DECIDING, ours=ours) == [
+        *("refused 22", "b'\\x01a'", "[b'instead 1']", "b'\\x01b'", "[b'both 2', b'instead 3'] [b'both 2']"),
+        *("b'\\x00a'", "[b'instead 4', b'end'] [b'end']", "b'\\x00b'", "done"),
+        *("[b'sports'] [b'weather', b'sports'] [b'weather']", "refused 22"),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -609,6 +610,26 @@ def test_mistakes_say_what_to_do(context: Context) -> None:
         push.send_multipart([])
     assert issubclass(NotSupported, KernelError)
     assert issubclass(PlaceError, KernelError)
+
+
+def test_each_option_of_libzmq_is_in_the_documentation_as_it_is() -> None:
+    """Which are there, and which are refused."""
+    from zmq.constants import SocketOption
+
+    from plugins.apis.sockets.pyzmq_backend.options import BACKEND_OPTIONS
+
+    page = (Path(__file__).parents[4] / "docs" / "sockets.md").read_text()
+    rows = page.partition("### Options of libzmq")[2].partition("## Who")[0].splitlines()
+    told = {
+        name: answer.strip().startswith("refused") and "TCP_ACCEPT_FILTER" not in names
+        for row in rows
+        if row.startswith("| `")
+        for _, names, answer, _ in [row.split("|")]
+        for name in re.findall("`([A-Z0-9_]+)`", names)
+    }
+    # The deprecated name of two others.
+    refused = {each.name: int(each) not in BACKEND_OPTIONS for each in SocketOption if each.name != "HWM"}
+    assert told == refused
 
 
 def test_the_table_of_options() -> None:

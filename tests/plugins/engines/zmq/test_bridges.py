@@ -123,6 +123,37 @@ def test_a_streamer(kernel_factory: KernelFactory, sockets: Sockets) -> None:
     assert all(pull.poll(0) == 0 for pull in pulls)
 
 
+def test_topics_are_groups_of_radio_and_dish(
+    kernel_factory: KernelFactory, sockets: Sockets, tmp_path: Path
+) -> None:
+    """A feed of libzmq goes through both, and comes out with its topics; of a DISH only with those that it joins."""
+    between = f"ipc://{tmp_path / 'between'}"
+    kernel = kernel_factory(
+        socket_of("in", "XSUB", bind=[ANY], subscribe=[""]),
+        socket_of("radio", "RADIO", bind=[between]),
+        socket_of("dish", "DISH", connect=[between], subscribe=["weather", "last"]),
+        socket_of("out", "PUB", bind=[ANY]),
+        route("in", "radio", router="by-key"),
+        route("dish", "out", router="by-key"),
+    )
+    xpub, sub = sockets("XPUB"), sockets("SUB")
+    sub.subscribe(b"")
+    sub.connect(kernel.address_of("out"))
+    xpub.connect(kernel.address_of("in"))
+    until(lambda: _running(kernel, "SUB") and _has_subscriptions(kernel, 1))
+    # What readers want has come to the publisher: everything, by its own option.
+    assert xpub.recv() == b"\1"
+    # The two, and the empty group: readers of everything ask for the beginning of all topics.
+    until(lambda: [row["subscriptions"] for row in _rows(kernel, "DISH")] == [3])
+    for topic, body in ((b"weathers", b"1"), (b"we", b"2"), (b"weather", b"sunny"), (b"last", b"3")):
+        xpub.send_multipart([topic, body])
+    assert [sub.recv_multipart() for _ in range(2)] == [[b"weather", b"sunny"], [b"last", b"3"]]
+
+
+def _rows(kernel: Kernel, peer_type: str) -> list[dict[str, Any]]:
+    return [row for row in kernel.inspect("connections").rows if row["peer_type"] == peer_type]
+
+
 def _running(kernel: Kernel, peer_type: str) -> int:
     found = kernel.inspect("connections").rows
     return sum(row["state"] == "running" and row["peer_type"] == peer_type for row in found)

@@ -20,7 +20,7 @@ from tests.peers import optional
 from tests.seeds import many, spread
 
 CORPUS = sorted((Path(__file__).parents[3] / "data" / "fuzz" / "zmtp").iterdir())
-_TYPES = ("PULL", "PUB", "XSUB", "REP", "REQ", "ROUTER", "DEALER", "PAIR")
+_TYPES = ("PULL", "PUB", "XSUB", "REP", "REQ", "ROUTER", "DEALER", "PAIR", "RADIO", "DISH", "SERVER")
 TYPES = [_TYPES[number] for number in spread(range(len(_TYPES)))]
 _KEY = encode_z85(bytes(range(32)))
 
