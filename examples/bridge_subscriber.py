@@ -1,4 +1,4 @@
-"""The other end of bridge.toml: listen, print each message, confirm it.  Stop it with Ctrl-C."""
+"""The other end of bridge.toml: print each message, confirm it, until Ctrl-C."""
 
 from __future__ import annotations
 

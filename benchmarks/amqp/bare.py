@@ -6,6 +6,8 @@ import socket
 import time
 from typing import TypeVar
 
+import msgspec
+
 from kernel.contracts.message import Envelope, batch_of
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.credentials import plain_response
@@ -26,13 +28,14 @@ Answer = TypeVar("Answer", bound=Method)
 class BareClient:
     """A connection with one open channel."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, virtual_host: str = "/") -> None:
         host, _, port = address.rpartition("/")[2].partition(":")
         self.socket = socket.create_connection((host, int(port)))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A block of messages is written without waiting for the broker to read it.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, WRITE_BYTES)
-        self.connection = ClientConnection(_OPTIONS, time.monotonic())
+        options = msgspec.structs.replace(_OPTIONS, virtual_host=virtual_host)
+        self.connection = ClientConnection(options, time.monotonic())
         self._wait_for(ConnectionOpened)
         self.connection.open_channel(CHANNEL)
         self._wait_for(ChannelOpened)

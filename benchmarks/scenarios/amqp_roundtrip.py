@@ -60,6 +60,18 @@ def _row(figure: str) -> Row:
     )
 
 
+def _row_by_default(figure: str, bar: str) -> Row:
+    return Row(
+        name=f"latency_amqp_{figure}",
+        what=f"the same with our default settings, {figure}",
+        figure=figure,
+        unit="µs",
+        bar=bar,
+        ours=DEFAULT,
+        peers=(THEIRS,),
+    )
+
+
 SCENARIO = Scenario(
     name="amqp_roundtrip",
     sides=(
@@ -67,5 +79,5 @@ SCENARIO = Scenario(
         Side(THEIRS, partial(_measure, shared(rabbitmq))),
         Side(DEFAULT, partial(_measure, partial(our_broker, 0.0, -1))),
     ),
-    rows=(_row("p50"), _row("p99")),
+    rows=(_row("p50"), _row("p99"), _row_by_default("p50", "<= 0.5"), _row_by_default("p99", "<= 1.0")),
 )

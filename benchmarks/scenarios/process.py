@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+import threading
 import time
 
 from benchmarks import pump
+from benchmarks.amqp.bare import BareClient
 from benchmarks.scenario import Figures, Row, Scenario, Side
 from kernel.plugins import Origin, PluginRegistry
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
+from plugins.protocols.amqp091.methods import queue
 
 ONE = "two pipelines in one process"
 TWO = "two pipelines, each in a process"
@@ -18,6 +21,8 @@ LINK = "a link between two processes"
 AIM_LINK = "the aim: 8 M msg/s"
 NEAR = "echo in a thread"
 FAR = "echo in a process"
+SPLIT = "two virtual hosts in two processes"
+WHOLE = "two virtual hosts in one process"
 UP = "a process comes up"
 AIM_UP = "the aim: 0.4 s"
 
@@ -108,6 +113,51 @@ def _round_trip(scale: float, kind: str) -> Figures:
     return {"p50": statistics.median(times[100:]) * 1e6}
 
 
+def _virtual_hosts(scale: float, shards: dict[str, str]) -> Figures:
+    """Publish to two virtual hosts, in blocks that were encoded before; return how many messages a second both took."""
+    limited = [
+        {"name": name, "vhost": vhost, "arguments": {"x-max-length": 1000}}
+        for vhost in ("/", "other")
+        for name in ("a", "b", "c", "d")
+    ]
+    bindings = [{"exchange": "amq.fanout", "queue": each["name"], "vhost": each["vhost"]} for each in limited]
+    options = {
+        "address": "127.0.0.1:0",
+        "vhosts": ["/", "other"],
+        "queues": limited,
+        "bindings": bindings,
+        "shards": shards,
+    }
+    plan = Plan(
+        # The first shard is not a process; both publishers are in this one, so it has one of their threads beside it.
+        threads=(ThreadPlan(name="first"), ThreadPlan(name="second", kind="process")),
+        engines=(EnginePlan(name="broker", kind="amqp", thread="first", options=options),),
+    )
+    with Kernel(plan, _registry()) as kernel:
+        kernel.wait_running(60)
+        address = kernel.address_of("broker")
+        clients = [BareClient(address, vhost) for vhost in ("/", "other")]
+        block = clients[0].encoded([b"x" * 100] * 1000, "k", "amq.fanout")
+        blocks = int(200 * scale)
+
+        def publish(client: BareClient) -> None:
+            for _ in range(blocks):
+                client.socket.sendall(block)
+            # It is answered after all that was published before.
+            client.call(queue.Declare(queue="a", passive=True), queue.DeclareOk)
+
+        threads = [threading.Thread(target=publish, args=(client,)) for client in clients]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        took = time.perf_counter() - start
+        for client in clients:
+            client.socket.close()
+    return {"rate": 2 * blocks * 1000 / took}
+
+
 def _up(scale: float) -> Figures:
     times = []
     for _ in range(3):
@@ -128,6 +178,8 @@ SCENARIO = Scenario(
         Side(AIM_LINK, lambda scale: {"rate": 8e6}),
         Side(FAR, lambda scale: _round_trip(scale, "process")),
         Side(NEAR, lambda scale: _round_trip(scale, "poll")),
+        Side(SPLIT, lambda scale: _virtual_hosts(scale, {"other": "second"})),
+        Side(WHOLE, lambda scale: _virtual_hosts(scale, {})),
         Side(UP, _up),
         Side(AIM_UP, lambda scale: {"seconds": 0.4}),
     ),
@@ -158,6 +210,15 @@ SCENARIO = Scenario(
             bar="<= 1.5",
             ours=FAR,
             peers=(NEAR,),
+        ),
+        Row(
+            name="process_shards",
+            what="AMQP publishers of two virtual hosts, 100 B to four queues each, the virtual hosts in two processes",
+            figure="rate",
+            unit="msg/s",
+            bar=">= 1.8",
+            ours=SPLIT,
+            peers=(WHOLE,),
         ),
         Row(
             name="process_up",

@@ -250,6 +250,12 @@ def test_durable_broker_keeps_messages_whatever_ends_it(
 
 
 @pytest.mark.peer("pika")
+def test_a_first_client_gets_what_it_has_published(spawned: list[subprocess.Popen[str]]) -> None:
+    _kernel_run(spawned, "broker.toml")
+    assert _output(_spawn("first_client.py")) == "one pair of boots\n"
+
+
+@pytest.mark.peer("pika")
 def test_bridge_confirms_to_the_publisher_what_the_subscriber_has_printed(
     spawned: list[subprocess.Popen[str]],
 ) -> None:
@@ -259,11 +265,9 @@ def test_bridge_confirms_to_the_publisher_what_the_subscriber_has_printed(
     spawned.append(subscriber)
     _kernel_run(spawned, "bridge.toml")
     with pika.BlockingConnection(pika.URLParameters(_amqp_url())) as connection:
-        channel = connection.channel()
-        channel.confirm_delivery()  # each basic_publish now waits for its confirmation
-        channel.basic_publish("feed", "weather.bratislava", b"sunny")
-        channel.basic_publish("amq.topic", "weather.wien", b"of another exchange")
-        channel.basic_publish("feed", "weather.praha", b"rain")
+        connection.channel().basic_publish("amq.topic", "weather.wien", b"of another exchange")
+    confirmed = ["confirmed: weather of bratislava", "confirmed: weather of praha"]
+    assert _output(_spawn("bridge_publisher.py")).splitlines() == confirmed
     subscriber.send_signal(signal.SIGINT)
     assert _output(subscriber).splitlines()[1:] == ["weather.bratislava sunny", "weather.praha rain"]
 

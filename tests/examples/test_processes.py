@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
+from kernel import EnginePlan, Kernel, RoutePlan
+from kernel.testing.fixtures import plan_of
 from tests.examples.test_brokers_together import _get
 from tests.examples.test_examples import _kernel_run, spawned
 from tests.ports import free_port
@@ -56,6 +59,25 @@ def test_publishers_of_a_killed_journal_are_confirmed_and_all_of_it_is_there(
     assert list(dict.fromkeys(rows)) == bodies
 
 
+def test_one_broker_serves_both_its_virtual_hosts_at_one_port(
+    spawned: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("AMQP_PORT", str(port))
+    monkeypatch.setenv("BROKER_DIR", str(tmp_path / "store"))
+    program = _kernel_run(spawned, "broker_on_two_cores.toml")
+    with _connect(port) as first, _connect(port, "prices") as second:
+        for connection, body in ((first, b"here"), (second, b"there")):
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.queue_declare("q", durable=True)
+            channel.basic_publish("", "q", body)
+            assert channel.basic_get("q", auto_ack=True)[2] == body
+    program.terminate()
+    program.communicate(timeout=60)
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "store-second"}
+
+
 def test_two_brokers_share_alerts(
     spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,3 +94,35 @@ def test_two_brokers_share_alerts(
         publisher.confirm_delivery()
         publisher.basic_publish("alerts", "fire.hall", b"hot")
         assert _get(queue, "q") == b"hot"
+
+
+def test_orders_over_tls_are_confirmed_although_the_process_with_the_listener_is_killed(
+    spawned: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = trustme.CA()
+    certificate, trusted = tmp_path / "server.pem", tmp_path / "authority.pem"
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
+    authority.cert_pem.write_to_path(trusted)
+    port, orders = free_port(), free_port()
+    for name, value in (("AMQP_CERTIFICATE", certificate), ("AMQP_PORT", port), ("ORDERS_PORT", orders)):
+        monkeypatch.setenv(name, str(value))
+    program = _kernel_run(spawned, "tls_in_a_process.toml")
+    options = {"address": f"backend+tls://localhost:{orders}", "tls": {"authorities": str(trusted)}}
+    plan = plan_of(
+        EnginePlan(name="app", kind="native"),
+        EnginePlan(name="net", kind="stream", options=options),
+        RoutePlan(source="app", targets=("net",), confirm=True),
+    )
+    bodies = [b"%d" % number for number in range(3)]
+    with Kernel(plan) as sender, sender.open("app") as app:
+        for body in bodies:
+            app.send(body, key="k")
+            app.wait_confirmed(timeout=60)
+            if body == b"1":
+                os.kill(_children(program)[0], signal.SIGKILL)
+    got = []
+    with _connect(port) as connection:
+        channel = connection.channel()
+        while (taken := channel.basic_get("orders", auto_ack=True)[2]) is not None:
+            got.append(taken)
+    assert list(dict.fromkeys(got)) == bodies
