@@ -13,7 +13,7 @@ DOCS_BIN := $(patsubst %/.set-up,%/bin,$(DOCS_STAMP))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
 PEERS := amqp-tools busybox-static chromium cpio gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev mosquitto mosquitto-clients nftables \
-	php-amqplib php-cli prometheus qemu-system-x86 rabbitmq-server ruby-bunny tshark \
+	php-amqplib php-cli prometheus qemu-system-x86 rabbitmq-server redis-server ruby-bunny tshark \
 	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
 # Processes that share the tests: most of the time tests wait.
 WORKERS ?= 4

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections import Counter
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,10 @@ settings.register_profile(
 settings.load_profile("any machine")  # how fast a machine is fails nothing
 java.start_quickly()
 
+QUICK = "not slow and not peer"
+"""What ``make quick`` asks for with ``-m``."""
+ALL_MARKED = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.(?:slow|peer\()", re.MULTILINE)
+"""In a file all of whose tests are slow, or want a peer."""
 MISSING = "missing peer"
 """What a report calls a peer that its test would have wanted."""
 
@@ -45,15 +51,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _arrange(items)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out of ``make quick`` a file that has no quick test: to import it costs each process more than to look."""
+    if config.option.markexpr != QUICK or collection_path.suffix != ".py":
+        return None
+    return ALL_MARKED.search(collection_path.read_text()) is not None or None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """What collecting makes stays: a collection of garbage need not look through it, now or later."""
+    """What collecting makes stays: no collection of garbage looks through it, now or later."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
         gc.freeze()
 
 

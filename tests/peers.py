@@ -15,7 +15,7 @@ import msgspec
 from tests import lan
 from tests.plugins.engines.pgm import libzmq_peer, openpgm
 from tests.plugins.protocols.sctp import usrsctp_peer
-from tests.plugins.protocols.sctp.linux import guest
+from tests.plugins.protocols.sctp.linux import guest, user_mode
 
 _SETUP = "make setup"
 _PEERS = "make peers (root)"
@@ -30,8 +30,10 @@ BUNNY = "/usr/share/rubygems-integration/all/gems"
 CLIENT_SUITES = Path(__file__).parent / "interop" / "suites" / ".sources"
 """Where `make suites` puts clients' source distributions, which have their suites."""
 PROGRAMS = CLIENT_SUITES.parent / ".programs"
-"""The environment of programs that use pyzmq, which `make suites` makes."""
+"""The environment of programs that need more than the project, which `make suites` makes."""
 PROGRAMS_PYTHON = PROGRAMS / "bin" / "python"
+PROGRAMS_SUITES = PROGRAMS / "sources"
+"""Where it puts the suites of these programs."""
 NODE_MODULES = Path(__file__).parent / "interop" / "node" / "node_modules"
 """Where `make peers` has npm put what tests want from Node."""
 NODE_AMQPLIB = str(NODE_MODULES / "amqplib")
@@ -64,7 +66,7 @@ def _has_suites() -> bool:
 
 
 def _has_programs() -> bool:
-    return any(PROGRAMS.glob("stamp-*"))
+    return PROGRAMS_SUITES.is_dir() and any(PROGRAMS.glob("stamp-*"))
 
 
 def optional(module: str) -> Any:
@@ -119,17 +121,20 @@ PEERS: dict[str, Peer] = {
         Peer("pamqp", _has_module("pamqp"), _SETUP),
         Peer("php-amqplib", _has_file(PHP_AMQPLIB, "php"), _PEERS),
         Peer("pika", _has_module("pika"), _SETUP),
+        Peer("programs", _has_programs, _SUITES),
         Peer("prometheus-client", _has_module("prometheus_client"), _SETUP),
         Peer("prometheus", _has_command("prometheus"), _PEERS),
         Peer("promtool", _has_command("promtool"), _PEERS),
         Peer("pyrabbit2", _has_module("pyrabbit2"), _SETUP),
         Peer("pyzmq", _has_module("zmq"), _SETUP),
-        Peer("pyzmq-programs", _has_programs, _SUITES),
         Peer("qemu-sctp", guest.is_there, _PEERS),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),
+        Peer("redis", _has_module("redis"), _SETUP),
+        Peer("redis-server", _has_command("redis-server"), _PEERS),
         Peer("scapy", _has_module("scapy"), _SETUP),
         Peer("scramp", _has_module("scramp"), _SETUP),
         Peer("stomp-py", _has_module("stomp"), _SETUP),
+        Peer("user-mode-linux", user_mode.is_there, _PEERS),
         Peer("usrsctp", usrsctp_peer.is_there, _PEERS),
         Peer("tshark", _has_command("tshark"), _PEERS),
     )

@@ -17,6 +17,7 @@ class Suite(msgspec.Struct, frozen=True):
     """A suite, and what of it is not for any broker of a test."""
 
     folder: str
+    """Where it is, below ``home``."""
     tests: tuple[str, ...]
     least: int
     """How many tests it has at least: fewer, and it did not run."""
@@ -26,6 +27,9 @@ class Suite(msgspec.Struct, frozen=True):
     configuration: str = "setup.cfg"
     may_skip: bool = False
     """Whether tests may leave themselves out, because of what the broker has nothing to do with."""
+    home: Path = CLIENT_SUITES
+    command: tuple[str, ...] = (sys.executable,)
+    """What runs Python."""
 
 
 def own_environment() -> dict[str, str]:
@@ -35,21 +39,24 @@ def own_environment() -> dict[str, str]:
     return own | {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 
-def run_suite(suite: Suite, here: Path, environment: dict[str, str]) -> dict[str, str]:
+def run_suite(suite: Suite, here: Path, environment: dict[str, str], seconds: float = 500) -> dict[str, str]:
     """Run a suite in a process of its own; return what went wrong in each of its tests, empty if nothing.
 
-    ``here``: its working directory, which has files for it.
+    ``here``: its working directory, which has files for it; no other suite that runs meanwhile has the same.
     """
-    folder = CLIENT_SUITES / suite.folder
+    folder = suite.home / suite.folder
     results = here / f"{suite.folder}.xml"
     done = subprocess.run(
         [
             *(
-                sys.executable,
+                *suite.command,
                 "-m",
                 "pytest",
                 "-q",
                 "--rootdir",
+                str(folder),
+                # Ours are in the folders above.
+                "--confcutdir",
                 str(folder),
                 "-c",
                 str(folder / suite.configuration),
@@ -63,7 +70,7 @@ def run_suite(suite: Suite, here: Path, environment: dict[str, str]) -> dict[str
         env=environment,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=seconds,
     )
     assert results.exists(), done.stdout + done.stderr
     return {

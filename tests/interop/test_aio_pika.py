@@ -10,7 +10,7 @@ import aio_pika
 import aio_pika.abc
 import aio_pika.exceptions
 import pytest
-from aio_pika.patterns import RPC
+from aio_pika.patterns import RPC, Master, NackMessage, RejectMessage
 
 from tests.interop.brokers import Broker, KernelProcess
 from tests.ports import free_port
@@ -139,6 +139,35 @@ def test_remote_procedure_calls(broker: Broker, name: str) -> None:
             range(0, 20, 2)
         )
         await rpc.close()
+
+    run(broker, program)
+
+
+def test_a_master_and_its_workers(broker: Broker, name: str) -> None:
+    async def program(connection: aio_pika.abc.AbstractConnection) -> None:
+        done: list[int] = []
+        all_done = asyncio.Event()
+
+        async def work(*, task: int) -> None:
+            if task == 3 and 3 not in done:
+                done.append(3)
+                # It is done again.
+                raise NackMessage(requeue=True)
+            if task == 4:
+                raise RejectMessage(requeue=False)
+            done.append(task)
+            if len(done) == 10:
+                all_done.set()
+
+        for _ in range(2):
+            channel = await connection.channel()
+            await channel.set_qos(prefetch_count=1)
+            await Master(channel).create_worker(name, work, auto_delete=True)
+        master = Master(await connection.channel())
+        for task in range(10):
+            await master.create_task(name, kwargs={"task": task})
+        await all_done.wait()
+        assert sorted(done) == [0, 1, 2, 3, 3, 5, 6, 7, 8, 9]
 
     run(broker, program)
 

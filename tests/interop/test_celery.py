@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from tests.ports import free_port
 pytestmark = [pytest.mark.peer("celery"), pytest.mark.slow]
 
 CELERY: Any = optional("celery")
+KOMBU: Any = optional("kombu")
 ROOT = Path(__file__).parents[2]
 
 
@@ -61,7 +63,9 @@ class Worker:
 class Celery:
     """Workers, and an application that knows their tasks by name."""
 
-    def __init__(self, broker: Broker, queue: str, folder: Path, backend: str) -> None:
+    def __init__(
+        self, broker: Broker, queue: str, folder: Path, backend: str, settings: dict[str, str]
+    ) -> None:
         self._log = folder / "worker.log"
         self._workers: list[Worker] = []
         self._environment = {
@@ -69,10 +73,11 @@ class Celery:
             "CELERY_BROKER": broker.url,
             "CELERY_BACKEND": backend,
             "CELERY_QUEUE": queue,
+            "CELERY_SETTINGS": json.dumps(settings),
             "PYTHONWARNINGS": "ignore",
         }
         self.app: Any = CELERY.Celery("caller", broker=broker.url, backend=backend, set_as_current=False)
-        self.app.conf.update(task_default_queue=queue, result_chord_retry_interval=0.1)
+        self.app.conf.update(task_default_queue=queue, result_chord_retry_interval=0.1, **settings)
 
     def start_worker(self, *options: str) -> Worker:
         worker = Worker(self._environment, self._log, "--hostname", f"w{len(self._workers)}@test", *options)
@@ -108,8 +113,8 @@ def start(broker: Broker, name: str, tmp_path: Path) -> Iterator[Start]:
     """Make an application with a backend for results."""
     made: list[Celery] = []
 
-    def make(backend: str = "rpc://") -> Celery:
-        made.append(Celery(broker, name, tmp_path, backend))
+    def make(backend: str = "rpc://", **settings: str) -> Celery:
+        made.append(Celery(broker, name, tmp_path, backend, settings))
         return made[-1]
 
     yield make
@@ -157,6 +162,45 @@ def test_a_task_that_waits_for_its_time_goes_back_when_the_worker_stops(start: S
     assert result.get(TIMEOUT) == 3
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_tasks_for_later_hold_up_no_other(start: Start, pool: str) -> None:
+    """A worker asks for more for each task that waits for its time: its consumers have to get the new prefetch."""
+    celery = start()
+    celery.start_worker("--pool", pool)
+    later = [celery.call("now", countdown=10 * TIMEOUT) for _ in range(30)]
+    assert celery.call("add", 1, 2).get(TIMEOUT) == 3
+    assert not any(result.ready() for result in later)
+
+
+def test_a_worker_serves_all_its_queues(start: Start, tmp_path: Path, name: str) -> None:
+    celery = start(f"file://{tmp_path}")
+    notes, count = tmp_path / "notes", 100
+    queues = [f"{name}-{side}" for side in ("left", "right")]
+    # Not one that others declare with other arguments.
+    celery.app.conf.task_queues = [KOMBU.Queue(queue, routing_key=queue) for queue in queues]
+    for queue in queues:
+        for _ in range(count):
+            celery.call("note", str(notes), queue, queue=queue)
+    celery.start_worker("--queues", ",".join(queues))
+    until(lambda: notes.exists() and len(notes.read_text().splitlines()) == 2 * count)
+    first = notes.read_text().splitlines()[:count]
+    assert min(first.count(queue) for queue in queues) >= count // 4
+
+
+def test_tasks_for_later_in_a_quorum_queue_wait_in_the_broker(start: Start) -> None:
+    """A quorum queue has no shared prefetch.  Queues with a time to live, one for each bit of the delay, hold such tasks."""
+    celery = start(
+        task_default_queue_type="quorum", task_default_exchange_type="topic", task_default_exchange="quorum"
+    )
+    worker = celery.start_worker()
+    until(lambda: "ready." in worker.log())
+    called = time.time()
+    later = celery.call("now", countdown=3)
+    assert celery.call("add", 1, 2).get(TIMEOUT) == 3
+    assert later.get(TIMEOUT) >= called + 3
+    worker.stop()
+
+
 def test_a_task_of_a_killed_worker_is_done_by_the_next(start: Start, tmp_path: Path) -> None:
     celery = start()
     notes, gate = tmp_path / "notes", tmp_path / "gate"
@@ -172,13 +216,13 @@ def test_a_task_of_a_killed_worker_is_done_by_the_next(start: Start, tmp_path: P
 
 def test_a_worker_comes_back_with_its_broker(name: str, tmp_path: Path) -> None:
     with KernelProcess(tmp_path, port=free_port()) as process:
-        before = Celery(process.broker, name, tmp_path, "rpc://")
+        before = Celery(process.broker, name, tmp_path, "rpc://", {})
         worker = before.start_worker()
         assert before.call("add", 1, 2).get(TIMEOUT) == 3
         before.disconnect()
         process.kill()
         process.start()
-        after = Celery(process.broker, name, tmp_path, "rpc://")
+        after = Celery(process.broker, name, tmp_path, "rpc://", {})
         assert after.call("add", 3, 4).get(TIMEOUT) == 7
         after.close()
         worker.stop()

@@ -188,6 +188,18 @@ const checks = {
     await assert.rejects(amqp.connect(`${url}/nope`), /ConnectionClose/);
   },
 
+  async a_close_with_much_behind_it_is_answered(_) {
+    const connection = await amqp.connect(url);
+    const errors = [];
+    connection.on('error', (error) => errors.push(error));
+    const channel = await connection.createChannel();
+    await channel.assertQueue(name, { durable: false, exclusive: true });
+    const body = Buffer.alloc(2000);
+    for (let n = 0; n < 10000; n++) channel.sendToQueue(name, body);
+    await connection.close(); // in front of what is not sent yet
+    assert.deepEqual(errors, []);
+  },
+
   async heartbeats(_) {
     const connection = await amqp.connect(`${url}?heartbeat=1`);
     await new Promise((resolve) => setTimeout(resolve, 3500));

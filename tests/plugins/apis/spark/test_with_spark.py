@@ -66,6 +66,18 @@ def test_sql_reads_a_journal(spark: Any, journal: Journal) -> None:
     assert spark.sql("select count(*), sum(cast(string(body) as int)) from feed").first() == (20, 190)
 
 
+def test_a_table_that_has_lost_its_options_says_how_to_give_them(spark: Any, journal: Journal) -> None:
+    journal.numbers(20)
+    spark.sql(f"create table lasting using kernel options (path '{journal}')")
+    try:
+        with pytest.raises(Exception, match=r"SELECT \.\.\. FROM name WITH \(path"):
+            spark.sql("select count(*) from lasting").first()
+        assert spark.sql(f"select count(*) from lasting with (path '{journal}')").first() == (20,)
+    finally:
+        spark.sql("drop table lasting")
+    assert spark.read.format("kernel").load(str(journal)).count() == 20
+
+
 def test_only_columns_that_are_asked_for(spark: Any, journal: Journal) -> None:
     journal.numbers(20)
     read = spark.read.format("kernel")

@@ -71,6 +71,12 @@ def test_a_second_writer_is_told_who_has_the_journal(tmp_path: Path) -> None:
     JournalWriter(tmp_path).close()
 
 
+def test_nobody_outside_the_group_reads_a_journal(tmp_path: Path) -> None:
+    with JournalWriter(tmp_path) as writer:
+        append(writer, b"secret")
+    assert {file.stat().st_mode & 0o007 for file in tmp_path.rglob("*") if file.is_file()} == {0}
+
+
 def test_segments_end_at_their_size(tmp_path: Path, small: WriterSettings) -> None:
     with JournalWriter(tmp_path, small) as writer:
         for body in numbered(0, 30):

@@ -241,6 +241,7 @@ def test_nothing_is_lost_when_the_receiver_is_killed(
     for number in range(total):
         source.send(b"%d" % number, timeout=TIMEOUT)
         if number == total // 2:
+            events.wait("connected")
             keeper(place, str(file))
     source.wait_confirmed(TIMEOUT)
     assert {int(line) for line in file.read_bytes().split()} == set(range(total))

@@ -1,4 +1,4 @@
-"""The tests of the system's own SCTP, in a guest whose kernel has it: this file runs them there, on our files."""
+"""The tests of the system's own SCTP, in a user-mode Linux that has it: this file runs them there, on our files."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.protocols.sctp.linux import guest
+from tests.plugins.protocols.sctp.linux import user_mode
 
 pytestmark = [
-    pytest.mark.peer("qemu-sctp"),
+    pytest.mark.peer("user-mode-linux"),
     pytest.mark.slow,
-    pytest.mark.timeout(1200),
-    pytest.mark.xdist_group("qemu-sctp"),
+    pytest.mark.timeout(600),
 ]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]
 OPTIONS = "-q --color=no --tb=short -p no:cacheprovider -rs --durations=12"
-SECONDS = 1180
+SECONDS = 580
 FILES = ("test_engine.py", "test_system.py", "test_paths.py")
 
 
@@ -32,7 +31,7 @@ def test_in_a_guest(tmp_path: Path) -> None:
         export PYTHONDONTWRITEBYTECODE=1
         {sys.executable} -m pytest {OPTIONS} -k system {" ".join(str(HERE / file) for file in FILES)}
     """
-    status, printed = guest.run(tmp_path, job, SECONDS)
+    status, printed = user_mode.run(tmp_path, job, SECONDS)
     assert status == 0, printed
     assert re.search(r"^\d+ passed", printed, re.MULTILINE), printed
     assert "SKIPPED" not in printed, printed

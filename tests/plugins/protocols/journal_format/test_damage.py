@@ -1,4 +1,7 @@
-"""Every byte of a small journal cut off, and every byte flipped: what a reader still serves, and what it says."""
+"""Every byte of a small journal cut off, and every byte flipped: what a reader still serves, and what it says.
+
+``KERNEL_SEEDS`` below 1 tries every n-th byte.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import STORED_BYTES
 from plugins.protocols.journal_format.segment import Segment
 from tests.plugins.protocols.journal_format.conftest import write_segment
+from tests.seeds import spread
 
 NAME = SegmentName(0, 0)
 BATCHES = [
@@ -61,7 +65,7 @@ def check(journal: Path, lost: list[int]) -> None:
 def test_a_flipped_bit_in_the_index_costs_nothing_of_any_range(journal: Path, start: int, stop: int) -> None:
     path = NAME.index_path(journal)
     good = path.read_bytes()
-    for at in range(len(good)):
+    for at in spread(range(len(good))):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
         record_batches = JournalReader(journal).record_batches(start, stop, ["body"])
         assert [
@@ -74,7 +78,7 @@ def test_a_flipped_bit_in_the_data_costs_its_commit_and_is_named(journal: Path) 
     path = NAME.data_path(journal)
     good = path.read_bytes()
     entries = Segment(journal, NAME).entries()
-    for at in range(len(good)):
+    for at in spread(range(len(good))):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
         hit = [
             entry
@@ -89,7 +93,7 @@ def test_a_flipped_bit_in_the_data_costs_its_commit_and_is_named(journal: Path) 
 def test_a_flipped_bit_in_the_index_costs_nothing(journal: Path) -> None:
     path = NAME.index_path(journal)
     good = path.read_bytes()
-    for at in range(len(good)):
+    for at in spread(range(len(good))):
         path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
         check(journal, [])
 
@@ -99,7 +103,7 @@ def test_data_that_is_cut_off_costs_the_commits_that_it_had(journal: Path) -> No
     path = NAME.data_path(journal)
     good = path.read_bytes()
     entries = Segment(journal, NAME).entries()
-    for size in range(len(good)):
+    for size in spread(range(len(good))):
         path.write_bytes(good[:size])
         check(
             journal,
@@ -112,7 +116,7 @@ def test_an_index_that_is_cut_off_ends_the_journal_there(journal: Path) -> None:
     path = NAME.index_path(journal)
     good = path.read_bytes()
     there = commits(journal)
-    for size in range(len(good)):
+    for size in spread(range(len(good))):
         path.write_bytes(good[:size])
         whole = max(size - SIZE, 0) // SIZE
         rows, damage = read(journal)
