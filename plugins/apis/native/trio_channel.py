@@ -30,6 +30,8 @@ class TrioChannel(TaskChannel):
         self._waiting: dict[trio.lowlevel.Task, None] = {}
         self._token: trio.lowlevel.TrioToken | None = None
         """Of the run in which a task has waited last."""
+        self._arming: trio.lowlevel.Task | None = None
+        """The task that has armed the bell last, if it may not have parked yet."""
         self._thread = get_ident()
         channel.on_served = self._look_again
         channel.caller.wake_by(self._on_ring)
@@ -51,25 +53,30 @@ class TrioChannel(TaskChannel):
         """Wait until something has changed."""
         channel = self._channel
         caller = channel.caller
-        # The flag of the bell is never taken back here: other tasks may rely on it.  A post that rings for nobody
-        # costs one call.
-        if not caller.arm():
-            channel.serve()
-            return
-        seconds = caller.until_stall_timeout()
-        if seconds == math.inf:
-            await self._park()
-            return
-        with trio.move_on_after(seconds):
-            await self._park()
+        task = trio.lowlevel.current_task()
+        # Before the flag: once it is set there is one ring, and it has to find both.
+        self._token = trio.lowlevel.current_trio_token()
+        self._arming = task
+        try:
+            # The flag of the bell is never taken back here: other tasks may rely on it.  A post that rings for
+            # nobody costs one call.
+            if not caller.arm():
+                channel.serve()
+                return
+            seconds = caller.until_stall_timeout()
+            if seconds == math.inf:
+                await self._park(task)
+                return
+            with trio.move_on_after(seconds):
+                await self._park(task)
+        finally:
+            self._arming = None
         # There is no timer that would do it at the deadline.
         channel.serve()
 
-    async def _park(self) -> None:
+    async def _park(self, task: trio.lowlevel.Task) -> None:
         waiting = self._waiting
-        task = trio.lowlevel.current_task()
         waiting[task] = None
-        self._token = trio.lowlevel.current_trio_token()
 
         def abort(_: object) -> trio.lowlevel.Abort:
             del waiting[task]
@@ -80,8 +87,13 @@ class TrioChannel(TaskChannel):
     def _on_ring(self) -> None:
         """Wake the tasks.  Any thread, and a signal handler too."""
         # Inside of a task of this run nothing sleeps.  Anywhere else trio itself may have to be woken: a signal
-        # handler may run while it waits for descriptors.
-        if get_ident() == self._thread and trio.lowlevel.in_trio_task():
+        # handler may run while it waits for descriptors.  And one that runs in a task which is about to park would
+        # not find it among those that wait: trio calls only after that.
+        if (
+            get_ident() == self._thread
+            and trio.lowlevel.in_trio_task()
+            and trio.lowlevel.current_task() is not self._arming
+        ):
             self._look_again()
             return
         if self._token is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+from collections.abc import Callable
 
 import msgspec
 import trio
@@ -253,3 +255,55 @@ def test_a_ring_after_the_run_has_ended_wakes_nobody() -> None:
     kernel.close()
     kernel.join()
     assert channels[0].closed
+
+
+def _send_once_armed(incoming: TrioChannel, send: Callable[[], object]) -> None:
+    """Have ``send`` called between the flag of the bell and the sleep, the next time that a task waits."""
+    caller = incoming._channel.caller
+    arm = caller.arm
+    calls = 0
+
+    def armed() -> bool:
+        nonlocal calls
+        calls += 1
+        asleep = arm()
+        # An attempt that would block sets the flag, too, and whoever sets it again looks again.
+        if calls == 2:
+            caller.arm = arm  # type: ignore[method-assign]
+            send()
+        return asleep
+
+    caller.arm = armed  # type: ignore[method-assign]
+
+
+def test_a_ring_before_the_first_task_has_parked_wakes_it() -> None:
+    async def main() -> None:
+        async with Kernel(PLAN) as kernel, kernel.open("in") as incoming:
+
+            def send() -> None:
+                with kernel.open("out", "native") as out:
+                    out.send(b"there")
+
+            def in_a_thread() -> None:
+                sending = threading.Thread(target=send)
+                sending.start()
+                sending.join()
+
+            _send_once_armed(incoming, in_a_thread)
+            with trio.fail_after(30):
+                assert await incoming.receive() == b"there"
+
+    trio.run(main)
+
+
+def test_a_ring_of_a_signal_handler_in_a_task_that_is_about_to_park_wakes_it() -> None:
+    async def main() -> None:
+        async with Kernel(PLAN) as kernel, kernel.open("in") as incoming, kernel.open("out") as out:
+            # It has waited before.
+            with trio.move_on_after(0.001):
+                await incoming.receive()
+            _send_once_armed(incoming, lambda: out.send_nowait(b"signal"))
+            with trio.fail_after(30):
+                assert await incoming.receive() == b"signal"
+
+    trio.run(main)
