@@ -166,5 +166,6 @@ class Broker:
         return now + self._clock_ahead
 
     def statistics(self) -> dict[str, Any]:
-        """Return the present counters, by virtual host."""
-        return {name: vhost.statistics() for name, vhost in self.vhosts.items()}
+        """Return the present counters, by virtual host.  Any thread."""
+        # A copy, which is made in one step: virtual hosts come and go.
+        return {name: vhost.statistics() for name, vhost in list(self.vhosts.items())}

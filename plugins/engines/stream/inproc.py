@@ -52,15 +52,17 @@ class InprocEngine:
                 end.unplug()
 
     def pending(self) -> bool:
-        """Whether messages for the other side wait in a port."""
-        return any(end.port is not None and end.port.has_input() for end in self._ends)
+        """Whether messages for the other side wait in a port.  Any thread."""
+        # A copy: if an end leaves during the loop, the one after it is not looked at.
+        return any(end.port is not None and end.port.has_input() for end in list(self._ends))
 
     def statistics(self) -> dict[str, Any]:
-        """Figures of the current connections."""
+        """Figures of the current connections.  Any thread."""
+        ends = list(self._ends)
         return {
-            "messages_in": sum(end.messages_in for end in self._ends),
-            "messages_out": sum(end.messages_out for end in self._ends),
-            "connections": len(self._ends),
+            "messages_in": sum(end.messages_in for end in ends),
+            "messages_out": sum(end.messages_out for end in ends),
+            "connections": len(ends),
         }
 
     def _accept(self, incoming: Any, outgoing: Any, peer: str) -> None:

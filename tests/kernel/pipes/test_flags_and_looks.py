@@ -135,6 +135,31 @@ def test_what_was_taken_is_kept_when_the_writer_drops_the_rest() -> None:
     assert [batch.bodies for batch in pipe.take()] == [[b"0"], [b"1"]]
 
 
+class ChangedDeque(deque[Any]):
+    """A queue that other threads change during each of the next ``changes`` loops over it."""
+
+    changes = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in super().__iter__():
+            if self.changes:
+                self.changes -= 1
+                self.rotate(1)  # and the loop over it raises
+            yield item
+
+
+@pytest.mark.parametrize("changes", [1, 1000])
+def test_a_queue_that_changes_while_it_is_copied_is_counted(changes: int) -> None:
+    pipe, _ = make_pipe(high=8)
+    pipe._items = items = ChangedDeque()
+    pipe.write(batch_of_one(b"1"))
+    pipe.write(batch_of_one(b"2"))
+    items.changes = changes
+    assert pipe.waiting() == 2
+    assert pipe.statistics().depth == 2
+    assert items.changes < changes, "it was not changed meanwhile"
+
+
 @pytest.fixture
 def eager_switching() -> Iterator[None]:
     before = sys.getswitchinterval()

@@ -102,3 +102,17 @@ def test_who_dials_a_listener_that_has_just_gone_is_told_so() -> None:
     to_there, to_here = pipe_pair("bus", host, host)
     accept(to_there, to_here, "dialler")
     assert to_here.ended
+
+
+def test_messages_of_an_end_wait_although_another_end_leaves_during_the_look() -> None:
+    options = SimpleNamespace(address="backend+inproc://bus")
+    engine = InprocEngine(cast("Any", SimpleNamespace(name="in", options=options)))
+    ends: list[Any] = engine._ends
+
+    def leaves() -> bool:
+        del ends[0]
+        return False
+
+    ends.append(SimpleNamespace(port=SimpleNamespace(has_input=leaves)))
+    ends.append(SimpleNamespace(port=SimpleNamespace(has_input=lambda: True)))
+    assert engine.pending()
