@@ -56,7 +56,9 @@ _OPTIONS = ("-p", "celery.contrib.pytest", "-p", "tests.interop.suites.celery_al
 _AGAIN = 5
 """So many tests of a part that failed are tried again, alone: their authors try the ones that depend on time five times."""
 _CHORDS = "t/integration/test_canvas.py::test_chord"
-_SLOW_ERRORS = "waits for ten seconds many times, for callbacks that should not come: longer than it may take"
+_SLOW_ERRORS = (
+    "waits for ten seconds many times, for callbacks that should not come: the three take five minutes"
+)
 _KNOWN = "its authors expect it to fail, or leave it out"
 _LOGS = "reads logs in which the worker writes nothing under this configuration of pytest"
 RESULTS_OVER_BROKER = "results-over-broker"
