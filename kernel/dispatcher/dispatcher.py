@@ -332,6 +332,12 @@ class Dispatcher:
             ends = self._pipes.get(pipe)
             return None if ends is None else ends[2]
 
+    def writer_of(self, pipe: Pipe) -> Port | None:
+        """Return the port that writes to a pipe; None if one of its ports has left.  Any thread."""
+        with self._lock:
+            ends = self._pipes.get(pipe)
+            return None if ends is None else ends[1]
+
     # ------------------------------------------------------------------ for operators
 
     @property

@@ -140,6 +140,7 @@ class Connection:
         "_answers_limit",
         "_host",
         "_large",
+        "_lent_input",
         "_out",
         "_owner",
         "_read_size",
@@ -179,7 +180,8 @@ class Connection:
         """Bytes that one read asks for at the most."""
         self.ended: bool = False
         self.lease: Lease | None = None
-        """The lease of an application thread that reads the socket at present."""
+        """The lease of an application thread that reads or writes the socket at present."""
+        self._lent_input = False
         self._host = host
         self._owner = owner
         self._out: deque[Buffer] = deque()
@@ -308,7 +310,12 @@ class Connection:
     def lend(self, lease: Lease) -> None:
         """Leave reading to the thread of an application.  Called by that thread, which has the turn."""
         self.lease = lease
+        self._lent_input = True
         self._watch()
+
+    def lend_output(self, lease: Lease) -> None:
+        """Let the thread of an application write, and go on reading.  Called by that thread, which has the turn."""
+        self.lease = lease
 
     def lease_used(self) -> None:
         """The peer was heard, by the thread that has the lease."""
@@ -321,6 +328,7 @@ class Connection:
     def take_back(self, data: bytes) -> None:
         """Read again.  ``data`` was read by the other thread, and comes first."""
         self.lease = None
+        self._lent_input = False
         if data:
             self.bytes_in += len(data)
             self._owner.on_data(data, self._host.now())
@@ -409,12 +417,12 @@ class Connection:
         if not self.ended and not self.paused & Pause.UPGRADING:
             self._host.poller.watch(
                 self.wire.fileno(),
-                readable=None if self.paused or self.lease is not None else self._on_readable,
+                readable=None if self.paused or self._lent_input else self._on_readable,
                 writable=self._on_writable if self.writing else None,
             )
 
     def _on_time(self) -> None:
-        if self.lease is not None:
+        if self._lent_input and self.lease is not None:
             # What it has read and not returned comes before what is read below.
             self.lease.end()
             if self.ended:
@@ -477,8 +485,9 @@ class Connection:
     def _detach(self) -> ConnectionOwner:
         self.ended = True
         if self.lease is not None:
-            self.lease.stop()
-            self.lease = None
+            lease, self.lease = self.lease, None
+            # It may have another connection, which is taken back in a later turn.
+            lease.end_soon()
         self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
         # The owner refers to its connection.  Without these references back, both are freed now and not by the
         # next collection of garbage, which costs as much as a fifth of a short connection.

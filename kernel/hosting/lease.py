@@ -5,15 +5,20 @@ application thread sends one message, waits for one, sends one, and so on, it ma
 it encodes the message and gives it to the socket, then waits for the socket, reads, and decodes.  The design
 is in docs/decisions/0046-leases.md.
 
-Two halves
+Two sides
     The methods under "in the thread of the application" are called by the thread that has asked for the lease,
     the others by the thread of the connection.  What belongs to the connection, its protocol and its ports is
     touched only by who has the *turn*: a lock that the thread of the connection gives up nowhere but in its
     poller.  So the application's thread has it only while the other one sleeps.
 
+Two connections
+    What is sent may go over another connection than that which is read, if both belong to one thread: the two
+    links of an application that exchanges messages with an engine in another process.  ``_connection`` and its
+    companions are those that are written, ``_source`` is the half that is read; mostly they are the same.
+
 Invariants
-    1.  *One reader.*  While ``active``, the poller does not watch the socket for input.  Both change together,
-        under the turn.
+    1.  *One reader.*  While ``active``, the poller does not watch the socket that is read.  Both change
+        together, under the turn.  The poller goes on reading one that is only written.
     2.  *Nobody sleeps elsewhere.*  A thread that goes to sleep at its bell has given its lease back before.
         Whoever does not come back at all loses it at the second look of the thread of the connection
         (``LOOK``), which then watches the socket again.
@@ -33,7 +38,7 @@ import select
 import time
 from collections.abc import Callable
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 from kernel.contracts.protocol import ShortMessages
@@ -69,6 +74,16 @@ class Counting(Protocol):
     sent: int
 
 
+class Half(NamedTuple):
+    """A conversation, for one direction."""
+
+    conversation: Counting
+    connection: Connection
+    protocol: ShortMessages
+    counters: StreamStatistics
+    holder: HasTurn
+
+
 class Lease:
     """What an application thread has asked for; ``offered`` when it may begin."""
 
@@ -95,6 +110,7 @@ class Lease:
         "_seen",
         "_send",
         "_sent",
+        "_source",
         "_thread",
         "_to_connection",
         "_trips",
@@ -106,13 +122,24 @@ class Lease:
         "port",
         "reader_of",
         "received",
+        "sends",
+        "source",
     )
 
     def __init__(
-        self, mailbox: Mailbox, port: Port, outgoing: Pipe, reader_of: Callable[[Pipe], Port | None]
+        self,
+        mailbox: Mailbox,
+        port: Port,
+        outgoing: Pipe,
+        source: Port,
+        reader_of: Callable[[Pipe], Port | None],
     ) -> None:
         self.port: Port = port
         """The port of the application."""
+        self.source: Port = source
+        """The only port from which it receives."""
+        self.sends: Half | None = None
+        """The half that is written, until the lease is offered.  Set by the thread of the connections."""
         self.reader_of: Callable[[Pipe], Port | None] = reader_of
         """Returns the port that a pipe leads to."""
         self.offered: bool = False
@@ -205,7 +232,8 @@ class Lease:
         if self._turn.locked() and not self._patient():
             return None
         with self._turn:
-            if not self._valid() or self._posted or self._connection.paused:
+            source = self._source
+            if not self._valid() or self._posted or source.connection.paused:
                 return None
             got = self._got
             try:
@@ -222,10 +250,10 @@ class Lease:
             del got[:]
             self._trips += 1
             self.received += 1
-            self._conversation.received += 1
-            self._connection.bytes_in += size
-            self._counters.bytes_in += size
-            self._counters.messages_in += 1
+            source.conversation.received += 1
+            source.connection.bytes_in += size
+            source.counters.bytes_in += size
+            source.counters.messages_in += 1
             self._incoming.written += 1
             self._incoming.taken += 1
             self._incoming.bytes_taken += length
@@ -237,19 +265,23 @@ class Lease:
         return self.active and self._turn is self._holder.turn
 
     def _begin(self) -> bool:
-        """Take the socket over."""
+        """Take the socket over, or both of them."""
         if not self.offered or (self._turn.locked() and not self._patient()):
             return False
         with self._turn:
-            connection = self._connection
+            written, read = self._connection, self._source.connection
             if (
                 not (self.offered and self._turn is self._holder.turn)
-                or connection.ended
-                or connection.paused
-                or connection.lease is not None
+                or written.ended
+                or written.lease is not None
+                or read.ended
+                or read.paused
+                or read.lease is not None
             ):
                 return False
-            connection.lend(self)
+            if written is not read:
+                written.lend_output(self)
+            read.lend(self)
             self.active = True
         return True
 
@@ -270,49 +302,51 @@ class Lease:
 
     def offer(
         self,
-        conversation: Counting,
-        connection: Connection,
-        protocol: ShortMessages,
-        counters: StreamStatistics,
+        sends: Half,
+        source: Half,
         incoming: Pipe,
-        holder: HasTurn,
         to_connection: Callable[[Callable[[], Any]], Any],
     ) -> None:
-        """Let the application's thread begin when it waits next."""
-        connected = connection.wire.connected
-        assert connected is not None  # the owner of the connection has looked
-        self._conversation, self._connection = conversation, connection
-        self._protocol, self._counters = protocol, counters
+        """Let the application's thread begin when it waits next.
+
+        It writes to the connection of ``sends`` and reads that of ``source``, which may be the same half.
+        """
+        self._source = source
+        self._conversation, self._connection, protocol, self._counters, holder = sends
+        self._protocol = protocol
         self._incoming, self._to_connection = incoming, to_connection
         # After ``_to_connection``, which ``give_back`` uses if there is a lock.
         self._holder = holder
         self._turn = holder.turn
-        self._send, self._receive = connected.send, connected.recv
-        self._encode, self._decode = protocol.encode_one, protocol.decode_one
-        self._descriptor = connected.fileno()
+        written, read = self._connection.wire.connected, source.connection.wire.connected
+        assert written is not None  # the owners of the connections have looked
+        assert read is not None
+        self._send, self._receive = written.send, read.recv
+        self._encode, self._decode = protocol.encode_one, source.protocol.decode_one
+        self._descriptor = read.fileno()
         sleep = select.poll()
         sleep.register(self._descriptor, select.POLLIN)
         sleep.register(self._bell.fileno(), select.POLLIN)
         self._poll = sleep.poll
         # Last: the other thread looks at this alone.
         self.offered = True
-        connection.look_later(self)
+        source.connection.look_later(self)
 
     def look(self) -> None:
         """End it, unless it was used since the last look."""
-        if self._trips == self._seen or self._turn is not self._holder.turn:
+        if not self.offered or self._trips == self._seen or self._turn is not self._holder.turn:
             self.end()
-        elif self.offered:
-            self._seen = self._trips
-            self._connection.lease_used()
-            self._connection.look_later(self)
+            return
+        self._seen = self._trips
+        self._source.connection.lease_used()
+        self._source.connection.look_later(self)
 
     def stop(self) -> None:
         """The connection has ended, or must not be used directly any more."""
         self.offered = self.active = False
 
     def end_soon(self) -> None:
-        """As ``end``, from within the work of the connection."""
+        """As ``end``, from within the work of the connection, or when one of two has ended."""
         self.stop()
         self._to_connection(self.end)
 
@@ -329,11 +363,15 @@ class Lease:
                 self._connection.send([data[sent:]])
 
     def end(self) -> None:
-        """Take the socket back.  Not to be called in the middle of the work of the connection."""
+        """Take the sockets back.  Not to be called in the middle of the work of a connection."""
         self.stop()
-        if self._connection.lease is self:
+        written, read = self._connection, self._source.connection
+        if written.lease is self:
             self.settle()
-            self._connection.take_back(self._got.pop() if self._got else b"")
+            if written is not read:
+                written.lease = None
+        if read.lease is self:
+            read.take_back(self._got.pop() if self._got else b"")
 
 
 _LEASES: WeakSet[Lease] = WeakSet()

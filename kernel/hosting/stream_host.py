@@ -72,7 +72,7 @@ from kernel.contracts.router import Outlet
 from kernel.dispatcher.port import Port as DispatcherPort
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.facts import facts_of
-from kernel.hosting.lease import Lease
+from kernel.hosting.lease import Half, Lease
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import PlainWire, Wire
@@ -437,28 +437,49 @@ class StreamHost(ConnectionOwner):
             self._flush()
 
     def on_lease_asked(self, lease: Lease) -> None:
-        """Lend the connection to the thread of an application that exchanges all messages with this peer alone."""
-        port, short, connected = self._port, self._short, self._connection.wire.connected
+        """Lend the connection to the thread of an application that exchanges all messages with this peer alone.
+
+        Or with this one and another, if what it sends goes here and what it receives comes from there.
+        """
+        port, half = self._port, self._half()
+        if half is None or not isinstance(port, DispatcherPort):
+            return
+        if lease.sends is None:
+            lease.sends = half
+            if lease.source is not port:
+                lease.source.post(partial(lease.source.lend, lease))
+                return
+        incoming = port.short_cut()
+        if (
+            lease.source is port
+            # One lock has to exclude the thread of both.
+            and lease.sends.holder is half.holder
+            and incoming is not None
+            and lease.reader_of(incoming) is lease.port
+        ):
+            lease.offer(lease.sends, half, incoming, self._host.post)
+            port.on_topology = lease.end_soon
+
+    def _half(self) -> Half | None:
+        """Return what a lease needs of this conversation; None if it cannot be lent."""
+        port, short, connection = self._port, self._short, self._connection
         lend_turn = getattr(self._host, "lend_turn", None)
         if (
-            not isinstance(port, DispatcherPort)
+            port is None
             or short is None
-            or connected is None
+            or connection.wire.connected is None
             or lend_turn is None
-            or type(self._connection.wire) is not PlainWire
-            or self._connection.ended
+            or type(connection.wire) is not PlainWire
+            or connection.ended
             # Positions and credit need a look at each message.
             or self._base_out is not None
             or self._crediting is not None
             or self._upgrading is not None
             or port.confirms
         ):
-            return
-        incoming = port.short_cut()
+            return None
         holder = lend_turn()
-        if holder is not None and incoming is not None and lease.reader_of(incoming) is lease.port:
-            lease.offer(self, self._connection, short, self._counters, incoming, holder, self._host.post)
-            port.on_topology = lease.end_soon
+        return None if holder is None else Half(self, connection, short, self._counters, holder)
 
     def _after(self) -> None:
         """Do what may be possible after input or a deadline: open, subscribe, confirm, write answers."""

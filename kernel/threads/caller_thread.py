@@ -107,11 +107,12 @@ class CallerThread:
 
     def ask_lease(self) -> Lease | None:
         """Ask who reads what is sent here to lend its connection; None: there is nobody to ask."""
-        pipe = self.port.short_cut()
-        reader = None if pipe is None else self._dispatcher.reader_of(pipe)
-        if pipe is None or reader is None:
+        written, read = self.port.short_cut(), self.port.only_source()
+        reader = None if written is None else self._dispatcher.reader_of(written)
+        source = None if read is None else self._dispatcher.writer_of(read)
+        if written is None or reader is None or source is None:
             return None
-        lease = Lease(self._slot.mailbox, self.port, pipe, self._dispatcher.reader_of)
+        lease = Lease(self._slot.mailbox, self.port, written, source, self._dispatcher.reader_of)
         reader.post(partial(reader.lend, lease))
         return lease
 

@@ -96,6 +96,8 @@ class Parts:
         routes may be equal."""
         self._legs: dict[str, RouteSpec] = {}
         self._threads_wanted: dict[str, str] = {}
+        self._beside: dict[str, str] = {}
+        """The engine or API that each link end stands beside."""
         self.border: Border = Border(self, registry)
         # Reentrant: ``remove_engine`` calls ``on_gone`` at once for the name of an API, and that callback may
         # change the system again.
@@ -396,13 +398,21 @@ class Parts:
         apart = self.border.apart()
         if home is None or home.name in apart:
             home = self.threads[wanted] if wanted in self.threads and wanted not in apart else None
-        thread = home or self._thread_for(name, None)
+        thread = home or self._thread_of_links(beside) or self._thread_for(name, None)
         self._add(name, None, make_engine, thread, None)
+        self._beside[name] = beside
         return thread
+
+    def _thread_of_links(self, beside: str) -> EngineThread | None:
+        """Return the thread of another link end of the same API: one lease may have both (``Lease``)."""
+        homes = [self.homes.get(link) for link, other in self._beside.items() if other == beside]
+        # A thread that is being removed is in ``homes`` still.
+        return next((thread for thread in self.threads.values() if thread in homes), None)
 
     def remove_link(self, name: str, linger: float) -> None:
         """Remove a link end."""
         home = self.homes.pop(name, None)
+        self._beside.pop(name, None)
         if home is not None:
             home.remove(name, None, linger)
 

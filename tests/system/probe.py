@@ -21,6 +21,8 @@ class ProbeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     takes: bool = True
     """Whether it takes what comes."""
+    answers: bool = False
+    """Whether it sends back what it takes."""
     refuses: bool = False
     fails: str = ""
     """The text of the error with which it fails."""
@@ -49,6 +51,8 @@ class Probe:
             origin = self._port.origin[0]
             for batch in taken.batches:
                 self._seen += [(origin, batch.envelope.key, bytes(body).decode()) for body in batch.bodies]
+            if self._options.answers:
+                self._port.send(taken.batches)
             if self._options.refuses and taken.position is not None:
                 self._port.refuse(taken.position - taken.count + 1, taken.position, "not here")
             else:

@@ -10,12 +10,13 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+import msgspec
 import pytest
 
 from kernel.contracts.errors import KernelClosed, TimedOut
 from kernel.hosting import lease as module
 from kernel.threads import poller
-from kernel.topology.plan import EnginePlan, Plan, RoutePlan
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
 from plugins.apis.native.channel import Channel
 
@@ -24,16 +25,27 @@ ENOUGH = 40
 
 
 class Pair:
-    """Two kernels and a connection; behind the far one a thread answers each message with the same."""
+    """Two kernels and a connection; behind the far one a thread answers each message with the same.
 
-    def __init__(self) -> None:
-        self.far = Kernel(_plan("listen", "backend+tcp://127.0.0.1:0")).start()
+    ``back``: what is received comes over another connection, as from another process.
+    """
+
+    def __init__(self, back: str = "link") -> None:
+        names = {"link", back}
+        self.back = back
+        self.far = Kernel(_plan("listen", dict.fromkeys(names, "backend+tcp://127.0.0.1:0"), back)).start()
         self.far.wait_running()
-        self.near = Kernel(_plan("dial", f"backend+tcp://{self.far.address_of('link')}")).start()
+        self.near = Kernel(self.plan()).start()
         self.near.wait_running()
         self._answering = threading.Thread(target=self._answer, daemon=True)
         self._answering.start()
         self.channel: Channel = self.near.open("app")
+
+    def plan(self) -> Plan:
+        """Return that of the near kernel."""
+        names = {"link", self.back}
+        addresses = {name: f"backend+tcp://{self.far.address_of(name)}" for name in names}
+        return _plan("dial", addresses, self.back)
 
     def _answer(self) -> None:
         with self.far.open("app") as channel:
@@ -68,22 +80,27 @@ class Pair:
         assert not self._answering.is_alive()
 
 
-def _plan(mode: str, address: str) -> Plan:
+def _plan(mode: str, addresses: dict[str, str], back: str) -> Plan:
+    """What is sent goes from the application to ``link``, and at the listeners it goes the other way round."""
+    there, here = ("link", back) if mode == "dial" else (back, "link")
     return Plan(
         engines=(
-            EnginePlan(name="link", kind="stream", options={"address": address, "mode": mode}),
+            *(
+                EnginePlan(name=name, kind="stream", options={"address": address, "mode": mode})
+                for name, address in sorted(addresses.items())
+            ),
             EnginePlan(name="app", kind="native"),
         ),
         routes=(
-            RoutePlan(source="app", targets=("link",)),
-            RoutePlan(source="link", targets=("app",)),
+            RoutePlan(source="app", targets=(there,)),
+            RoutePlan(source=here, targets=("app",)),
         ),
     )
 
 
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    pair = Pair()
+@pytest.fixture(params=["link", "back"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    pair = Pair(request.param)
     yield pair
     pair.close()
 
@@ -143,12 +160,13 @@ def test_messages_are_counted(pair: Pair) -> None:
     for _ in range(10):
         pair.ask(b"ten")
     after = pair.near.statistics()
-    (link,) = (each for each in after.engines if each.name == "link")
-    assert link.counters["messages_in"] == link.counters["messages_out"]
-    assert before.engines[0].counters["messages_in"] == 0
-    assert link.counters["messages_in"] >= 10 + ENOUGH // 8
+    counters = {each.name: each.counters for each in after.engines}
+    came = counters[pair.back]["messages_in"]
+    assert came == counters["link"]["messages_out"]
+    assert not any(each.counters.get("messages_in") for each in before.engines)
+    assert came >= 10 + ENOUGH // 8
     for pipe in after.pipes:
-        assert (pipe.depth, pipe.written) == (0, link.counters["messages_in"])
+        assert (pipe.depth, pipe.written) == (0, came)
 
 
 def test_a_kernel_that_closes_wakes_who_waits_with_a_lease() -> None:
@@ -173,8 +191,8 @@ def test_a_peer_that_goes_is_noticed_by_the_connection(pair: Pair) -> None:
 
 def test_a_route_that_is_added_ends_the_lease_and_gets_the_messages(pair: Pair) -> None:
     lease = pair.lend()
-    plan = _plan("dial", f"backend+tcp://{pair.far.address_of('link')}")
-    other = RoutePlan(source="link", targets=("other",))
+    plan = pair.plan()
+    other = RoutePlan(source=pair.back, targets=("other",))
     pair.near.apply(
         Plan(engines=(*plan.engines, EnginePlan(name="other", kind="native")), routes=(*plan.routes, other))
     )
@@ -184,6 +202,42 @@ def test_a_route_that_is_added_ends_the_lease_and_gets_the_messages(pair: Pair) 
         seen.append(bytes(second.receive(10)))
     assert seen == [b"both"]
     assert not lease.active
+
+
+@pytest.mark.parametrize("lost", ["link", "back"])
+def test_a_lease_of_two_connections_ends_with_either_of_them(lost: str) -> None:
+    pair = Pair("back")
+    lease = pair.lend()
+    pair.near.remove_engine(lost)
+    with pytest.raises(TimedOut):
+        pair.channel.receive(0.2)
+    assert not lease.active
+    # The other one is read by its own thread again, and can be lent once more.
+    plan = pair.plan()
+    pair.near.add_engine(next(each for each in plan.engines if each.name == lost))
+    pair.ask(b"on")
+    pair.lend()
+    pair.ask(b"and on")
+    pair.close()
+
+
+def test_connections_of_different_threads_are_not_lent_together() -> None:
+    pair = Pair("back")
+    plan = pair.plan()
+    pair.near.apply(
+        Plan(
+            threads=(ThreadPlan(name="one"), ThreadPlan(name="two")),
+            engines=tuple(
+                msgspec.structs.replace(each, thread={"link": "one", "back": "two"}.get(each.name))
+                for each in plan.engines
+            ),
+            routes=plan.routes,
+        )
+    )
+    for number in range(ENOUGH):
+        pair.ask(b"%d" % number)
+    assert pair.channel._leased is None
+    pair.close()
 
 
 # ---------------------------------------------------------------------- signals

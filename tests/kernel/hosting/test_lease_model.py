@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kernel.hosting import lease as module
-from kernel.hosting.lease import Lease
+from kernel.hosting.lease import Half, Lease
 from kernel.pipes import mailbox as mailbox_module
 from kernel.pipes.mailbox import Mailbox
 
@@ -184,13 +184,38 @@ class Bell:
         self.sleeping = False
 
 
+class Output:
+    """The connection that is written, where it is not the one that is read.  The owner loses it at some time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.lease: Lease | None = None
+        self.ended = self.writing = False
+        self.bytes_out = 0
+        self.wire = SimpleNamespace(connected=world)
+
+    def lend_output(self, lease: Lease) -> None:
+        self.lease = lease
+
+    def send(self, data: list[bytes]) -> None:
+        self._world.to_peer += data
+
+    def lose(self) -> None:
+        """What ``Connection`` does at its end.  Another one takes its place."""
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            self.ended = True
+            self._world.output = Output(self._world)
+            lease.end_soon()
+
+
 class World:
     """An application that asks, the owner of the connection, and a peer that answers.
 
     It stands for the connection, the protocol and the conversation at once.
     """
 
-    def __init__(self, seed: int, *, lock: type[Lock], overtakes: bool, keeps: bool) -> None:
+    def __init__(self, seed: int, *, lock: type[Lock], overtakes: bool, keeps: bool, two: bool) -> None:
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
         self.turn: Any = lock(self.scheduler)
@@ -205,6 +230,8 @@ class World:
         self.over = False
         self.leased: Lease | None = None
         self.direct = 0
+        self.output: Any = Output(self) if two else self
+        self.two = two
         # of the connection
         self.lease: Lease | None = None
         self.ended = self.writing = False
@@ -273,6 +300,8 @@ class World:
         while not self.over:
             self.working = True
             self.owners.process()
+            if self.two and self.random.random() < 0.05:
+                self.output.lose()
             if self.lease is None and self.from_peer:
                 self.deliver(self.from_peer.pop(0))
             self.scheduler.step()
@@ -312,9 +341,14 @@ class World:
 
     def want(self) -> None:
         port: Any = SimpleNamespace(has_input=lambda: bool(self.incoming))
-        lease = Lease(self.callers, port, self.outgoing, lambda _: None)
+        lease = Lease(self.callers, port, self.outgoing, port, lambda _: None)
         me: Any = self
-        self.owners.post(lambda: lease.offer(me, me, me, me, self.outgoing, me, self.owners.post))
+
+        def offer() -> None:
+            half = Half(me, me, me, me, me)
+            lease.offer(half._replace(connection=self.output), half, self.outgoing, self.owners.post)
+
+        self.owners.post(offer)
         self.leased = lease
 
     def ask(self, question: bytes) -> None:
@@ -371,9 +405,10 @@ def run(
     lock: type[Lock] = Lock,
     overtakes: bool = False,
     keeps: bool = False,
+    two: bool = False,
 ) -> int:
     """Run one world to its end; return how many messages passed directly."""
-    world = World(seed, lock=lock, overtakes=overtakes, keeps=keeps)
+    world = World(seed, lock=lock, overtakes=overtakes, keeps=keeps, two=two)
     bell: Any = world.callers.bell
 
     class Poll:
@@ -391,8 +426,11 @@ def run(
     return world.direct
 
 
-def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    direct = sum(run(monkeypatch, seed) for seed in range(SEEDS))
+@pytest.mark.parametrize("two", [False, True], ids=["one connection", "two connections"])
+def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(
+    monkeypatch: pytest.MonkeyPatch, two: bool
+) -> None:
+    direct = sum(run(monkeypatch, seed, two=two) for seed in range(SEEDS))
     assert direct > SEEDS, "the model hardly used a lease"
 
 
@@ -403,6 +441,7 @@ def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(monkeypatch: pytest.
         pytest.param({"lock": AlwaysFree}, id="no turn"),
         pytest.param({"overtakes": True}, id="a message is sent while others wait in the pipe"),
         pytest.param({"keeps": True}, id="a thread sleeps at its bell and keeps its lease"),
+        pytest.param({"lock": AlwaysFree, "two": True}, id="no turn, two connections"),
     ],
 )
 def test_a_variant_that_lacks_a_step_is_found(monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any]) -> None:
