@@ -123,6 +123,29 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Return the engine of that name."""
         return next((engine for engine in self.engines if engine.name == name), None)
 
+    def process_of(self, name: str) -> str:
+        """Return the thread of kind ``process`` that an engine is in; empty: it is in the main process, or nowhere."""
+        engine = self.engine(name)
+        return "" if engine is None or engine.thread is None else self.process_named(engine.thread)
+
+    def process_named(self, thread: str) -> str:
+        """Return the name of a thread if it is of kind ``process``; empty: it is not."""
+        found = self.thread(thread)
+        return "" if found is None or found.kind != "process" else found.name
+
+    def why_not_asked(self, name: str, asked: str) -> str:
+        """Return why an engine cannot ask another one for something (``System.operate``); empty: it can.
+
+        Who is in the main process can ask all.
+        """
+        if self.engine(asked) is None:
+            # In a plan made in Python the engine may be added later.
+            return "is no engine of this file" if self.file else ""
+        process = self.process_of(name)
+        if not process or process == self.process_of(asked):
+            return ""
+        return f"is outside of its process {process!r}, and cannot be asked from there"
+
     def routes_of(self, name: str) -> tuple[RoutePlan, ...]:
         """Return the routes that begin or end at an engine."""
         return tuple(

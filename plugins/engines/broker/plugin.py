@@ -110,12 +110,11 @@ def register_commands() -> list[CommandKind]:
 
 @hookimpl
 def check_plan(plan: Plan) -> list[str]:
-    """Complain about clients of a broker, or of a virtual host, that a file does not have."""
-    # In a plan made in Python the broker may be added later.
+    """Complain about clients of a broker, or of a virtual host, that a file does not have, or not in their process."""
     return [
         f"engine {engine.name!r}: {complaint}"
         for engine in plan.engines
-        if plan.file and engine.kind == "broker-client" and (complaint := _complaint(engine, plan))
+        if engine.kind == "broker-client" and (complaint := _complaint(engine, plan))
     ]
 
 
@@ -123,9 +122,17 @@ def _complaint(client: EnginePlan, plan: Plan) -> str:
     name, vhost = client.options.get("broker", ""), client.options.get("vhost", "/")
     broker = plan.engine(name)
     if broker is None:
+        # In a plan made in Python the broker may be added later.
+        if not plan.file:
+            return ""
         known = ", ".join(engine.name for engine in plan.engines if engine is not client) or "none"
         return f"its broker {name!r} is no engine of this file; engines: {known}"
     thread = broker.options.get("shards", {}).get(vhost)
+    process = plan.process_of(name) if thread is None else plan.process_named(thread)
+    if process:
+        return f"its broker {name!r} is in process {process!r}, and this client needs it in the process of the application"
+    if not plan.file:
+        return ""
     if thread is not None:
         return f"its virtual host {vhost!r} is in thread {thread!r}; name the engine {shard_name(name, thread)!r}"
     vhosts = broker.options.get("vhosts", ("/",))

@@ -55,13 +55,12 @@ def _assures(options: Any) -> Assurance:
 
 @hookimpl
 def check_plan(plan: Plan) -> list[str]:
-    """Complain about listeners whose authenticator is not in the file."""
-    # In a plan made in Python the engine may be added later.
+    """Complain about listeners that cannot ask their authenticator."""
     return [
-        f"engine {engine.name!r}: its authenticator {name!r} is no engine of this file, so every login would be refused"
+        f"engine {engine.name!r}: its authenticator {name!r} {why}, so every login would be refused"
         for engine in plan.engines
-        if plan.file and engine.kind == "stream"
-        if (name := engine.options.get("authenticator", "")) and plan.engine(name) is None
+        if engine.kind == "stream" and (name := engine.options.get("authenticator", ""))
+        if (why := plan.why_not_asked(engine.name, name))
     ]
 
 

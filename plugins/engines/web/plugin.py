@@ -32,19 +32,17 @@ def register_engines() -> list[EngineKind]:
 
 @hookimpl
 def check_plan(plan: Plan) -> list[str]:
-    """Report missing packages, and a broker for the logins that a file does not have."""
+    """Report missing packages, and a broker for the logins that cannot be asked."""
     engines = [engine for engine in plan.engines if engine.kind == "web"]
     complaints = []
     if engines and not _WEB.is_installed():
         complaints.append(f"engine {engines[0].name!r}: {_WEB.complaint()}")
-    # In a plan made in Python the broker may be added later.
-    for engine in engines if plan.file else ():
+    for engine in engines:
         name = engine.options.get("broker", "")
-        if name and plan.engine(name) is None:
+        if name and (why := plan.why_not_asked(engine.name, name)):
             known = ", ".join(other.name for other in plan.engines if other is not engine) or "none"
-            complaints.append(
-                f"engine {engine.name!r}: its broker {name!r} is no engine of this file; engines: {known}"
-            )
+            there = "" if plan.engine(name) else f"; engines: {known}"
+            complaints.append(f"engine {engine.name!r}: its broker {name!r} {why}{there}")
     return complaints
 
 

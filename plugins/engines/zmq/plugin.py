@@ -46,15 +46,12 @@ def register_commands() -> Iterable[CommandKind]:
 
 @hookimpl
 def check_plan(plan: Plan) -> list[str]:
-    """Complain about sockets whose authenticator is not in the file."""
-    # In a plan made in Python the engine may be added later.
+    """Complain about sockets that cannot ask their authenticator."""
     return [
-        f"engine {engine.name!r}: its authenticator {name!r} is no engine of this file, so every login would be refused"
+        f"engine {engine.name!r}: its authenticator {name!r} {why}, so every login would be refused"
         for engine in plan.engines
-        if plan.file and engine.kind == "zmq"
-        if (name := engine.options.get("authenticator", ""))
-        and "://" not in name
-        and plan.engine(name) is None
+        if engine.kind == "zmq" and (name := engine.options.get("authenticator", "")) and "://" not in name
+        if (why := plan.why_not_asked(engine.name, name))
     ]
 
 

@@ -30,6 +30,7 @@ APP = '[engines.app]\nkind = "native"\n'
 JOURNAL = '[engines.kept]\nkind = "journal"\npath = "j"\n'
 REPLAY = '[engines.old]\nkind = "journal-replay"\npath = "j"\n'
 LISTENER = '[engines.{}]\nkind = "stream"\nmode = "listen"\naddress = "{}"\n'
+APART = '[threads.apart]\nkind = "process"\n'
 BROKER = '[engines.b]\nkind = "amqp"\naddress = "127.0.0.1:0"\n'
 REMOVE = "remove the route, or name an engine that"
 
@@ -122,6 +123,39 @@ COMPLAINTS = {
         [
             "f:1: engine 'x': its authenticator 'nobody' is no engine of this file, so every login would be refused "
             "(PLUGIN 'stream')"
+        ],
+    ),
+    "engine that decides on logins, from another process": (
+        APART + BROKER + LISTENER.format("x", "backend+tcp://:0") + 'authenticator = "b"\nthread = "apart"\n',
+        [
+            "f:6: engine 'x': its authenticator 'b' is outside of its process 'apart', and cannot be asked from there, "
+            "so every login would be refused (PLUGIN 'stream')"
+        ],
+    ),
+    "engine that decides on logins of sockets, from another process": (
+        APART
+        + BROKER
+        + '[engines.x]\nkind = "zmq"\ntype = "PULL"\nbind = ["tcp://127.0.0.1:0"]\nmechanism = "PLAIN"\n'
+        + 'authenticator = "b"\nthread = "apart"\n',
+        [
+            "f:6: engine 'x': its authenticator 'b' is outside of its process 'apart', and cannot be asked from there, "
+            "so every login would be refused (PLUGIN 'zmq')"
+        ],
+    ),
+    "broker of pages in another process": (
+        APART
+        + BROKER
+        + '[engines.x]\nkind = "web"\naddress = "127.0.0.1:0"\nbroker = "b"\nthread = "apart"\n',
+        [
+            "f:6: engine 'x': its broker 'b' is outside of its process 'apart', and cannot be asked from there "
+            "(PLUGIN 'web')"
+        ],
+    ),
+    "broker of a client, in another process": (
+        APART + BROKER + 'thread = "apart"\n[engines.c]\nkind = "broker-client"\nbroker = "b"\n',
+        [
+            "f:7: engine 'c': its broker 'b' is in process 'apart', and this client needs it in the process of the "
+            "application (PLUGIN 'broker')"
         ],
     ),
     "route into a replay": (

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kernel.contracts.errors import PlanError
-from kernel.topology.plan import EnginePlan, Plan, RoutePlan
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
 from plugins.engines.federation.options import FederationOptions
 
@@ -35,6 +35,13 @@ def test_a_plan_that_cannot_work(
     plan = Plan(engines=(changed(BROKER, broker), changed(LINK, link)), routes=routes)
     with pytest.raises(PlanError, match=said):
         Kernel(plan).start()
+
+
+def test_a_link_in_another_process_than_its_broker_is_refused() -> None:
+    link = msgspec.structs.replace(LINK, thread="apart")
+    apart = ThreadPlan(name="apart", kind="process")
+    with pytest.raises(PlanError, match="is in another process; give both the same thread"):
+        Kernel(Plan(threads=(apart,), engines=(BROKER, link), routes=(ROUTE,))).start()
 
 
 def test_the_broker_of_a_link_may_serve_any_protocol() -> None:
