@@ -69,8 +69,9 @@ def test_the_shovel_moves_what_waits(
         assert [_get(channel, "all orders") for _ in range(2)] == [b"tea", b"milk"]
 
 
-def test_federated_brokers_share_their_feed(spawned: list[subprocess.Popen[str]]) -> None:
-    _kernel_run(spawned, "federation.toml")
+@pytest.mark.parametrize("example", ["federation.toml", "federation_in_processes.toml"])
+def test_federated_brokers_share_their_feed(spawned: list[subprocess.Popen[str]], example: str) -> None:
+    _kernel_run(spawned, example)
     places = ("NORTH_PORT", "EAST_PORT", "WEST_PORT")
     connections = [_connect(place) for place in places]
     channels = [connection.channel() for connection in connections]

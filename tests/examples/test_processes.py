@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
+from base64 import b64encode
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 import trustme
@@ -15,6 +21,7 @@ from kernel import EnginePlan, Kernel, RoutePlan
 from kernel.testing.fixtures import plan_of
 from tests.examples.test_brokers_together import _get
 from tests.examples.test_examples import _kernel_run, spawned
+from tests.interop.until import until
 from tests.ports import free_port
 
 __all__ = ["spawned"]
@@ -26,6 +33,14 @@ def _connect(port: int, vhost: str = "/") -> Any:
     import pika
 
     return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, vhost))
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 60).close()
+    except ConnectionError:
+        return False
+    return True
 
 
 def _children(program: subprocess.Popen[str]) -> list[int]:
@@ -126,3 +141,65 @@ def test_orders_over_tls_are_confirmed_although_the_process_with_the_listener_is
         while (taken := channel.basic_get("orders", auto_ack=True)[2]) is not None:
             got.append(taken)
     assert list(dict.fromkeys(got)) == bodies
+
+
+def test_pages_are_served_while_the_process_of_the_broker_is_killed_and_started_again(
+    spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, web = free_port(), free_port()
+    monkeypatch.setenv("AMQP_PORT", str(port))
+    monkeypatch.setenv("WEB_PORT", str(web))
+    program = _kernel_run(spawned, "watched_broker_in_a_process.toml")
+
+    def queues() -> list[str] | None:
+        """Return their names; None while nobody is there who could say."""
+        login = {"Authorization": f"Basic {b64encode(b'guest:guest').decode()}"}
+        try:
+            with urlopen(Request(f"http://127.0.0.1:{web}/api/queues", headers=login), timeout=60) as page:
+                return [row["name"] for row in json.load(page)]
+        except HTTPError as error:
+            error.close()
+            return None
+
+    with _connect(port) as connection:
+        connection.channel().queue_declare("q")
+        assert queues() == ["q"]
+    os.kill(_children(program)[0], signal.SIGKILL)
+    # It keeps nothing on a disk, so the new process has no queue.
+    until(lambda: queues() == [] and _listens(port))
+    with urlopen(f"http://127.0.0.1:{web}/health/live", timeout=60) as page:
+        assert page.status == 200
+    with _connect(port) as connection:
+        connection.channel().queue_declare("again")
+        assert queues() == ["again"]
+
+
+def test_rows_of_spark_come_once_although_the_process_that_takes_them_is_killed(
+    spawned: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyspark")
+    from plugins.apis.spark.bus_writer import send_epoch
+    from plugins.apis.spark.options import WriteOptions
+    from plugins.apis.spark.staging import stage
+
+    port, listening = free_port(), free_port()
+    for name, value in (("AMQP_PORT", port), ("ROWS_PORT", listening), ("DATA_DIR", tmp_path / "broker")):
+        monkeypatch.setenv(name, str(value))
+    program = _kernel_run(spawned, "spark_rows_in_a_process.toml")
+    options = WriteOptions(address=f"backend+tcp://127.0.0.1:{listening}", timeout=60, deduplicate=True)
+    bodies = [b"%d" % number for number in range(8000)]
+    for epoch in range(4):
+        part = bodies[epoch * 2000 : (epoch + 1) * 2000]
+        rows = pa.RecordBatch.from_pydict({"body": part, "key": ["rows"] * len(part)})
+        staged = stage(tmp_path, "query", epoch, 0, [rows])
+        assert staged is not None
+        if epoch % 2:
+            # Before, or in the middle of it.
+            os.kill(_children(program)[0], signal.SIGKILL)
+        assert send_epoch(options, tmp_path, "query", epoch, [staged])
+    with _connect(port) as connection:
+        channel = connection.channel()
+        count = channel.queue_declare("rows", passive=True).method.message_count
+        got = [body for _, _, body in islice(channel.consume("rows", auto_ack=True), count)]
+        assert got == bodies
