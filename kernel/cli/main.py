@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernel.contracts.errors import KernelError, PlanError
+from kernel.topology.collecting import begin_start
 
 if TYPE_CHECKING:
     from kernel.contracts.kinds import Table
@@ -111,6 +112,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit.  The entry point of the distribution."""
+    begin_start()
     _have_standard_streams()
     # Not standard error, which Python opens with ``backslashreplace`` anyway.
     _write_anything(sys.stdout)

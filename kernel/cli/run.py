@@ -29,6 +29,7 @@ from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelError, PlanError
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import load_plan
+from kernel.topology.collecting import end_start
 from kernel.topology.control import ControlServer, default_path
 from kernel.topology.plan import Plan
 from kernel.topology.system import LINGER, Kernel
@@ -271,6 +272,7 @@ class Runner:
         if self._ready or not all(state.came_up() and state.name in self._told for state in states):
             return
         self._ready = True
+        end_start()
         self._log.write("ready", detail=self._file)
         # The parent may have closed its end, or may have given a descriptor that does not exist: the system
         # runs.

@@ -28,6 +28,7 @@ from kernel.hosting.link import LinkEnd, LinkEngine
 from kernel.plugins import Origin, PluginRegistry
 from kernel.threads.control_wire import ControlWire
 from kernel.topology.border import LET_LINK_LINGER, link_protocol
+from kernel.topology.collecting import begin_start, end_start
 from kernel.topology.lingering import Lingering
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import LINGER, Kernel
@@ -254,6 +255,8 @@ class Process:
         # The end of a link in the other process has told of it, unless this one is broken.
         if event.engine in self._links and event.what != "failed":
             return
+        if event.what == "running":
+            end_start()
         found = next((state for state in self._kernel.engine_states() if state.name == event.engine), None)
         state = None
         if found is not None:
@@ -301,6 +304,7 @@ def _registry(plugins: dict[str, str]) -> PluginRegistry:
 
 def main() -> None:
     """Run until the process of the kernel says so, or has ended."""
+    begin_start()
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     # Blocked by the process of the kernel until they are ignored.
