@@ -16,7 +16,6 @@ plugins are installed.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import sys
@@ -31,7 +30,7 @@ import msgspec
 import pluggy
 
 from kernel import API_LEVEL, builtin_kinds, hookspecs
-from kernel.contracts.errors import PluginError, UnknownName
+from kernel.contracts.errors import PluginError, UnknownName, similar
 from kernel.contracts.kinds import (
     REGISTER,
     AnyKind,
@@ -247,9 +246,8 @@ class PluginRegistry:
                 return str(refused)
         groups = ("engines", "apis") if group in _ONE_NAMESPACE else (group,)
         known = sorted(known for each in groups for known in self.group(each))
-        near = difflib.get_close_matches(name, known, n=1)
-        if near:
-            return f"did you mean {near[0]!r}?"
+        if near := similar(name, known):
+            return f"did you mean {near!r}?"
         installed = f"installed: {', '.join(known) or 'none'}"
         # The plugin of the kind may have another name, and then it is not known which of these it is.
         if self.refused:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,3 +71,11 @@ class LoginRefused(KernelError):
 
 class ConnectionLost(KernelError):
     """The connection is gone: closed by the peer, cut, or silent for longer than was agreed."""
+
+
+def similar(name: str, known: Iterable[str]) -> str | None:
+    """Return the name of ``known`` that ``name`` may be a misspelling of, for the text of an error."""
+    # Imported here, since most programs never need it.
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernel.inspection.inspector import Shown
+if TYPE_CHECKING:
+    from kernel.inspection.inspector import Shown
 
 DEEPEST = 10
 """Depth of nested tables that is shown."""

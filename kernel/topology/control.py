@@ -32,11 +32,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel.contracts.errors import KernelError
-from kernel.topology.explaining import Question
-from kernel.topology.tapping import Watcher
 
 if TYPE_CHECKING:
     from kernel.topology.system import Kernel
+    from kernel.topology.tapping import Watcher
 
 TIMEOUT = 2.0
 """Seconds that a client may need to send its request, and that the engines may need to answer."""
@@ -117,6 +116,9 @@ class ControlServer:
         self._watchers = [pair for pair in self._watchers if pair[1].is_alive()]
         if len(self._watchers) >= MOST_WATCHERS:
             return False
+        # Here, as in ``_explain``: few systems are ever asked.
+        from kernel.topology.tapping import Watcher
+
         watcher = Watcher(self._kernel, connection, asked.get("argument"))
         thread = threading.Thread(target=watcher.serve, name="kernel tap", daemon=True)
         self._watchers.append((watcher, thread))
@@ -167,6 +169,8 @@ class ControlServer:
         ]
 
     def _explain(self, argument: Any) -> dict[str, Any]:
+        from kernel.topology.explaining import Question
+
         try:
             question = msgspec.convert(argument, Question)
             return {"done": msgspec.to_builtins(self._kernel.explain(question, LONGEST_OPERATION))}

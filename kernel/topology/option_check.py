@@ -12,7 +12,6 @@ the value is one environment variable, since variables are always text, and in a
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from kernel.contracts.errors import similar
 from kernel.topology.file import TopologyFile
 from kernel.topology.toml_lines import Path
 
@@ -86,9 +86,8 @@ def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the hint for a name that is not known."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    if near := similar(name, known):
+        return f"did you mean {near!r}?"
     return f"known: {', '.join(known)}" if known else "there are none"
 
 
@@ -115,7 +114,8 @@ def _struct(
             checked[key] = _value(file, (*path, key), value, fields[key].type, f"{where} {key}")
         else:
             file.complain((*path, key), f"{where} has no key {key!r}; {nearest(key, [*fields, *others])}")
-            meant.update(difflib.get_close_matches(key, fields, n=1))
+            if near := similar(key, fields):
+                meant.add(near)
     for name, field in fields.items():
         required = field.default is _REQUIRED and field.default_factory is _REQUIRED
         # A misspelt key has been reported with a hint.  It is not reported a second time as missing.
@@ -214,8 +214,8 @@ def _explained(message: str, value: Any, wanted: Any) -> str:
     message = _PLACE.sub("", message)
     if get_origin(wanted) is Literal:
         choices = [str(choice) for choice in get_args(wanted)]
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = similar(str(value), choices)
+        hint = f"; did you mean {near!r}?" if near else ""
         return f"must be {_described(wanted)}{hint}"
     # Texts of other forms are those of options classes, which are in plain words already.
     found = re.fullmatch(r"Expected (.*?)(?:, got `\w+`)?", message)

@@ -38,7 +38,6 @@ from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.plugins import PluginRegistry
 from kernel.threads.caller_thread import CallerThread
 from kernel.topology.border import needs_thread
-from kernel.topology.explaining import Explanation, Question, engines_with, explain
 from kernel.topology.guests import is_guest, refuse_guests
 from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.lingering import Lingering
@@ -56,12 +55,13 @@ from kernel.topology.plan import (
 )
 from kernel.topology.statistics import SystemStatistics, gather
 from kernel.topology.system_for_engines import SystemForEngines
-from kernel.topology.tap import Tap, TapWanted, open_tap
 
 # The kernel imports no plugin when it runs.  Here it tells type checkers what the plugins of its own
 # distribution open.
 if TYPE_CHECKING:
     from kernel.contracts.thread import GuestThread
+    from kernel.topology.explaining import Explanation, Question
+    from kernel.topology.tap import Tap, TapWanted
     from plugins.apis.direct.channel import DirectChannel
     from plugins.apis.native.asyncio_channel import AsyncioChannel
     from plugins.apis.native.channel import Channel
@@ -564,6 +564,8 @@ class Kernel:
 
     def engines_with(self, operation: str) -> list[str]:
         """Return the names of the engines whose kind has an operation (``EngineKind.operations``)."""
+        from kernel.topology.explaining import engines_with
+
         return engines_with(self.plan, self.registry, operation)
 
     def tap(self, wanted: TapWanted) -> Tap:
@@ -572,6 +574,9 @@ class Kernel:
         ``KernelError`` if there is nothing of that name to watch.  Not for the thread of an engine, as
         ``operate``.
         """
+        # Imported here, as in ``explain``: most systems are never looked at so.
+        from kernel.topology.tap import open_tap
+
         self._running()
         return open_tap(self, self._parts, self._dispatcher, wanted, self._enter)
 
@@ -580,6 +585,8 @@ class Kernel:
 
         Not for the thread of an engine, as ``operate``.
         """
+        from kernel.topology.explaining import explain
+
         return explain(self, question, timeout)
 
     def _running(self) -> None:

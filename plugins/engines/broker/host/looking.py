@@ -6,14 +6,13 @@ is checked here, and returns what JSON has.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 
-from kernel.contracts.errors import KernelError
+from kernel.contracts.errors import KernelError, similar
 from kernel.contracts.message import Envelope
 from kernel.contracts.shown import MOST_BYTES, Row
 from plugins.engines.broker.errors import BrokerError
@@ -167,8 +166,8 @@ def _vhost(engine: BrokerEngine, name: str) -> VirtualHost:
 
 def _near(name: str, known: Iterable[str]) -> str:
     """Return a hint for a name that is not known; a broker may have very many."""
-    near = difflib.get_close_matches(name, list(islice(known, _MOST_COMPARED)), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = similar(name, islice(known, _MOST_COMPARED))
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def _queue(engine: BrokerEngine, vhost_name: str, name: str) -> Queue:
