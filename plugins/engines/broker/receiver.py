@@ -334,10 +334,19 @@ class Receiver:
 
         They share the credit, and the first may take all of it.  So the one that was served last comes last.
         """
-        tags = list(self.consumers)
-        after = tags.index(self._served) + 1 if self._served in self.consumers else 0
+        consumers = self.consumers
+        if len(consumers) == 1:
+            for consumer in consumers.values():
+                # A queue without messages has nothing to deliver: one publish, and it is processed anyway.
+                if consumer.queue.backlog.count:
+                    consumer.queue.touch()
+            return
+        tags = list(consumers)
+        after = tags.index(self._served) + 1 if self._served in consumers else 0
         for tag in (*tags[after:], *tags[:after]):
-            self.consumers[tag].queue.touch()
+            queue = consumers[tag].queue
+            if queue.backlog.count:
+                queue.touch()
 
     def count_consumers(self, queue: Queue) -> int:
         """Return how many consumers of this receiver are on ``queue``."""
@@ -358,7 +367,8 @@ class Receiver:
         if consumer.prefetch:
             if consumer.waits_for_room:
                 consumer.queue.take_turns_again(consumer)
-            consumer.queue.touch()
+            if consumer.queue.backlog.count:
+                consumer.queue.touch()
 
 
 def _nobody_listens() -> None:

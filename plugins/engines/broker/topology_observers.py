@@ -84,7 +84,8 @@ class TopologyObservers:
     """All observers of one broker."""
 
     def __init__(self) -> None:
-        self._observers: dict[TopologyObserver, None] = {}
+        self.observers: dict[TopologyObserver, None] = {}
+        """All observers.  While there are none, ``notify`` need not be called."""
         self._vhost: VirtualHost | None = None
         self._state: BrokerState | None = None
         self._post: Callable[[Callable[[], Any]], None] = _ignore
@@ -96,12 +97,12 @@ class TopologyObservers:
         """Call the observer's callback now if the thing exists, and after each change."""
         # In this order, so that no observer is missed beside a broker that starts: either ``open`` finds the
         # observer in the dictionary, or this thread finds ``_post`` of the broker.
-        self._observers[observer] = None
+        self.observers[observer] = None
         self._post(self.notify)
 
     def remove(self, observer: TopologyObserver) -> None:
         """Do not call the callback any more."""
-        self._observers.pop(observer, None)
+        self.observers.pop(observer, None)
 
     # For the broker, in its thread
 
@@ -113,7 +114,7 @@ class TopologyObservers:
             self._post = post
         # The counts are those of the broker before.  The last states are kept: an observer is not told again
         # what has not changed.
-        for observer in list(self._observers):
+        for observer in list(self.observers):
             observer.last_changes = -1
         self.notify()
 
@@ -131,11 +132,8 @@ class TopologyObservers:
 
     def notify(self) -> None:
         """Call the observers of things that have changed.  The engine calls this at the end of each turn."""
-        # Called each turn, and most brokers have no observers.
-        if not self._observers:
-            return
         # A copy, because other threads add and remove observers.
-        for observer in list(self._observers):
+        for observer in list(self.observers):
             if observer.what == "exchange":
                 # Without a change of bindings, the set of them is not built again: it may be large.
                 changes = -1 if self._vhost is None else self._vhost.routes.changes

@@ -225,7 +225,8 @@ class Incoming:
         for outcome in confirms.outcomes(feed.confirmed, store.safe):
             self._send_up_to(outcome.last, accepted=outcome.accepted)
         # Those without messages wait for nothing but their turn.
-        self._send_up_to(confirms.told, accepted=True)
+        if self._answers:
+            self._send_up_to(confirms.told, accepted=True)
         if confirms.told < confirms.published:
             # Routes call by themselves; the store has to be asked each time.
             store.when_safe(self._client.is_busy)
@@ -233,6 +234,10 @@ class Incoming:
     def _send_up_to(self, last: int, *, accepted: bool) -> None:
         """Send the answers for the publisher's messages up to this number."""
         answers = self._answers
+        if len(answers) == 1 and accepted and answers[0].last <= last:
+            one = answers.popleft()
+            self._send(one.kind, one.ids, one.reason_code)
+            return
         kind: AcknowledgementType = PacketType.PUBACK
         code, ids = 0, list[int]()
         while answers:

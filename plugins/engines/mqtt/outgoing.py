@@ -289,7 +289,8 @@ class Outgoing:
             self._wait_in_front(sender)
 
     def _finish(self, done: _Done, now: float) -> None:
-        self._settle(done.settled)
+        if done.settled:
+            self._settle(done.settled)
         if self._reserved:
             # They need no identifier of QoS 2 any more.
             self._forget_reserved(done.settled)
@@ -367,7 +368,7 @@ class Outgoing:
             done.settled.extend(range(tag, tag + len(span)))
         elif isinstance(plan, str):
             done.undeliverable.append((handed, plan))
-        elif sender.is_too_large(span, plan):
+        elif sender.largest_packet and sender.is_too_large(span, plan):
             return self._send_what_fits(sender, handed, done, now)
         elif not plan.qos:
             sender.deliver(span, plan, (), now)
@@ -379,7 +380,10 @@ class Outgoing:
             if self._begun and not consumer.tag:
                 self._begun.discard(span.first)
             sent = self._qos1 if plan.qos == 1 else self._qos2
-            sent.update(zip(ids, range(tag, tag + len(span)), strict=True))
+            if len(ids) == 1:
+                sent[ids[0]] = tag
+            else:
+                sent.update(zip(ids, range(tag, tag + len(ids)), strict=True))
             # What comes back to a shared subscription was sent to another session, or under another identifier.
             before = span.redelivered or span.first < self._recovered_up_to
             again = before and not consumer.tag
@@ -466,6 +470,8 @@ class Outgoing:
         return None
 
     def _are_free(self, ids: Sequence[int]) -> bool:
+        if not (self._qos1 or self._qos2 or self._released):
+            return True
         return (
             self._qos1.keys().isdisjoint(ids)
             and self._qos2.keys().isdisjoint(ids)
@@ -514,7 +520,7 @@ class Outgoing:
         plan = self._plan(span.batch.envelope, consumer)
         # The subscription may be gone since.  What was begun is completed [MQTT-3.10.4-3].
         delivery = plan._replace(qos=qos) if isinstance(plan, Delivery) else Delivery(qos, False, ())
-        if not sender.is_too_large(span, delivery):
+        if not (sender.largest_packet and sender.is_too_large(span, delivery)):
             sender.deliver(span, delivery, ids, now, again=True)
             return len(ids)
         if len(span) > 1:
@@ -530,6 +536,12 @@ class Outgoing:
     def acknowledge(self, ids: Sequence[int]) -> None:
         """PUBACK has come."""
         pop = self._qos1.pop
+        if len(ids) == 1:
+            tag = pop(ids[0], None)
+            if tag is not None:
+                receiver = self.receiver
+                receiver.accept(receiver.take_unacked(tag, tag, multiple=False)[0])
+            return
         # An identifier that is unknown was acknowledged before the connection was lost.
         tags = [tag for tag in [pop(number, None) for number in ids] if tag is not None]
         if tags:

@@ -38,7 +38,8 @@ class Sender:
         """``largest_packet``: bytes that the client takes; 0: any number.  ``aliases``: topic aliases."""
         self._client = client
         self._version = client.version
-        self._largest_packet = largest_packet
+        self.largest_packet = largest_packet
+        """Bytes of the largest packet that the client takes; 0: any number."""
         self._most_aliases = aliases
         self._most_unwritten = most_unwritten
         self._aliases: dict[str, int] = {}
@@ -78,7 +79,7 @@ class Sender:
         """Send messages that no queue has; return False if they are lost because the client is slow."""
         if (self._produced if self._is_counted else self._waiting()) > self._most_unwritten:
             return False
-        if self._largest_packet or self._most_aliases:
+        if self.largest_packet or self._most_aliases:
             self._deliver_what_fits(batch, group.delivery)
             return True
         data = group.packets(self._version, batch)
@@ -91,7 +92,7 @@ class Sender:
     def deliver_retained(self, step: Sequence[Retained], delivery: Delivery, now: float) -> None:
         """Send retained messages to a subscription without a queue."""
         packets: list[bytes] = []
-        plain = not (self._largest_packet or self._most_aliases)
+        plain = not (self.largest_packet or self._most_aliases)
         for retained in step:
             if plain and self._is_plain(retained, delivery):
                 # In one call for each, because each has a topic of its own.
@@ -127,7 +128,7 @@ class Sender:
     def _deliver_one_retained(self, retained: Retained, delivery: Delivery, now: float) -> None:
         batch = retained.batch
         seconds_left = None if retained.expires_at is None else retained.expires_at - now
-        if self._largest_packet or self._most_aliases:
+        if self.largest_packet or self._most_aliases:
             self._deliver_what_fits(batch, delivery, seconds_left)
         else:
             # Not remembered: each has a topic of its own.
@@ -137,7 +138,7 @@ class Sender:
     def _deliver_what_fits(self, batch: Batch, delivery: Delivery, seconds_left: float | None = None) -> None:
         """Send what the client takes: not what is too large for it [MQTT-3.1.2-24]."""
         bodies = batch.bodies
-        if self._largest_packet:
+        if self.largest_packet:
             most = self._largest_payload(batch.envelope, delivery, seconds_left)
             bodies = [body for body in bodies if len(body) <= most]
         if bodies:
@@ -146,9 +147,7 @@ class Sender:
             self._send(prefix, fitting, ())
 
     def is_too_large(self, span: Span, delivery: Delivery) -> bool:
-        """Whether a message is larger than what the client takes."""
-        if not self._largest_packet:
-            return False
+        """Whether a message is larger than what the client takes, which has a limit (``largest_packet``)."""
         batch = span.as_batch()
         return max(map(len, batch.bodies)) > self._largest_payload(batch.envelope, delivery)
 
@@ -156,7 +155,7 @@ class Sender:
         self, envelope: Envelope, delivery: Delivery, seconds_left: float | None = None
     ) -> int:
         """Return how large a payload may be; the client may know a short alias of a long topic."""
-        largest = self._largest_packet
+        largest = self.largest_packet
         most = prefix_of(self._version, envelope, delivery, seconds_left=seconds_left).largest_payload(
             largest
         )
@@ -217,7 +216,7 @@ class Sender:
         said = topic if alias is None else ""
         prefix = self._with_alias(said, number, envelope, delivery, dup=dup, seconds_left=seconds_left)
         # An alias takes three bytes, which may be more than the topic has.
-        largest = self._largest_packet
+        largest = self.largest_packet
         if largest and max(map(len, batch.bodies)) > prefix.largest_payload(largest):
             return None
         if alias is None:

@@ -66,13 +66,6 @@ class AlarmWatch:
         self._low_since: float | None = None
         """Since when an alarm of memory is raised; None: none is."""
 
-    def turn(self, now: float) -> bool:
-        """Check the alarms if it is time; return whether it was."""
-        if now < self.alarms.next_check:
-            return False
-        self.check(now)
-        return True
-
     def check(self, now: float) -> None:
         """Check the alarms, report changes, and set the timer."""
         alarms = self.alarms

@@ -542,21 +542,23 @@ class BrokerEngine:
         """End the turn: process queues, send to the routes, write to the clients, have the store write."""
         # Queues first: they deliver, and may drop messages into other queues.  The routes are sent to before
         # the clients are written to, so that ``going`` is known when publishers are judged below.
-        self.broker.process_queues(now)
-        self._observers.notify()
-        was_full = not self.feed.going
-        self.feed.flush()
-        # The reader has made room, and somebody has published before the port could tell: now it has no
-        # reason to tell any more, and those who were held back before would wait for ever.
-        if was_full and self.feed.going:
-            self.host.soon(self._go_on)
+        broker, feed = self.broker, self.feed
+        broker.process_queues(now)
+        # Most brokers have no observers and no routes, and a turn may be one small message: so it is looked here
+        # whether there is anything to call for.
+        if self._observers.observers:
+            self._observers.notify()
+        if feed.waiting:
+            self._send_to_routes()
         # What each queue may have in memory depends on all others, and is computed as seldom as the alarms
         # are.
-        if self.alarm_watch.turn(now):
-            self.broker.share_memory()
+        alarms = self.alarm_watch.alarms
+        if now >= alarms.next_check:
+            self.alarm_watch.check(now)
+            broker.share_memory()
         # Clients that publish are blocked here, one by one, and not when the alarm is raised: RabbitMQ as
         # well blocks a connection only when it publishes.
-        low = self.alarm_watch.alarms.reason
+        low = alarms.reason if alarms.raised else ""
         # Taken out first: a client that becomes busy while others are told is for the next turn.  A client
         # may also end in here, because a write fails; ``finish`` does nothing for one that has ended.
         busy, self._busy = self._busy, {}
@@ -564,8 +566,8 @@ class BrokerEngine:
             # Only those who publish make a broker full.  A client that only consumes is read on: its
             # acknowledgements free memory.
             if client.published:
-                self._disk_is_behind = self._disk_is_behind or self.broker.store.full
-                if not self.feed.going or self._disk_is_behind:
+                self._disk_is_behind = self._disk_is_behind or broker.store.full
+                if not feed.going or self._disk_is_behind:
                     client.hold_back()
                 if low:
                     client.block(low)
@@ -574,13 +576,22 @@ class BrokerEngine:
         # clients are written to: 690 instead of 450 us of processor time for a persistent message with its
         # confirm.
         self._flushing = True
-        self.broker.store.flush()
+        broker.store.flush()
         self._flushing = False
         # Refilled windows, and a flush that was written at once, make clients busy and touch queues.
-        if self._busy or self.broker.touched:
+        if self._busy or broker.touched:
             self.finish_soon()
-        if self._timer is not None:
-            self._timer.arm(self.broker.next_deadline())
+        deadline = broker.next_deadline()
+        if deadline is not None and self._timer is not None:
+            self._timer.arm(deadline)
+
+    def _send_to_routes(self) -> None:
+        was_full = not self.feed.going
+        self.feed.flush()
+        # The reader has made room, and somebody has published before the port could tell: now it has no
+        # reason to tell any more, and those who were held back before would wait for ever.
+        if was_full and self.feed.going:
+            self.host.soon(self._go_on)
 
     def finish_soon(self) -> None:
         """End another turn soon, after what is ready now: a client can take more, or was lost."""

@@ -49,9 +49,10 @@ class Feed:
         self.wanted: Sized = ()
         """The topology's routes from here: with none, nothing is offered."""
         self._port: Port | None = None
-        self._waiting: list[Batch] = []
+        self.waiting: list[Batch] = []
+        """What was offered in this turn."""
         self._waiting_count = 0
-        """Messages in ``_waiting``: the port counts what it has sent, and this is not sent yet."""
+        """Messages in ``waiting``: the port counts what it has sent, and this is not sent yet."""
         self._unsafe: deque[tuple[int, int]] = deque()
         """What the store has to reach, and the port's position that waits for it."""
         self._refusing = False
@@ -73,7 +74,7 @@ class Feed:
         Return the mark that ``confirmed`` must reach, 0 if nobody confirms.
         """
         port = self._open_port()
-        self._waiting.append(batch)
+        self.waiting.append(batch)
         self._waiting_count += len(batch.bodies)
         self.messages_out += len(batch.bodies)
         # The position that the last message of this batch will have.
@@ -85,9 +86,9 @@ class Feed:
 
     def flush(self) -> None:
         """Send what was offered in this turn."""
-        if self._waiting:
-            batches = self._waiting
-            self._waiting = []
+        if self.waiting:
+            batches = self.waiting
+            self.waiting = []
             self._waiting_count = 0
             # The port takes them whatever it answers.  False: a pipe that blocks is full, so send no more
             # until ``BrokerEngine.on_writable``.

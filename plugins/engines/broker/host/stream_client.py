@@ -379,7 +379,12 @@ class StreamClient(ConnectionOwner):
         unwritten = connection.unwritten if connection.writing else 0
         # Last: a queue that waited for the window may now deliver, which makes this client busy for the next
         # turn.
-        self.window.refill(WINDOW_BYTES - unwritten, now)
+        window = self.window
+        if window.starved:
+            window.refill(WINDOW_BYTES - unwritten, now)
+        else:
+            # What ``refill`` does then, without the call.
+            window.left = WINDOW_BYTES - unwritten
 
     def _must_wait(self) -> bool:
         if self.waits_for_store:
