@@ -199,6 +199,106 @@ def a_transaction_is_aborted(open_client: Open, name: str) -> Lines:
     return [line.replace(name, "NAME") for line in lines]
 
 
+def acks_in_transactions(open_client: Open, name: str) -> Lines:
+    """An ACK counts with COMMIT, and not at all with ABORT."""
+    client = open_client()
+    for body in (b"one", b"two"):
+        client.send("SEND", body, destination=f"/queue/{name}")
+    client.send("SUBSCRIBE", id="1", destination=f"/queue/{name}", ack="client-individual")
+    first, second = client.next(), client.next()
+    for message, end in ((first, "COMMIT"), (second, "ABORT")):
+        client.send("BEGIN", transaction=end)
+        client.send("ACK", id=message["ack"], transaction=end)
+        client.send(end, transaction=end)
+    client.ask("DISCONNECT")
+    other = open_client()
+    other.send("SUBSCRIBE", id="1", destination=f"/queue/{name}")
+    other.send("SEND", b"three", destination=f"/queue/{name}")
+    return [told(other.next()).replace(name, "NAME") for _ in range(2)]
+
+
+def cumulative_nacks(open_client: Open, name: str) -> Lines:
+    client = open_client()
+    for body in (b"one", b"two", b"three"):
+        client.send("SEND", body, destination=f"/queue/{name}")
+    client.send("SUBSCRIBE", id="1", destination=f"/queue/{name}", ack="client")
+    messages = [client.next() for _ in range(3)]
+    client.send("NACK", id=messages[1]["ack"])
+    return [told(client.next()).replace(name, "NAME") for _ in range(2)]
+
+
+def a_lost_client(open_client: Open, name: str) -> Lines:
+    """What it has not acknowledged is for others, as redelivered."""
+    client = open_client()
+    client.ask("SEND", b"one", destination=f"/queue/{name}")
+    client.send("SUBSCRIBE", id="1", destination=f"/queue/{name}", ack="client")
+    lines = [told(client.next())]
+    client.socket.close()
+    other = open_client()
+    other.send("SUBSCRIBE", id="1", destination=f"/queue/{name}", ack="auto")
+    return [line.replace(name, "NAME") for line in (*lines, told(other.next()))]
+
+
+def a_durable_subscription(open_client: Open, name: str) -> Lines:
+    """It has what came while its client was away, until it is unsubscribed for good."""
+    durable = {"id": name, "destination": f"/topic/{name}", "durable": "true", "auto_delete": "false"}
+    client = open_client()
+    client.ask("SUBSCRIBE", **durable)
+    client.ask("DISCONNECT")
+    sender = open_client()
+    sender.ask("SEND", b"meanwhile", destination=f"/topic/{name}")
+    client = open_client()
+    client.send("SUBSCRIBE", **durable)
+    lines = [told(client.next())]
+    lines.append(told(client.ask("UNSUBSCRIBE", id=name, destination=f"/topic/{name}", durable="true")))
+    sender.ask("SEND", b"for nobody", destination=f"/topic/{name}")
+    client.ask("SUBSCRIBE", **durable)
+    sender.ask("SEND", b"later", destination=f"/topic/{name}")
+    lines.append(told(client.next()))
+    client.ask("UNSUBSCRIBE", id=name, destination=f"/topic/{name}", durable="true")
+    return [line.replace(name, "NAME") for line in lines]
+
+
+def a_subscription_names_its_queue(open_client: Open, name: str) -> Lines:
+    client, other = open_client(), open_client()
+    client.ask(
+        "SUBSCRIBE",
+        id="1",
+        destination=f"/topic/{name}",
+        x_queue_name=f"{name}-own",
+        auto_delete="true",
+        exclusive="false",
+    )
+    other.ask("SEND", b"by its topic", destination=f"/topic/{name}")
+    lines = [told(client.next())]
+    other.ask("SEND", b"by its name", destination=f"/amq/queue/{name}-own")
+    lines.append(told(client.next()))
+    return [line.replace(name, "NAME") for line in lines]
+
+
+def two_subscribers_share_a_queue(open_client: Open, name: str) -> Lines:
+    """And each subscription to a topic gets every message."""
+    clients = [open_client(), open_client()]
+    for each in clients:
+        each.ask("SUBSCRIBE", id="q", destination=f"/queue/{name}")
+        each.ask("SUBSCRIBE", id="t", destination=f"/topic/{name}")
+    for body in (b"one", b"two"):
+        clients[0].ask("SEND", body, destination=f"/queue/{name}")
+    lines = [told(each.next()).replace(name, "NAME") for each in clients]
+    clients[0].send("SEND", b"three", destination=f"/topic/{name}")
+    return sorted([*lines, *(told(each.next()).replace(name, "NAME") for each in clients)])
+
+
+def logging_in_with(**headers: object) -> Callable[[Open, str], Lines]:
+    """A CONNECT that is refused."""
+
+    def talk(open_client: Open, name: str) -> Lines:
+        client = open_client(None)
+        return [told(client.connect("1.2", **headers))]
+
+    return talk
+
+
 def request_and_reply(open_client: Open, name: str) -> Lines:
     server, client = open_client(), open_client()
     server.ask("SUBSCRIBE", id="s", destination=f"/queue/{name}")
@@ -245,6 +345,12 @@ CONVERSATIONS: dict[str, Callable[[Open, str], Lines]] = {
             a_slash_in_a_name,
             nack_requeues,
             cumulative_acks,
+            cumulative_nacks,
+            acks_in_transactions,
+            a_lost_client,
+            a_durable_subscription,
+            a_subscription_names_its_queue,
+            two_subscribers_share_a_queue,
             prefetch,
             a_transaction_is_committed,
             a_transaction_is_aborted,
@@ -254,6 +360,9 @@ CONVERSATIONS: dict[str, Callable[[Open, str], Lines]] = {
             an_empty_body,
         )
     },
+    "a wrong passcode": logging_in_with(passcode="wrong"),
+    "a virtual host that is not there": logging_in_with(host="nowhere"),
+    "a version that nobody speaks": logging_in_with(accept_version="9.9"),
     "send without destination": failing(("SEND", {})),
     "send to nowhere": failing(("SEND", {"destination": "/nowhere/x"})),
     "send to an empty name": failing(("SEND", {"destination": "/queue/"})),
