@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from kernel.cli.seconds import Seconds
-from kernel.contracts.errors import UnknownName
+from kernel.contracts.errors import UnknownName, nearest
 from kernel.plugins import PluginRegistry
 
 
@@ -92,8 +92,6 @@ def _meant(text: str) -> tuple[int, str]:
 
 
 def _check_names(names: list[str], known: list[str]) -> None:
-    from kernel.topology.option_check import nearest
-
     for name in names:
         if name not in known:
             raise UnknownName(f"there is no dissector {name!r}; {nearest(name, known)}")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernel.contracts.errors import KernelError, PlanError
+from kernel.contracts.errors import KernelError, PlanError, nearest
 from kernel.topology.collecting import begin_start
 
 if TYPE_CHECKING:
@@ -84,8 +84,6 @@ class CommandGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find the subcommand; a misspelt one gets a hint."""
-        from kernel.topology.option_check import nearest
-
         name = args[0] if args else ""
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             ctx.fail(f"there is no command {name!r}; {nearest(name, self.list_commands(ctx))}")

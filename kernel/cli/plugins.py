@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from kernel.contracts.errors import UnknownName
+from kernel.contracts.errors import UnknownName, nearest
 from kernel.plugins import Installed, PluginRegistry
-from kernel.topology.option_check import nearest
 
 
 @click.command("plugins")

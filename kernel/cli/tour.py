@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from kernel.contracts.errors import KernelClosed, TimedOut, UnknownName
+from kernel.contracts.errors import KernelClosed, TimedOut, UnknownName, nearest
 from kernel.contracts.walk import Hop, Walk
 
 if TYPE_CHECKING:
@@ -230,7 +230,6 @@ def command(name: str, every: bool) -> None:
     slower than it normally is.
     """
     from kernel.plugins import PluginRegistry
-    from kernel.topology.option_check import nearest
 
     walks = PluginRegistry.load().walks
     if name not in walks:

@@ -79,3 +79,11 @@ def similar(name: str, known: Iterable[str]) -> str | None:
     import difflib
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the hint for a name that is not known."""
+    known = sorted(known)
+    if near := similar(name, known):
+        return f"did you mean {near!r}?"
+    return f"known: {', '.join(known)}" if known else "there are none"

@@ -29,16 +29,18 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
 from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import EngineSetup, ProtocolKind, RouterKind
 from kernel.contracts.thread import EngineThread, ThreadApart
-from kernel.hosting.link import LinkEnd, LinkEngine
 from kernel.plugins import PluginRegistry
 from kernel.topology.plan import Plan, RoutePlan
+
+if TYPE_CHECKING:
+    from kernel.hosting.link import LinkEnd
 
 HERE = ""
 """The place of engines in the process of the kernel.  The other places are threads that are apart."""
@@ -301,6 +303,9 @@ class Border:
         return self._here if place == HERE else self.apart()[place]
 
     def _make_ends(self, link: Link, route: RoutePlan) -> None:
+        # Imported here: it brings trio, which takes twice as long as all else that a kernel needs at first.
+        from kernel.hosting.link import LinkEnd, LinkEngine
+
         for where, port, other, side in (
             (link.sender, link.sender_port, link.receiver, "client"),
             (link.receiver, link.receiver_port, link.sender, "server"),

@@ -20,14 +20,14 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.errors import PlanError
+from kernel.contracts.errors import PlanError, nearest
 from kernel.contracts.kinds import EngineKind, Flow, KindTables
 from kernel.contracts.options import ListeningPlace, Listens
 from kernel.pipes.water_marks import WaterMarks, WhenFull
 from kernel.plugins import Installed, PluginRegistry
 from kernel.topology.border import is_apart
 from kernel.topology.file import TopologyFile, read_file, read_text
-from kernel.topology.option_check import check_options, nearest
+from kernel.topology.option_check import check_options
 from kernel.topology.plan import (
     DEFAULT_THREAD,
     EnginePlan,

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernel.contracts.errors import KernelError, UnknownName
+from kernel.contracts.errors import KernelError, UnknownName, nearest
 from kernel.contracts.explaining import Row, row
 from kernel.contracts.key_trie import key_filter
 from kernel.plugins import PluginRegistry
-from kernel.topology.option_check import nearest
 from kernel.topology.plan import Plan, RoutePlan
 
 if TYPE_CHECKING:

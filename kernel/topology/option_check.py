@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from kernel.contracts.errors import similar
+from kernel.contracts.errors import nearest, similar
 from kernel.topology.file import TopologyFile
 from kernel.topology.toml_lines import Path
 
@@ -81,14 +81,6 @@ def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -
             name = ".".join(map(str, told[len(path) :]))
             return told, f"{name}: the value from the environment is not valid"
     return place, text
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the hint for a name that is not known."""
-    known = sorted(known)
-    if near := similar(name, known):
-        return f"did you mean {near!r}?"
-    return f"known: {', '.join(known)}" if known else "there are none"
 
 
 @cache

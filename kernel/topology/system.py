@@ -31,7 +31,7 @@ import msgspec
 
 from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.engine import Engine, EngineEvent
-from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
+from kernel.contracts.errors import KernelClosed, KernelError, UnknownName, nearest
 from kernel.contracts.kinds import ApiKind, BoundSockets, EngineSetup
 from kernel.contracts.thread import Done, EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
@@ -42,7 +42,6 @@ from kernel.topology.guests import is_guest, refuse_guests
 from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.lingering import Lingering
 from kernel.topology.operation import operate
-from kernel.topology.option_check import nearest
 from kernel.topology.parts import Parts
 from kernel.topology.plan import (
     DEFAULT_THREAD,

@@ -22,12 +22,11 @@ from typing import Protocol as Interface
 
 import msgspec
 
-from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
+from kernel.contracts.errors import KernelClosed, KernelError, UnknownName, nearest
 from kernel.contracts.shown import Row, Selection, Selector, shown
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.pipes.water_marks import WaterMarks
 from kernel.threads.caller_thread import CallerThread
-from kernel.topology.option_check import nearest
 from kernel.topology.plan import RoutePlan
 
 if TYPE_CHECKING:
