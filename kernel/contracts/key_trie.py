@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kernel.contracts.message import Buffer
+from kernel.contracts.prefix_table import PrefixTable
 from kernel.contracts.spelling import DOTTED, Spelling
 from kernel.contracts.word_trie import WordTrie
 
@@ -36,7 +37,7 @@ class KeyTrie(Generic[V]):
         self._separator = spelling.separator
         self._hidden = spelling.hidden
         self._topics: WordTrie[V] = WordTrie()
-        self._prefixes: _Prefixes[V] = _Prefixes()
+        self._prefixes: PrefixTable[str, V] = PrefixTable()
         self._answers: dict[str, tuple[V, ...]] = {}
 
     def __bool__(self) -> bool:
@@ -76,7 +77,7 @@ class KeyTrie(Generic[V]):
                 found = self._topics.find(words, hidden=True)
             else:
                 found = self._topics.find(words)
-            self._prefixes.find(key, found)
+            found += self._prefixes.find(key)
             # Each value once: several patterns of one reader may match, and it gets the message once. A
             # tuple, since callers share the cached answer.
             answer = self._answers[key] = tuple(dict.fromkeys(found))
@@ -90,67 +91,6 @@ class KeyTrie(Generic[V]):
         """Return the prefix of a prefix pattern; None for a topic pattern."""
         mark = self._spelling.prefix
         return pattern[len(mark) :] if mark and pattern.startswith(mark) else None
-
-
-class _Prefixes(Generic[V]):
-    """Values by prefix.
-
-    A look-up tries one slice of the key for each length that any prefix has, so it costs no more than the key
-    is long.
-    """
-
-    def __init__(self) -> None:
-        self._counts: dict[str, dict[V, int]] = {}
-        # The number of prefixes of each length, and the lengths in ascending order.
-        self._having: dict[int, int] = {}
-        self._lengths: list[int] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._counts)
-
-    def longest(self) -> int:
-        return self._lengths[-1] if self._lengths else 0
-
-    def add(self, prefix: str, value: V) -> None:
-        counts = self._counts.get(prefix)
-        if counts is None:
-            counts = self._counts[prefix] = {}
-            self._count(len(prefix), 1)
-        counts[value] = counts.get(value, 0) + 1
-
-    def remove(self, prefix: str, value: V) -> bool:
-        counts = self._counts.get(prefix)
-        if counts is None or value not in counts:
-            return False
-        counts[value] -= 1
-        if not counts[value]:
-            del counts[value]
-        if not counts:
-            del self._counts[prefix]
-            self._count(len(prefix), -1)
-        return True
-
-    def find(self, key: str, found: list[V]) -> None:
-        """Append the values of all prefixes of ``key`` to ``found``."""
-        size = len(key)
-        for length in self._lengths:
-            # The lengths are in order, so no later prefix fits the key either.
-            if length > size:
-                return
-            counts = self._counts.get(key[:length])
-            if counts is not None:
-                # The keys of the dict: a value that was added twice is found once.
-                found += counts
-
-    def _count(self, length: int, change: int) -> None:
-        having = self._having.get(length, 0) + change
-        if having:
-            self._having[length] = having
-        else:
-            del self._having[length]
-        # Only a length that is new or gone changes the list.
-        if len(self._having) != len(self._lengths):
-            self._lengths = sorted(self._having)
 
 
 def key_of_bytes(octets: Buffer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -51,18 +52,18 @@ class ByKey:
 
     def __init__(self) -> None:
         self._trie: KeyTrie[_Value] = KeyTrie()
-        # Lists: who has subscribed twice to a pattern has to unsubscribe twice.
-        self._patterns: dict[Outlet, list[str]] = {}
+        # Counted: who has subscribed twice to a pattern has to unsubscribe twice.
+        self._patterns: dict[Outlet, Counter[str]] = {}
         self._groups: dict[str, _Group] = {}
         """By the whole subscription: ``group:NAME:PATTERN``."""
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """Add a pipe, which has no subscriptions yet."""
-        self._patterns[outlet] = []
+        self._patterns[outlet] = Counter()
 
     def detach(self, outlet: Outlet) -> None:
         """Remove a pipe and its subscriptions."""
-        for pattern in self._patterns.pop(outlet):
+        for pattern in self._patterns.pop(outlet).elements():
             self._remove(outlet, pattern)
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
@@ -106,7 +107,7 @@ class ByKey:
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
         """Add a subscription; with ``group:NAME:`` in front of the pattern, as a member of that group."""
-        self._patterns[outlet].append(pattern)
+        self._patterns[outlet][pattern] += 1
         name, wanted = split_group(pattern)
         if not name:
             self._add(pattern, outlet)
@@ -120,8 +121,12 @@ class ByKey:
 
     def unsubscribe(self, outlet: Outlet, pattern: str) -> None:
         """Take back a subscription; does nothing if there is none."""
-        if pattern in self._patterns[outlet]:
-            self._patterns[outlet].remove(pattern)
+        patterns = self._patterns[outlet]
+        if patterns[pattern]:
+            patterns[pattern] -= 1
+            # Not kept at 0: subscriptions come and go.
+            if not patterns[pattern]:
+                del patterns[pattern]
             self._remove(outlet, pattern)
 
     def _remove(self, outlet: Outlet, pattern: str) -> None:

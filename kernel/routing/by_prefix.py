@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from kernel.contracts.key_trie import PREFIX, KeyTrie
+from kernel.contracts.key_trie import PREFIX
 from kernel.contracts.message import Batch, batch_of
+from kernel.contracts.prefix_table import PrefixTable
 from kernel.contracts.router import Outlet
 from kernel.routing.by_key import ByKey, _Value
 
@@ -24,8 +25,8 @@ class ByPrefix(ByKey):
 
     def __init__(self) -> None:
         super().__init__()
-        self._octets: KeyTrie[_Value] = KeyTrie()
-        """Those of prefixes, with one character for each octet.  ``_trie`` has those of words."""
+        self._octets: PrefixTable[bytes, _Value] = PrefixTable()
+        """Those of prefixes.  ``_trie`` has those of words."""
         self._everything: dict[_Value, int] = {}
         """How often each reader has subscribed to the empty prefix."""
         self._longest = 0
@@ -33,6 +34,8 @@ class ByPrefix(ByKey):
         self._known: dict[bytes, tuple[_Value, ...]] = {}
         """Readers by the first octets of a message, until a subscription changes."""
         self._distinct: dict[tuple[_Value, ...], tuple[_Value, ...]] = {}
+        self._by_text: dict[str, tuple[_Value, ...]] = {}
+        """Readers by key, until a subscription changes."""
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Give each pipe the messages that it subscribed to."""
@@ -115,8 +118,13 @@ class ByPrefix(ByKey):
         return tuple(dict.fromkeys(value for values in self._by_heads(batch) for value in values))
 
     def _by_key(self, key: str) -> tuple[_Value, ...]:
-        found = self._octets.match(_one_for_each_octet(key))
-        return tuple(dict.fromkeys((*found, *self._trie.match(key)))) if self._trie else found
+        found = self._by_text.get(key)
+        if found is None:
+            values = [*self._octets.find(_octets_of(key)), *self._trie.match(key)]
+            if len(self._by_text) >= _REMEMBERED:
+                self._by_text.clear()
+            found = self._by_text[key] = _each_once(values)
+        return found
 
     def _by_heads(self, batch: Batch) -> list[tuple[_Value, ...]]:
         """Return what is chosen for each message without a key."""
@@ -137,10 +145,11 @@ class ByPrefix(ByKey):
         return found  # type: ignore[return-value]  # None is no longer in it
 
     def _look_up(self, head: bytes) -> tuple[_Value, ...]:
-        found = self._octets.match(head.decode("latin-1"))
+        values = self._octets.find(head)
         if self._trie:
             # Readers of all keys, such as ``#``.
-            found = tuple(dict.fromkeys((*found, *self._trie.match(""))))
+            values += self._trie.match("")
+        found = _each_once(values)
         if len(self._known) >= _REMEMBERED:
             self._forget()
         # The same object for the same readers: batches are divided by it.
@@ -150,14 +159,15 @@ class ByPrefix(ByKey):
     def _forget(self) -> None:
         self._known.clear()
         self._distinct.clear()
+        self._by_text.clear()
 
     def _add(self, pattern: str, value: _Value) -> None:
         self._forget()
         if pattern == PREFIX and value in self._everything:
             self._everything[value] += 1
         if pattern.startswith(PREFIX):
-            self._octets.add(_one_for_each_octet(pattern), value)
-            self._longest = self._octets.longest_prefix()
+            self._octets.add(_octets_of(pattern[len(PREFIX) :]), value)
+            self._longest = self._octets.longest()
         else:
             super()._add(pattern, value)
 
@@ -166,8 +176,8 @@ class ByPrefix(ByKey):
         if pattern == PREFIX and value in self._everything:
             self._everything[value] -= 1
         if pattern.startswith(PREFIX):
-            self._octets.remove(_one_for_each_octet(pattern), value)
-            self._longest = self._octets.longest_prefix()
+            self._octets.remove(_octets_of(pattern[len(PREFIX) :]), value)
+            self._longest = self._octets.longest()
         else:
             super()._take_back(pattern, value)
 
@@ -178,11 +188,14 @@ def _part(batch: Batch, bodies: list[Any]) -> Batch:
     return batch_of(bodies, batch.envelope, multipart=batch.multipart)
 
 
-def _one_for_each_octet(text: str) -> str:
-    """Return a text with a character for each octet of this one; lone surrogates stand for octets that are no text."""
-    if text.isascii():
-        return text
+def _each_once(values: list[_Value]) -> tuple[_Value, ...]:
+    """Several patterns of one reader may match."""
+    return tuple(values if len(values) < 2 else dict.fromkeys(values))
+
+
+def _octets_of(text: str) -> bytes:
+    """Return the octets of a text, in which lone surrogates stand for octets that are no text."""
     try:
-        return text.encode("utf-8", "surrogateescape").decode("latin-1")
+        return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass").decode("latin-1")
+        return text.encode("utf-8", "surrogatepass")
