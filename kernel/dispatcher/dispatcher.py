@@ -82,7 +82,10 @@ class Dispatcher:
         self._slots: list[ThreadSlot] = []
         self._spare: list[ThreadSlot] = []
         self._groups: dict[str, list[Port]] = defaultdict(list)
-        self._specs: list[RouteSpec] = []
+        # Also by their ends: a port that joins costs no more where many routes connect others.
+        self._specs: dict[RouteSpec, None] = {}
+        self._from: defaultdict[str, list[RouteSpec]] = defaultdict(list)
+        self._to: defaultdict[str, list[RouteSpec]] = defaultdict(list)
         self._pipes: dict[Pipe, tuple[RouteSpec, Port, Port]] = {}
         self._pipes_of: dict[Port, set[Pipe]] = defaultdict(set)
         self._slot_of: dict[Port, ThreadSlot] = {}
@@ -159,21 +162,19 @@ class Dispatcher:
         # posts made here, and the answer would have nowhere to go.
         for spec, source in self._sources_of(port):
             self._connect(spec, source, port)
-        for spec in self._specs:
-            if spec.source == group:
-                # Called directly, since this is the thread of ``port``. So its routes are in place when
-                # ``open_port`` returns, and the first message it sends has somewhere to go.
-                port.attach_route(Route(spec))
-                for target in self._targets_of(spec, port):
-                    self._connect(spec, port, target, here=True)
+        for spec in self._from.get(group, ()):
+            # Called directly, since this is the thread of ``port``. So its routes are in place when
+            # ``open_port`` returns, and the first message it sends has somewhere to go.
+            port.attach_route(Route(spec))
+            for target in self._targets_of(spec, port):
+                self._connect(spec, port, target, here=True)
 
     def _sources_of(self, port: Port) -> list[tuple[RouteSpec, Port]]:
         """Return the routes that have to lead to a port that joins, each with a source port."""
         group, port_group = port.group, group_of(port)
         pairs = [
             (spec, source)
-            for spec in self._specs
-            if group in spec.targets
+            for spec in self._to.get(group, ())
             for source in self._groups[spec.source]
             if source is not port and not _is_echo(spec, source, port)
         ]
@@ -220,7 +221,11 @@ class Dispatcher:
         """Connect the ports of two groups: those that have joined, and those that will join.  Any thread."""
         with self._lock:
             self._prune()
-            self._specs.append(spec)
+            self._specs[spec] = None
+            self._from[spec.source].append(spec)
+            # Each target once, also one that is named twice.
+            for name in dict.fromkeys(spec.targets):
+                self._to[name].append(spec)
             for source in self._groups[spec.source]:
                 # Before the ``attach_out`` of its pipes, in the same mailbox: a pipe needs the route that it
                 # belongs to.
@@ -244,9 +249,17 @@ class Dispatcher:
 
     def _disconnect(self, spec: RouteSpec) -> list[Pipe]:
         """Forget a route; return its pipes."""
-        self._specs.remove(spec)
-        # A list: ``_forget`` removes from the dict.
-        pipes = [pipe for pipe, ends in self._pipes.items() if ends[0] is spec]
+        del self._specs[spec]
+        _remove(self._from, spec.source, spec)
+        for name in dict.fromkeys(spec.targets):
+            _remove(self._to, name, spec)
+        # A list: ``_forget`` removes from the set.
+        pipes = [
+            pipe
+            for source in self._groups[spec.source]
+            for pipe in self._pipes_of[source]
+            if self._pipes[pipe][0] is spec and self._pipes[pipe][1] is source
+        ]
         for pipe in pipes:
             _, source, target = self._forget(pipe)
             if spec.confirm:
@@ -354,6 +367,15 @@ class Dispatcher:
                 if source in self._slot_of and target in self._slot_of
             ]
 
+    def waits_for(self, group: str) -> bool:
+        """Whether something waits in a pipe to a port of this group.  Any thread."""
+        with self._lock:
+            return any(
+                pipe.engine == group and pipe.more()
+                for port in self._groups.get(group, ())
+                for pipe in self._pipes_of.get(port, ())
+            )
+
     def routes(self) -> list[RouteSpec]:
         """All routes."""
         with self._lock:
@@ -385,6 +407,13 @@ class Dispatcher:
         for writer, reader, _, _ in self.pipes():
             cells[writer][reader] += 1
         return cells
+
+
+def _remove(index: dict[str, list[RouteSpec]], name: str, spec: RouteSpec) -> None:
+    """Remove a route from an index, and a name that has none any more."""
+    index[name].remove(spec)
+    if not index[name]:
+        del index[name]
 
 
 def _is_echo(spec: RouteSpec, source: Port, target: Port) -> bool:

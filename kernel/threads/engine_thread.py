@@ -341,9 +341,8 @@ class EngineThread:
             life.scope.cancel()
 
     def _has_input(self, engine: str) -> bool:
-        # Takes the dispatcher's lock and looks at every pipe. Only an engine that is being removed pays for
-        # it, every 10 ms.
-        return any(pipe.engine == engine and pipe.more() for _, _, _, pipe in self._dispatcher.pipes())
+        # Takes the dispatcher's lock. Only an engine that is being removed pays for it, every 10 ms.
+        return self._dispatcher.waits_for(engine)
 
     def _stop(self) -> None:
         if self._loop is not None and not self._leaving:

@@ -91,9 +91,9 @@ class Parts:
         """Listening sockets that the application has bound for engines, by the engine's name."""
         self._released: list[BoundSockets] = []
         """The same for engines that were removed and have not ended yet."""
-        self._specs: list[tuple[RoutePlan, RouteSpec | None]] = []
-        """What the dispatcher knows of each route; None for one that the border has divided.  A list, because two
-        routes may be equal."""
+        self._specs: dict[str, list[tuple[RoutePlan, RouteSpec | None]]] = {}
+        """By label, what the dispatcher knows of each route; None for one that the border has divided.  Lists, because
+        two routes may be equal."""
         self._legs: dict[str, RouteSpec] = {}
         self._threads_wanted: dict[str, str] = {}
         self._beside: dict[str, str] = {}
@@ -116,6 +116,12 @@ class Parts:
     def engine_states(self) -> list[EngineStatus]:
         """Return the state of each engine.  Any thread."""
         return [state for thread in self.all_threads() for state in list(thread.states.values())]
+
+    def states_of(self, engine: str) -> list[EngineStatus]:
+        """Return the state of one engine; none if it is not there.  Any thread."""
+        home = self.homes.get(engine)
+        state = None if home is None else home.states.get(engine)
+        return [] if state is None else [state]
 
     def close_sockets(self) -> None:
         """Close the sockets that were bound for engines, after all threads have ended."""
@@ -287,11 +293,15 @@ class Parts:
     @_one_at_a_time
     def remove_engine(self, name: str, linger: float, on_gone: Callable[[], Any] | None) -> None:
         """Stop an engine, without waiting for its end.  Its routes stay."""
-        if self.plan.engine(name) is None and name not in self.homes:
+        planned = self.plan.engine(name)
+        if planned is None and name not in self.homes:
             raise UnknownName(f"there is no engine {name!r}")
-        kept = tuple(engine for engine in self.plan.engines if engine.name != name)
-        self.plan = msgspec.structs.replace(self.plan, engines=kept)
+        kept = list(self.plan.engines)
+        if planned is not None:
+            kept.remove(planned)
+            self.plan = msgspec.structs.replace(self.plan, engines=tuple(kept))
         home = self.homes.pop(name, None)
+        setup = self._setups.get(name)
         # The engine accepts on its sockets until it has ended, so they are closed by ``gone`` and not here.
         # If the kernel is closed before that, ``close_sockets`` finds them among those released.
         bound = self._bound.pop(name, None)
@@ -299,6 +309,9 @@ class Parts:
             self._released.append(bound)
 
         def gone() -> None:
+            # Not before: it is made again if it fails while it lingers.  There may be another one of the name.
+            if setup is not None and self._setups.get(name) is setup:
+                del self._setups[name]
             if bound is not None:
                 bound.close()
                 self._released.remove(bound)
@@ -316,7 +329,9 @@ class Parts:
     def add_route(self, plan: RoutePlan) -> None:
         """Connect engines: those that are running, and those that will be added."""
         divided = self.border.add(plan)
-        self._specs.append((plan, None if divided else self._lead(plan, plan.label)))
+        label = plan.label
+        pair = (plan, None if divided else self._lead(plan, label))
+        self._specs.setdefault(label, []).append(pair)
         self.plan = msgspec.structs.replace(self.plan, routes=(*self.plan.routes, plan))
 
     def _lead(self, plan: RoutePlan, label: str) -> RouteSpec:
@@ -355,11 +370,14 @@ class Parts:
     def remove_route(self, plan: RoutePlan) -> None:
         """Remove the route that is equal to ``plan``, or else the first one with its label."""
         # A label has neither exchange nor router nor confirmation in it, so that several routes may share it.
-        alike = [pair for pair in self._specs if pair[0].label == plan.label]
+        label = plan.label
+        alike = self._specs.get(label)
         if not alike:
-            raise UnknownName(f"there is no route {plan.label!r}")
+            raise UnknownName(f"there is no route {label!r}")
         pair = next((pair for pair in alike if pair[0] == plan), alike[0])
-        self._specs.remove(pair)
+        alike.remove(pair)
+        if not alike:
+            del self._specs[label]
         self._take_away(*pair)
         # ``pair[0]`` and not ``plan``: the plan must lose the same route as the dispatcher.
         routes = list(self.plan.routes)
@@ -374,11 +392,12 @@ class Parts:
 
     def _make_again(self, which: Callable[[RoutePlan], bool]) -> None:
         """Make routes again, because something is in another process or thread now."""
-        for number, (plan, spec) in enumerate(self._specs):
-            if which(plan):
-                self._take_away(plan, spec)
-                divided = self.border.add(plan)
-                self._specs[number] = (plan, None if divided else self._lead(plan, plan.label))
+        for label, pairs in self._specs.items():
+            for number, (plan, spec) in enumerate(pairs):
+                if which(plan):
+                    self._take_away(plan, spec)
+                    divided = self.border.add(plan)
+                    pairs[number] = (plan, None if divided else self._lead(plan, label))
 
     # ------------------------------------------------------------------ legs and link ends (``border.py``)
 

@@ -74,6 +74,9 @@ _log = logging.getLogger(__name__)
 LINGER = 5.0
 """Seconds that a closing kernel may take to write what is queued."""
 
+_LOOKED_AT = 8
+"""How many APIs are looked at, in turn, whether they were closed, when one more is opened."""
+
 
 class Kernel:
     """Threads, engines and routes.  No global state: two kernels in one process share nothing.
@@ -305,8 +308,8 @@ class Kernel:
             thread.stop()
         return True
 
-    def wait_running(self, timeout: float | None = 10.0) -> None:
-        """Wait until every engine is running or has ended without a failure.
+    def wait_running(self, timeout: float | None = 10.0, *, engine: str | None = None) -> None:
+        """Wait until every engine is running or has ended without a failure; ``engine``: only this one.
 
         ``KernelError`` names the others.
         """
@@ -317,19 +320,24 @@ class Kernel:
         def told(_: EngineEvent) -> None:
             changed.set()
 
+        def one() -> list[EngineStatus]:
+            return self._parts.states_of(engine or "")
+
         self.events.append(told)
         try:
-            self._wait_running(changed, timeout)
+            self._wait_running(changed, timeout, self.engine_states if engine is None else one)
         finally:
             self.events.remove(told)
 
-    def _wait_running(self, changed: threading.Event, timeout: float | None) -> None:
+    def _wait_running(
+        self, changed: threading.Event, timeout: float | None, states: Callable[[], list[EngineStatus]]
+    ) -> None:
         import time
 
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             changed.clear()
-            late = [state for state in self.engine_states() if not state.came_up()]
+            late = [state for state in states() if not state.came_up()]
             if not late:
                 return
             left = None if deadline is None else deadline - time.monotonic()
@@ -413,7 +421,9 @@ class Kernel:
         # never hear that the kernel closes.  Those that the application has closed meanwhile are forgotten
         # here, or a system that opens many would grow without bound.
         with self._lock:
-            self._apis = [*(kept for kept in self._apis if not kept.closed), opened]
+            # A few of them in turn: however many are open, one more costs the same.
+            looked_at, others = self._apis[:_LOOKED_AT], self._apis[_LOOKED_AT:]
+            self._apis = [*others, *(kept for kept in looked_at if not kept.closed), opened]
             closing = self._state != "running"
         if closing:
             opened.kernel_closed("the kernel was closed")

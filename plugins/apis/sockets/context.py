@@ -105,7 +105,7 @@ class Place:
             self._route(self.engine, self._name, "fan-out", values["rcvhwm"], full)
         values.fixed = True
         # Its operations can be called only when it runs.
-        self._kernel.wait_running()
+        self._kernel.wait_running(engine=self.engine)
 
     def _route(self, source: str, target: str, router: str, high: int, when_full: Any) -> None:
         if self._values["conflate"]:
