@@ -207,6 +207,22 @@ OPTIONS: dict[str, Option] = {
             only=("XPUB",),
         ),
         Option(
+            name="only_first_subscribe",
+            type=bool,
+            default=True,
+            when=_EARLY,
+            summary="Of a message of several parts: whether only one whose first part subscribes has subscriptions in it.",
+            only=("XPUB", "XSUB"),
+        ),
+        Option(
+            name="xsub_verbose_unsubscribe",
+            type=bool,
+            default=False,
+            when=_ANY,
+            summary="Whether peers are told of the first subscription to a prefix that is taken back, and not of the last.",
+            only=("XSUB",),
+        ),
+        Option(
             name="invert_matching",
             type=bool,
             default=False,

@@ -383,6 +383,14 @@ class Socket:
         self._end.look()
         return self._pattern.subscribers(None if topic is None else _octets(topic))
 
+    def topics(self) -> int:
+        """PUB and XPUB: return how many prefixes peers have subscribed to; SUB and XSUB: how many this socket has.
+
+        A prefix counts once, however many have it.
+        """
+        self._end.look()
+        return self._pattern.topics()
+
     def wait_for_subscribers(
         self, count: int = 1, topic: bytes | str | None = None, *, timeout: float | None = None
     ) -> None:

@@ -478,18 +478,27 @@ class ZmtpConnection:
         return taken
 
     def _without_subscriptions(self, batch: Batch) -> Batch | None:
-        if batch.multipart:
-            return batch
-        rest = []
+        rest: list[Any] = []
         for body in batch.bodies:
-            verb = body[:1]
-            if verb in (SUBSCRIBE, CANCEL):
-                self._on_subscription(verb, body[1:])
-            else:
-                rest.append(body)
+            parts = body if batch.multipart else (body,)
+            # As libzmq: a first part that subscribes has those behind it looked at in any case.
+            if self._is_subscription(parts[0]):
+                parts = [part for part in parts[1:] if not self._is_subscription(part)]
+            elif batch.multipart and not self._options.only_first_subscribe:
+                parts = [parts[0], *(part for part in parts[1:] if not self._is_subscription(part))]
+            if parts:
+                rest.append(tuple(parts) if batch.multipart else body)
         if not rest:
             return None
-        return batch_of(rest, batch.envelope)
+        return batch_of(rest, batch.envelope, multipart=batch.multipart)
+
+    def _is_subscription(self, part: Any) -> bool:
+        """Whether it is one; take notice of it."""
+        verb = part[:1]
+        if verb not in (SUBSCRIBE, CANCEL):
+            return False
+        self._on_subscription(verb, part[1:])
+        return True
 
     def receive_eof(self, now: float) -> None:
         """The peer has closed the wire.  Raises ``RemoteProtocolError`` if a message is incomplete."""

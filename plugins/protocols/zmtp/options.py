@@ -35,6 +35,9 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     chosen_by_route: bool = False
     """For PUB and XPUB with ``key_part = false``: all routes to it have ``router = "by-prefix"``.  Then what they bring
     is sent as it is, and not compared with the peer's subscriptions once more."""
+    only_first_subscribe: bool = True
+    """For PUB and XPUB: of a message of several parts from an XSUB, whether only one whose first part is a subscription
+    has subscriptions in it.  Otherwise each part that begins with a byte 0 or 1 is one."""
     invert_matching: bool = False
     """For PUB, XPUB and SUB: whether a subscriber gets all but what it has subscribed to.  Both sides need it, and routes
     to a PUB are without ``router``, since routers know only what is wanted."""

@@ -72,6 +72,10 @@ class Pattern:
         """Return how many peers have subscribed."""
         raise NotSupported(f"{self.kind} has no subscribers; PUB and XPUB have")
 
+    def topics(self) -> int:
+        """Return how many prefixes there are, of peers or of this side."""
+        raise NotSupported(f"{self.kind} has no subscriptions; PUB, SUB, XPUB and XSUB have")
+
 
 class ReceivingPattern(Pattern):
     """A type that only receives."""

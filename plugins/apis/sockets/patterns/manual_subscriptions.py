@@ -60,6 +60,10 @@ class ManualSubscriptions:
         )
         return sum(map(self._is_there, peers))
 
+    def topics(self) -> int:
+        """Return how many prefixes peers have."""
+        return len(set().union(*self._prefixes.values()))
+
     def send(self, parts: tuple[Buffer, ...], timeout: float | None, *, waits: bool) -> None:
         """Send a message to each peer that is to have it.  ``waits``: for those that have no room."""
         end = self._end

@@ -73,6 +73,11 @@ class Pub(Pattern):
         assert isinstance(self.end, PublishingEnd)
         return self.end.subscribers(topic)
 
+    def topics(self) -> int:
+        """Return to how many prefixes peers have subscribed."""
+        assert isinstance(self.end, PublishingEnd)
+        return len(self.end.wanted)
+
 
 class Xpub(Pub):
     """XPUB: as PUB, and subscriptions are messages: 1 or 0, and the prefix."""
@@ -89,7 +94,7 @@ class Xpub(Pub):
 
     def engine_options(self) -> Mapping[str, Any]:
         """See who decides on subscriptions."""
-        options = super().engine_options()
+        options = {**super().engine_options(), "only_first_subscribe": self.values["only_first_subscribe"]}
         last_value = self.values["xpub_manual_last_value"]
         if last_value or self.values["xpub_manual"]:
             if self.values["invert_matching"]:
@@ -142,6 +147,10 @@ class Xpub(Pub):
         """Return how many peers have subscribed."""
         return super().subscribers(topic) if self._manual is None else self._manual.count(topic)
 
+    def topics(self) -> int:
+        """Return to how many prefixes peers have subscribed, or the application has subscribed them."""
+        return super().topics() if self._manual is None else self._manual.topics()
+
     def _on_subscription(self, verb: str, prefix: bytes, news: bool, peer: str) -> None:
         values = self.values
         if self._manual is not None:
@@ -177,7 +186,13 @@ class Subscriber(Pattern):
         if self._prefixes[prefix]:
             self._prefixes[prefix] -= 1
             if not self._prefixes[prefix]:
+                # Not kept at 0: topics come and go.
+                del self._prefixes[prefix]
                 self.end.port.unsubscribe(_pattern(prefix))
+
+    def topics(self) -> int:
+        """Return how many prefixes this side has subscribed to."""
+        return len(self._prefixes)
 
 
 class Sub(ReceivingPattern, Subscriber):
@@ -198,11 +213,19 @@ class Xsub(Subscriber):
     when_full: str = "drop-newest"
     alike: ClassVar[bool] = False
 
+    def __init__(self, end: End, values: Values, engine: str) -> None:
+        super().__init__(end, values, engine)
+        self._taken_back: set[bytes] = set()
+        """Prefixes that peers were told to forget, although not all subscriptions to them were taken back."""
+
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Subscribe, unsubscribe, or send a message to all publishers."""
-        if len(parts) == 1 and not self._is_subscription(parts[0]):
-            Pattern.send_batch(self, batch_of_one(parts[0]), 0)
-        elif len(parts) > 1:
+        # As libzmq: a first part that subscribes has those behind it looked at in any case.
+        if self._is_subscription(parts[0]):
+            parts = tuple(part for part in parts[1:] if not self._is_subscription(part))
+        elif not self.values["only_first_subscribe"]:
+            parts = (parts[0], *(part for part in parts[1:] if not self._is_subscription(part)))
+        if parts:
             Pattern.send_parts(self, parts, 0)
 
     def send_batch(self, batch: Batch, timeout: float | None) -> None:
@@ -213,6 +236,28 @@ class Xsub(Subscriber):
     def may_send(self) -> bool:
         """Return True: an XSUB never waits."""
         return True
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Ask for messages that begin with ``prefix``; ask again if peers were told to forget it."""
+        super().subscribe(prefix)
+        if prefix in self._taken_back:
+            self._taken_back.remove(prefix)
+            if self._prefixes[prefix] > 1:
+                self.end.port.subscribe(_pattern(prefix))
+
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Take back one subscription; with ``xsub_verbose_unsubscribe`` tell peers of the first one already.
+
+        For a peer subscriptions are a set, so it changes nothing to tell the others as well.
+        """
+        count = self._prefixes[prefix]
+        super().unsubscribe(prefix)
+        if count > 1 and self.values["xsub_verbose_unsubscribe"] and prefix not in self._taken_back:
+            self._taken_back.add(prefix)
+            self.end.port.unsubscribe(_pattern(prefix))
+        elif count == 1:
+            # A port that is not subscribed any more has ignored the call of ``super``.
+            self._taken_back.discard(prefix)
 
     def _is_subscription(self, body: Any) -> bool:
         verb, prefix = bytes(body[:1]), bytes(body[1:])

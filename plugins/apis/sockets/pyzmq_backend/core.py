@@ -12,7 +12,7 @@ from zmq.constants import SocketOption, SocketType
 
 from kernel.contracts.errors import KernelError
 from plugins.apis.sockets.errors import NotSupported, WrongState
-from plugins.apis.sockets.options import TYPES, UNLIMITED, UNLIMITED_BYTES
+from plugins.apis.sockets.options import OPTIONS, TYPES, UNLIMITED, UNLIMITED_BYTES
 from plugins.apis.sockets.patterns.single_part import Dish, Server
 from plugins.apis.sockets.pyzmq_backend.errors import failure, translated
 from plugins.apis.sockets.pyzmq_backend.options import (
@@ -67,6 +67,8 @@ class Core:
         self.socket: OurSocket = context.make(kind)
         # As in libzmq, where RECONNECT_IVL_MAX is 0: the waits do not grow.
         self.socket.options["reconnect_max"] = 0.0
+        if kind in OPTIONS["only_first_subscribe"].only:
+            self.socket.options["only_first_subscribe"] = False
         # Not methods: they are called for each message.
         self.send_whole: Callable[[bytes], None] = (
             self._send_nothing if kind in _ADDRESSING else self.socket.send
@@ -374,6 +376,7 @@ _TOLD: dict[int, Any] = {
     SocketOption.EVENTS: Core.events,
     SocketOption.LAST_ENDPOINT: lambda core: core.socket.last_endpoint.encode(),
     SocketOption.MECHANISM: lambda core: core.mechanism,
+    SocketOption.TOPICS_COUNT: lambda core: core.socket.topics(),
     SocketOption.THREAD_SAFE: lambda core: int(core.single),
 }
 """Options whose values are not kept, but looked up."""

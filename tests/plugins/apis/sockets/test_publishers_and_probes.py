@@ -144,3 +144,89 @@ def test_who_decides_is_said_before_the_first_place(context: Context) -> None:
     both = make(context, "XPUB", xpub_manual=True, invert_matching=True)
     with pytest.raises(SocketError, match="do not go together"):
         both.bind("inproc://other")
+
+
+@pytest.mark.parametrize("theirs", ["nobody", "XSUB", "XPUB", "both"])
+@pytest.mark.parametrize(
+    "only_first, parts, rest, topics",
+    [
+        (True, [b"user", b"\1B"], [b"user", b"\1B"], []),
+        (False, [b"user", b"\1B"], [b"user"], [b"B"]),
+        (True, [b"\1A", b"\1B", b"data"], [b"data"], [b"A", b"B"]),
+        (False, [b"\1A", b"\1B", b"data"], [b"data"], [b"A", b"B"]),
+    ],
+)
+def test_which_parts_subscribe(
+    context: Context,
+    peers: Peers,
+    theirs: str,
+    only_first: bool,
+    parts: list[bytes],
+    rest: list[bytes],
+    topics: list[bytes],
+) -> None:
+    """``ZMQ_ONLY_FIRST_SUBSCRIBE``, with libzmq as nobody, as either side, and as both."""
+    import zmq
+
+    def open_one(kind: str) -> Any:
+        if theirs not in (kind, "both"):
+            return make(context, kind, only_first_subscribe=only_first)
+        peer = peers(kind)
+        peer.setsockopt(zmq.ONLY_FIRST_SUBSCRIBE, only_first)
+        return peer
+
+    pub, sub = open_one("XPUB"), open_one("XSUB")
+    pub.bind("tcp://127.0.0.1:0")
+    place = pub.last_endpoint
+    sub.connect(place if isinstance(place, str) else place.decode())
+    sub.send(b"\1begin")
+    assert pub.recv() == b"\1begin"
+    sub.send_multipart(parts)
+    sub.send(b"last")
+    sub.send(b"\1end")
+    # Messages and subscriptions go different ways.  What libzmq has of a subscription behind other parts is one more
+    # part of their message.
+    told: list[bytes] = []
+    while not {b"last", b"\1end"} <= set(told):
+        told += pub.recv_multipart()
+    assert [part for part in told if part[:1] != b"\1" or part in rest] == [*rest, b"last"]
+    for topic in (b"A", b"B", b"end"):
+        pub.send(topic)
+    assert list(iter(sub.recv, b"end")) == topics
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_which_subscriptions_an_xsub_takes_back(context: Context, peers: Peers, verbose: bool) -> None:
+    """``ZMQ_XSUB_VERBOSE_UNSUBSCRIBE``, which is a draft: by what an XPUB of libzmq is told."""
+    pub = peers("XPUB")
+    pub.bind("tcp://127.0.0.1:0")
+    sub = make(context, "XSUB", xsub_verbose_unsubscribe=verbose)
+    sub.connect(pub.last_endpoint.decode())
+    sub.send(b"\1begin")
+    assert pub.recv() == b"\1begin"
+    for told in (b"\1a", b"\1a", b"\0a", b"\1mark", b"\1a", b"\0a", b"\0a", b"\0a", b"\1end"):
+        sub.send(told)
+    first, second = list(iter(pub.recv, b"\1mark")), list(iter(pub.recv, b"\1end"))
+    if verbose:
+        assert (first, second) == ([b"\1a", b"\0a"], [b"\1a", b"\0a"])
+    else:
+        assert (first, second) == ([b"\1a"], [b"\0a"])
+
+
+def test_how_many_topics_there_are(context: Context) -> None:
+    """``ZMQ_TOPICS_COUNT``: a prefix counts once, however many have it."""
+    pub, subs = make(context, "XPUB"), [make(context, "SUB") for _ in range(2)]
+    place = pub.bind("tcp://127.0.0.1:0")
+    for number, sub in enumerate(subs):
+        sub.connect(place)
+        for prefix in (b"a", b"a", b"b%d" % number, b"end"):
+            sub.subscribe(prefix)
+    pub.wait_for_subscribers(2, b"end", timeout=TIMEOUT)
+    assert [each.topics() for each in (pub, *subs)] == [4, 3, 3]
+    subs[0].unsubscribe(b"b0")
+    subs[0].unsubscribe(b"a")
+    # What comes first: that peers have subscribed.
+    assert all(told[:1] == b"\1" for told in iter(pub.recv, b"\0b0"))
+    assert [each.topics() for each in (pub, *subs)] == [3, 2, 3]
+    with pytest.raises(NotSupported, match="PULL has no subscriptions"):
+        make(context, "PULL").topics()
