@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
 
@@ -14,6 +16,9 @@ try:
     import zmq
 except ImportError:  # the row will say so
     zmq = None  # type: ignore[assignment]
+
+_BACKEND = "PYZMQ_BACKEND"
+"""Which backend pyzmq takes when it is imported."""
 
 
 def require() -> None:
@@ -126,6 +131,51 @@ def publish(link: Connection, bodies: Sequence[bytes], count: int, peers: int) -
         link.recv()
         link.send(time.process_time() - start)
         link.recv()
+
+
+def publish_alike(link: Connection, count: int, size: int, subscribers: int) -> None:
+    """Publish with one call a message, when there are so many subscribers."""
+    require()
+    # An XPUB, which knows of its subscribers; otherwise it is the same.
+    with zmq.Context() as context, context.socket(zmq.XPUB) as pub:
+        # Nothing is dropped, so what comes is known.
+        pub.sndhwm = 0
+        pub.setsockopt(zmq.XPUB_VERBOSE, 1)
+        link.send(f"tcp://127.0.0.1:{pub.bind_to_random_port('tcp://127.0.0.1')}")
+        for _ in range(subscribers):
+            pub.recv()
+        body = b"x" * size
+        for _ in range(count):
+            pub.send(body)
+        link.recv()
+
+
+def subscribe(link: Connection, address: str, count: int) -> None:
+    """Receive what is published, with one call a message."""
+    require()
+    with zmq.Context() as context, context.socket(zmq.SUB) as sub:
+        sub.rcvhwm = 0
+        sub.subscribe(b"")
+        sub.connect(address)
+        sub.recv()
+        start = time.perf_counter()
+        for _ in range(count - 1):
+            sub.recv()
+        link.send((count - 1) / (time.perf_counter() - start))
+
+
+@contextmanager
+def on_our_backend() -> Iterator[None]:
+    """Have programs that are started in this block run on our backend for pyzmq, and not on libzmq."""
+    before = os.environ.get(_BACKEND)
+    os.environ[_BACKEND] = "plugins.apis.sockets.pyzmq_backend"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_BACKEND]
+        else:
+            os.environ[_BACKEND] = before
 
 
 def listen(link: Connection, peers: int = 0) -> None:

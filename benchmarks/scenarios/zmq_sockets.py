@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
 from benchmarks.kernels import BATCH
 from benchmarks.peers import libzmq_c, our_sockets, pyzmq_sockets
-from benchmarks.processes import one_way, round_trip
+from benchmarks.processes import Child, one_way, round_trip
 from benchmarks.scenario import Figures, Row, Scenario, Side
 
 SIZE = 100
-SINGLE, MANY, CURVE, TRIPS = 1_000_000, 5_000_000, 500_000, 5_000
+SINGLE, MANY, CURVE, TRIPS, PUBLISHED = 1_000_000, 5_000_000, 500_000, 5_000, 1_000_000
 
 
 def _single(scale: float) -> Figures:
@@ -42,6 +46,27 @@ def _pyzmq_curve(scale: float) -> Figures:
     return {"curve_rate": figures["rate"]}
 
 
+def _publish(subscribers: int, scale: float) -> Figures:
+    """Return the rate of the slowest subscriber."""
+    count = int(PUBLISHED * scale) // subscribers
+    with ExitStack() as stack:
+        publisher = stack.enter_context(Child(pyzmq_sockets.publish_alike, count, SIZE, subscribers))
+        place = publisher.hear()
+        others = [
+            stack.enter_context(Child(pyzmq_sockets.subscribe, place, count)) for _ in range(subscribers)
+        ]
+        return {f"rate_{subscribers}": min(other.hear(publisher) for other in others)}
+
+
+def _on_ours(measure: Callable[[float], Figures], scale: float) -> Figures:
+    with pyzmq_sockets.on_our_backend():
+        return measure(scale)
+
+
+def _single_pyzmq(scale: float) -> Figures:
+    return one_way(pyzmq_sockets.receive, pyzmq_sockets.send, int(SINGLE * scale), SIZE, True)
+
+
 def _trips(scale: float) -> Figures:
     return round_trip(our_sockets.echo, our_sockets.ask, int(TRIPS * scale), SIZE)
 
@@ -61,6 +86,11 @@ SCENARIO = Scenario(
         Side("pyzmq, CURVE", _pyzmq_curve),
         Side("pyzmq REQ/REP", _pyzmq_trips),
         Side("libzmq in C", _libzmq),
+        Side("pyzmq on our backend", partial(_on_ours, _single_pyzmq)),
+        Side("pyzmq on our backend, PUB to 1", partial(_on_ours, partial(_publish, 1))),
+        Side("pyzmq, PUB to 1", partial(_publish, 1)),
+        Side("pyzmq on our backend, PUB to 10", partial(_on_ours, partial(_publish, 10))),
+        Side("pyzmq, PUB to 10", partial(_publish, 10)),
     ),
     rows=(
         Row(
@@ -71,6 +101,27 @@ SCENARIO = Scenario(
             bar=">= 1.0",
             ours="kernel.sockets",
             peers=("pyzmq",),
+        ),
+        Row(
+            name="zmq_oneway_100B_backend",
+            what=f"a program of pyzmq on our backend, one way, {SIZE} B, one call a message",
+            figure="rate",
+            unit="msg/s",
+            bar=">= 1.0",
+            ours="pyzmq on our backend",
+            peers=("pyzmq",),
+        ),
+        *(
+            Row(
+                name=f"zmq_pubsub_{count}",
+                what=f"a program of pyzmq on our backend, PUB to SUB, {SIZE} B, one call a message; subscribers: {count}",
+                figure=f"rate_{count}",
+                unit="msg/s",
+                bar=">= 1.0",
+                ours=f"pyzmq on our backend, PUB to {count}",
+                peers=(f"pyzmq, PUB to {count}",),
+            )
+            for count in (1, 10)
         ),
         Row(
             name="zmq_oneway_100B_batch",
