@@ -190,6 +190,9 @@ class Lease:
                 # The socket is full, or lost: the usual way finds out.
                 return False
             # No call up to the end of the block: nothing can be raised in between.
+            if not sent:
+                # A handler has waited for the other thread, which has ended the lease (``settle``).
+                return True
             if sent[0] == size:
                 del sent[:]
                 self._trips += 1
@@ -240,12 +243,14 @@ class Lease:
                 got.extend(map(self._receive, _READ))
             except OSError:
                 return None
-            body = self._decode(got[0])
-            # What is no short message stays in ``_got``, and is given back with the lease.
-            if body is None:
-                return None
-            size, length = len(got[0]), len(body)
+            # Without it if a handler has waited for the other thread, which has ended the lease and taken it.
+            data = got[0] if got else b""
+            size, body = len(data), self._decode(data)
+            length = 0 if body is None else len(body)
             # No call up to the end of the block. The end itself is one.
+            # What is no short message stays in ``_got``, and is given back with the lease.
+            if body is None or not got:
+                return None
             self.kept = body
             del got[:]
             self._trips += 1
