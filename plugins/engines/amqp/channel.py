@@ -199,9 +199,21 @@ class Channel(Publisher):
 
     def send_deliveries(self) -> None:
         """Encode what was delivered to the receiver.  Nothing is left in it afterwards."""
+        deliveries = self.receiver.take_deliveries()
+        if len(deliveries) == 1:
+            consumer, first_tag, span = deliveries[0]
+            batch, start = span.batch, span.start
+            # A message alone needs no batch of its own.
+            if span.stop - start == 1 and not batch.multipart:
+                tag, redelivered, envelope = consumer.tag, span.redelivered, batch.envelope
+                body = batch.bodies[start]
+                if self.session.connection.send_delivery(
+                    self.number, tag, first_tag, redelivered, envelope, body
+                ):
+                    self.session.client.messages_out += 1
+                    return
         count = 0
         batches: list[tuple[str, int, bool, Batch]] = []
-        deliveries = self.receiver.take_deliveries()
         for consumer, first_tag, span in deliveries:
             # A span is mostly a whole batch, which then need not be copied.
             batch = span.batch

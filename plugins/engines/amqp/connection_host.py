@@ -96,10 +96,14 @@ class ConnectionHost(StreamClient):
 
         In steps: a login or a close has to be answered before what comes after it is decoded.
         """
-        for events in self._conversation.receive_in_steps(data, now):
-            self.session.handle(events, now)
-            if self.login_refused or self.closing:
-                return
+        acknowledged = self._conversation.receive_acknowledgement(data, now)
+        if acknowledged is not None:
+            self.session.acknowledged(acknowledged, now)
+        else:
+            for events in self._conversation.receive_in_steps(data, now):
+                self.session.handle(events, now)
+                if self.login_refused or self.closing:
+                    return
         if self._incomplete:
             # In the middle of a message it publishes as well, and an alarm has to stop it.
             self.published = True
@@ -113,17 +117,18 @@ class ConnectionHost(StreamClient):
             # An error in this server ends this connection, and no other one.
             conversation.close(541, f"INTERNAL_ERROR - {error}")
             self.session.end(now)
+        is_open = conversation.state is ConnectionState.OPEN
+        # A deadline that only moves away need not be told.  It does so with every read once the connection is
+        # open.  Before that, and after it, each state has a deadline of its own, which may be earlier than
+        # the last one.
+        if is_open and self._armed_when_open:
+            return
         # A connection that is closed in good order waits for a client that is slow to read: the few seconds
         # of ``ClosingWire`` are for the output of the last turn only.
         if conversation.closed() and not self.writing:
             self.closing = self.closing or "closed"
-        # A deadline that only moves away need not be told.  It does so with every read once the connection is
-        # open.  Before that, and after it, each state has a deadline of its own, which may be earlier than
-        # the last one.
-        is_open = conversation.state is ConnectionState.OPEN
-        if not (is_open and self._armed_when_open):
-            self._armed_when_open = is_open
-            self.arm(conversation.next_deadline())
+        self._armed_when_open = is_open
+        self.arm(conversation.next_deadline())
 
     def next_deadline(self) -> float | None:
         """When a heartbeat is due, or the client is silent for too long."""

@@ -275,7 +275,8 @@ class Session:
         if channel.confirms is not None:
             self._confirm_scheduler.add(channel)
 
-    def _on_acknowledged(self, event: Acknowledged, now: float) -> None:
+    def acknowledged(self, event: Acknowledged, now: float) -> None:
+        """The client has acknowledged deliveries."""
         channel = self.channels.get(event.channel)
         if channel is not None:
             try:
@@ -357,7 +358,7 @@ class Session:
 
 
 _HANDLERS: dict[type[Event], Callable[[Session, Any, float], None]] = {
-    Acknowledged: Session._on_acknowledged,
+    Acknowledged: Session.acknowledged,
     ChannelClosed: Session._on_channel_closed,
     ChannelOpened: Session._on_channel_opened,
     ConnectionClosed: Session._on_connection_closed,

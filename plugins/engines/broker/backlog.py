@@ -140,11 +140,20 @@ class Backlog:
                 if count + length <= most and size + batch.size <= most_bytes:
                     level.popleft()
                 else:
-                    span = _front_of(level, min(most - count, _share(batch, most_bytes - size)))
-                    length = span.stop - span.start
+                    wanted = most - count
+                    # A share is one message at least.
+                    if wanted > 1:
+                        wanted = min(wanted, _share(batch, most_bytes - size))
+                    # As ``_front_of``, without its calls: consumers that work message by message come here.
+                    if length > wanted:
+                        span = span.split(wanted)
+                        length = wanted
+                    else:
+                        level.popleft()
                 spans.append(span)
                 count += length
-                size += batch.size if length == len(batch.bodies) else span.size()
+                # As ``Span.size``, which would be a call for each batch.
+                size += length * batch.width or span.size()
         # Subtracted, not assigned: reading a page has changed both figures meanwhile.
         self.count -= count
         self.size -= size

@@ -71,13 +71,17 @@ class Consumer:
             return 0
         if not receiver.active:
             return 0
-        # From here on the result may be negative: a client may lower a prefetch below what is outstanding.
-        room = window.room()
         if self.auto_ack:
             # It adds nothing to what the receiver has unacknowledged, but is stopped by it (RabbitMQ).
-            return 0 if receiver.prefetch and receiver.outstanding >= receiver.prefetch else room
+            return 0 if receiver.prefetch and receiver.outstanding >= receiver.prefetch else window.room()
+        # From here on the result may be negative: a client may lower a prefetch below what is outstanding.
         if self.prefetch:
-            room = min(room, self.prefetch - self.outstanding)
+            room = self.prefetch - self.outstanding
+            # An open window has room for one message in any case.
+            if room > 1:
+                room = min(room, window.room())
+        else:
+            room = window.room()
         if receiver.prefetch:
             room = min(room, receiver.prefetch - receiver.outstanding)
         return room

@@ -300,7 +300,9 @@ class Queue:
     def acknowledge(self, span: Span) -> None:
         """A consumer has acknowledged these messages."""
         self.outstanding -= span.stop - span.start
-        self._forget(span)
+        # ``_forget`` looks itself.  The test spares a call for each message that nobody else knows.
+        if span.location is not None or self._counts is not None:
+            self._forget(span)
 
     def reject(self, span: Span, now: float) -> None:
         """A consumer has rejected these messages without requeueing them."""
@@ -474,13 +476,18 @@ class Queue:
             waiting = 0
             while backlog.count and waiting < len(peers):
                 consumer = peers[0]
-                room = consumer.room()
-                if room <= 0:
+                # ``is_full``, without the call.  Such a consumer is not asked for its room: no queue has to
+                # wait for its window, since an acknowledgement comes first.
+                if 0 < consumer.prefetch <= consumer.outstanding and not consumer.auto_ack:
                     # One of each priority stays, so that no deque is empty.
-                    if self.consumer_count > _FEW_CONSUMERS and len(peers) > 1 and consumer.is_full():
+                    if self.consumer_count > _FEW_CONSUMERS and len(peers) > 1:
                         consumer.waits_for_room = True
                         self._full[peers.popleft()] = None
                         continue
+                    room = 0
+                else:
+                    room = consumer.room()
+                if room <= 0:
                     waiting += 1
                     # The next turn begins with the next consumer also if this one was skipped.
                     peers.rotate(-1)
@@ -490,7 +497,9 @@ class Queue:
                 if len(peers) == 1:
                     self._deliver_to(consumer, room, overdue)
                 else:
-                    self._deliver_to(consumer, min(room, self._share(len(peers))), overdue)
+                    if room > 1:
+                        room = min(room, self._share(len(peers)))
+                    self._deliver_to(consumer, room, overdue)
                     peers.rotate(-1)
             if not backlog.count:
                 return

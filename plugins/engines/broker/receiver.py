@@ -192,6 +192,13 @@ class Receiver:
 
         Raises ``PreconditionFailed`` for an unknown tag; the tags before it are acknowledged.
         """
+        if first == last and not multiple:
+            # Message by message, in the order of delivery: what is done below, without its lists.
+            handed = self.unacked.take_oldest(first)
+            if handed is not None:
+                self._release(handed)
+                handed.queue.acknowledge(handed.span)
+                return
         taken, refusal = self.take_unacked(first, last, multiple=multiple)
         # The tags before an unknown one count, so they are processed before the error is raised.
         self.accept(taken)

@@ -44,8 +44,10 @@ class Span(msgspec.Struct, gc=False):
 
     def size(self) -> int:
         """Return the sum of the body sizes."""
-        # The size of a whole batch is known.  For a part, the bodies have to be looked at.
+        # The size of a whole batch is known.  For a part, the bodies have to be looked at if they differ.
         batch = self.batch
+        if batch.width:
+            return (self.stop - self.start) * batch.width
         if self.stop - self.start == len(batch.bodies):
             return batch.size
         return self.as_batch().size

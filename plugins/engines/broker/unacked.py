@@ -126,6 +126,30 @@ class Unacked:
             taken.append(handed)
         return taken
 
+    def take_oldest(self, tag: int) -> UnackedRange | None:
+        """Remove and return the first range if it has this tag and no other one.
+
+        None: it has not, and nothing has changed; ``take_range`` then says more.  For clients that get and
+        acknowledge message by message: it is one call and not five.
+        """
+        ranges = self._ranges
+        index = self._first
+        if index == len(ranges):
+            return None
+        handed = ranges[index]
+        span = handed.span
+        if handed.first_tag != tag or span.stop - span.start != 1:
+            return None
+        self.count -= 1
+        self._first = index = index + 1
+        if index == len(ranges):
+            # Nothing is left: the stale entries go without a look at their number.
+            ranges.clear()
+            self._first = 0
+        elif index > _FORGET_AFTER:
+            self._forget()
+        return handed
+
     def take_all(self) -> list[UnackedRange]:
         """Remove all ranges and return them in order."""
         ranges = self._ranges[self._first :]

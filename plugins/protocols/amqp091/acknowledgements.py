@@ -17,6 +17,13 @@ ACK = b"\x00\x3c\x00\x50"
 _frame = Struct(">11sQH")
 _SINGLE, _MULTIPLE = 0x00CE, 0x01CE
 """The bit field and the frame end, read as one number."""
+# The same octets in parts: frame type, channel, payload size, ids, delivery tag; bit field and frame end.
+_fields = Struct(">BHIIQH")
+_IDS = int.from_bytes(ACK, "big")
+_PAYLOAD = 13
+"""Octets: the ids (4), the delivery tag (8) and the bit field (1)."""
+FRAME_SIZE = _frame.size
+"""Octets of a frame of basic.ack."""
 
 
 def acknowledgement_frame(channel: int, delivery_tag: int, multiple: bool) -> bytes:
@@ -25,8 +32,18 @@ def acknowledgement_frame(channel: int, delivery_tag: int, multiple: bool) -> by
 
 
 def _head(channel: int) -> bytes:
-    # The payload has 13 octets: the ids (4), the delivery tag (8) and the bit field (1).
-    return frame_header.pack(METHOD, channel, 13) + ACK
+    return frame_header.pack(METHOD, channel, _PAYLOAD) + ACK
+
+
+def read_lone_acknowledgement(frame: bytes) -> tuple[int, int] | None:
+    """Return channel and delivery tag, if these ``FRAME_SIZE`` octets are basic.ack of one message; else None.
+
+    Tag 0 and ``multiple`` are left to ``read_acknowledgements``, which gives them their meaning.
+    """
+    kind, channel, size, ids, tag, rest = _fields.unpack(frame)
+    if kind == METHOD and size == _PAYLOAD and ids == _IDS and rest == _SINGLE and tag:
+        return channel, tag
+    return None
 
 
 def read_acknowledgements(data: bytes, position: int, channel: int, events: list[Event]) -> int:

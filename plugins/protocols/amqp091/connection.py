@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from kernel.contracts.errors import LocalProtocolError
-from kernel.contracts.message import Batch
+from kernel.contracts.message import Batch, Buffer, Envelope
 from plugins.protocols.amqp091 import frames
 from plugins.protocols.amqp091.channel import Channel
 from plugins.protocols.amqp091.conversation import Conversation
@@ -49,7 +49,7 @@ from plugins.protocols.amqp091.message_encoder import Delivery, NotCarried
 from plugins.protocols.amqp091.methods import channel, connection
 from plugins.protocols.amqp091.options import ClientOptions, CommonOptions, ServerOptions
 from plugins.protocols.amqp091.reply_codes import ReplyCode
-from plugins.protocols.amqp091.states import ChannelSignal, ConnectionSignal, ConnectionState
+from plugins.protocols.amqp091.states import ChannelSignal, ChannelState, ConnectionSignal, ConnectionState
 
 SERVER_CAPABILITIES: dict[str, bool] = {
     "publisher_confirms": True,
@@ -230,6 +230,24 @@ class ServerConnection(Conversation):
         if self._sendable(channel) is None:
             return []
         return self._encoder.deliver(channel, deliveries)
+
+    def send_delivery(
+        self,
+        channel: int,
+        consumer_tag: str,
+        delivery_tag: int,
+        redelivered: bool,
+        envelope: Envelope,
+        body: Buffer,
+    ) -> bool:
+        """Send a message of one part with basic.deliver, as ``send_many_deliveries`` does; return whether it was.
+
+        False: it is not that simple, and ``send_many_deliveries`` has to see to it.
+        """
+        item = self.channels.get(channel)
+        if item is None or item.state is not ChannelState.OPEN or self.state is not ConnectionState.OPEN:
+            return False
+        return self._encoder.deliver_one(channel, consumer_tag, delivery_tag, redelivered, envelope, body)
 
     def send_get_ok(
         self, channel: int, delivery_tag: int, redelivered: bool, message_count: int, batch: Batch

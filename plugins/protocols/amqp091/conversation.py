@@ -47,7 +47,13 @@ from typing import Any, ClassVar, TypeAlias
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Buffer
 from plugins.protocols.amqp091 import frames
-from plugins.protocols.amqp091.acknowledgements import ACK, acknowledgement_frame, read_acknowledgements
+from plugins.protocols.amqp091.acknowledgements import (
+    ACK,
+    FRAME_SIZE,
+    acknowledgement_frame,
+    read_acknowledgements,
+    read_lone_acknowledgement,
+)
 from plugins.protocols.amqp091.channel import Channel
 from plugins.protocols.amqp091.errors import BoundariesLost, ConnectionFault, MalformedField
 from plugins.protocols.amqp091.events import (
@@ -77,6 +83,7 @@ from plugins.protocols.amqp091.states import (
 )
 
 _OPEN_CHANNEL = ChannelState.OPEN
+_OPEN_CONNECTION = ConnectionState.OPEN
 
 ConnectionStep: TypeAlias = tuple[ConnectionSignal, Callable[[Any, Any, list[Event]], None]]
 """What a method on channel 0 does: the signal that changes the state, and then a method of the conversation,
@@ -155,6 +162,28 @@ class Conversation(ABC):
                     self._buffer.keep(data[position:], needed)
                 data = b""
             yield events
+
+    def receive_acknowledgement(self, data: bytes, now: float) -> Acknowledged | None:
+        """Process a chunk that is nothing but basic.ack of one message: return what ``receive_data`` would.
+
+        None: it is something else, and nothing was read.  A consumer that works message by message sends
+        such chunks only, and its frames need no loop, no list and no look at what waits for the owner.
+        """
+        if len(data) != FRAME_SIZE or self.state is not _OPEN_CONNECTION:
+            return None
+        # In the middle of a frame, these octets are a part of it.
+        if self._boundaries_lost or self._buffer.chunks:
+            return None
+        found = read_lone_acknowledgement(data)
+        if found is None:
+            return None
+        number, tag = found
+        item = self.channels.get(number)
+        if item is None or item.state is not _OPEN_CHANNEL or item.content_state is not ContentState.METHOD:
+            return None
+        self._now = now
+        self._heartbeats.received(now)
+        return Acknowledged(number, tag, tag, False)
 
     def receive_eof(self, now: float) -> list[Event]:
         """The peer has closed the wire: return ConnectionClosed, unless it was reported before."""

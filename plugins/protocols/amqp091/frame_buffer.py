@@ -18,29 +18,30 @@ from plugins.protocols.amqp091.errors import BoundariesLost
 class FrameBuffer:
     """The octets that were received and not read yet."""
 
-    __slots__ = ("_chunks", "_needed", "_size")
+    __slots__ = ("_needed", "_size", "chunks")
 
     def __init__(self) -> None:
-        self._chunks: list[bytes] = []
+        self.chunks: list[bytes] = []
+        """What waits for the rest of a frame; empty: the next chunk begins with a frame."""
         self._size = 0
         self._needed = 0
 
     def add(self, chunk: bytes) -> bytes:
         """Return all octets that are to be read now; empty while the first frame is still incomplete."""
-        if not self._chunks:
+        if not self.chunks:
             # The usual case: the chunk before ended with a frame.  Nothing is copied.
             return chunk
-        self._chunks.append(chunk)
+        self.chunks.append(chunk)
         self._size += len(chunk)
         if self._size < self._needed:
             return b""
-        whole = b"".join(self._chunks)
-        self._chunks.clear()
+        whole = b"".join(self.chunks)
+        self.chunks.clear()
         return whole
 
     def keep(self, rest: bytes, needed: int) -> None:
         """Keep octets that ``add`` has returned and that could not be read, until there are ``needed``."""
-        self._chunks.append(rest)
+        self.chunks.append(rest)
         self._size = len(rest)
         self._needed = needed
 

@@ -122,6 +122,21 @@ class MessageEncoder:
             self.out.append(b"".join(small_frames))
         return not_carried
 
+    def deliver_one(
+        self, channel: int, consumer_tag: str, tag: int, redelivered: bool, envelope: Envelope, body: Buffer
+    ) -> bool:
+        """Encode one message as ``deliver`` does, without its lists.
+
+        False: nothing was encoded, since the flow is new, the body is empty, or large.
+        """
+        prefix = self._prefixes.get((channel, consumer_tag, redelivered, envelope))
+        size = len(body)
+        if prefix is None or not 0 < size <= self._copy_limit:
+            return False
+        head = prefix.pack(prefix.before, tag, prefix.between, size, prefix.after, size)
+        self.out.append(b"".join((head, body, END_OCTET)))
+        return True
+
     def _deliver_batch(self, prefix: Prefix, first_tag: int, bodies: Sequence[Buffer], width: int) -> None:
         if not bodies:
             return

@@ -32,7 +32,11 @@ def _unacked(*sizes: int) -> Unacked:
 
 @given(
     st.lists(st.integers(1, 20), min_size=1, max_size=8),
-    st.lists(st.tuples(st.sampled_from(["one", "up to", "range"]), st.integers(1, 100), st.integers(0, 20))),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["one", "up to", "range", "oldest"]), st.integers(1, 100), st.integers(0, 20)
+        )
+    ),
 )
 def test_the_ledger_agrees_with_a_set_of_tags(sizes: list[int], steps: list[tuple[str, int, int]]) -> None:
     unacked = _unacked(*sizes)
@@ -44,6 +48,12 @@ def test_the_ledger_agrees_with_a_set_of_tags(sizes: list[int], steps: list[tupl
                 taken = unacked.take_up_to(tag)
             except PreconditionFailed:
                 taken = []
+        elif kind == "oldest":
+            first = next(iter(unacked), None)
+            alone = first is not None and (first.first_tag, len(first)) == (tag, 1)
+            expected = [tag] if alone else []
+            oldest = unacked.take_oldest(tag)
+            taken = [] if oldest is None else [oldest]
         else:
             last = tag if kind == "one" else tag + length
             expected = []
