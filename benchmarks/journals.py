@@ -54,16 +54,22 @@ def append(link: Connection, fsync: str, count: int, size: int) -> None:
         link.recv()
 
 
-def broker(link: Connection, with_journal: bool) -> None:
-    """Run an AMQP broker, all of whose messages are journaled, or not."""
+def broker(link: Connection, journal: str) -> None:
+    """Run an AMQP broker whose messages are journaled in a thread of this kind; empty: they are not."""
     with tempfile.TemporaryDirectory(prefix="kernel-bench-") as folder:
         engines = [EnginePlan(name="broker", kind="amqp", options={"address": "127.0.0.1:0"})]
-        routes = []
-        if with_journal:
+        threads, routes = {"io": "poll"}, []
+        if journal:
             options = {"path": folder, "fsync": "interval"}
-            engines.append(EnginePlan(name="journal", kind="journal", options=options))
+            where = "io" if journal == "poll" else "disk"
+            threads[where] = journal
+            engines.append(EnginePlan(name="journal", kind="journal", options=options, thread=where))
             routes.append(RoutePlan(source="broker", targets=("journal",)))
-        plan = Plan(threads=(ThreadPlan(name="io"),), engines=tuple(engines), routes=tuple(routes))
+        plan = Plan(
+            threads=tuple(ThreadPlan(name=name, kind=kind) for name, kind in threads.items()),
+            engines=tuple(engines),
+            routes=tuple(routes),
+        )
         with Kernel(plan) as kernel:
             kernel.wait_running()
             link.send(kernel.address_of("broker"))
@@ -71,9 +77,9 @@ def broker(link: Connection, with_journal: bool) -> None:
 
 
 @contextmanager
-def journaling_broker(with_journal: bool) -> Iterator[Broker]:
+def journaling_broker(journal: str) -> Iterator[Broker]:
     """Run such a broker for one measurement."""
-    with Child(broker, with_journal) as child:
+    with Child(broker, journal) as child:
         address = child.hear()
         yield Broker("kernel", address, child.pid)
 

@@ -18,7 +18,7 @@ SIZE = 100
 _CLIENT = Client("our client", ours.publish, ours.consume)
 _AIMS = {"append_interval": 2.5e6, "append_batch": 1e6, "replay": 1e6}
 _APPEND = "append, fsync {}"
-_WITH, _WITHOUT = "broker with a journal", "broker without"
+_WITH, _WITHOUT, _APART = "broker with a journal", "broker without", "broker, journal in a process"
 _REPLAY, _READ = "replay", "export"
 
 
@@ -27,9 +27,9 @@ def _append(fsync: str, scale: float) -> Figures:
         return {"rate": child.hear()}
 
 
-def _feed(with_journal: bool, scale: float) -> Figures:
+def _feed(journal: str, scale: float) -> Figures:
     work = Work("feed", 1_500_000)
-    return through(partial(journals.journaling_broker, with_journal), _CLIENT, work, scale)
+    return through(partial(journals.journaling_broker, journal), _CLIENT, work, scale)
 
 
 def _replay(scale: float) -> Figures:
@@ -73,8 +73,9 @@ SCENARIO = Scenario(
     sides=(
         Side(_APPEND.format("interval"), partial(_append, "interval")),
         Side(_APPEND.format("batch"), partial(_append, "batch")),
-        Side(_WITH, partial(_feed, True)),
-        Side(_WITHOUT, partial(_feed, False)),
+        Side(_WITH, partial(_feed, "poll")),
+        Side(_WITHOUT, partial(_feed, "")),
+        Side(_APART, partial(_feed, "process")),
         Side(_REPLAY, _replay),
         Side(_READ, _read),
         *(Side(_aim_side(name), lambda scale, aim=aim: {"rate": aim}) for name, aim in _AIMS.items()),  # type: ignore[misc]
@@ -95,6 +96,15 @@ SCENARIO = Scenario(
             unit="msg/s",
             bar=">= 0.75",
             ours=_WITH,
+            peers=(_WITHOUT,),
+        ),
+        Row(
+            name="journal_apart",
+            what="processor time of the broker's process, a message, with a journal in a process of its own",
+            figure="broker",
+            unit="µs",
+            bar="<= 1.3",
+            ours=_APART,
             peers=(_WITHOUT,),
         ),
         _aimed("replay", "replay flat out into the backend protocol", _REPLAY),
