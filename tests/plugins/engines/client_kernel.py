@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+import trustme
 
 from kernel.pipes.water_marks import WaterMarks
 from kernel.testing.fixtures import KernelFactory
@@ -53,6 +56,22 @@ def broker_of(protocol: str, address: str, name: str, **options: Any) -> EngineP
     """Return a broker with a listener for a protocol; ``listener``: options of that."""
     listener = {"protocol": protocol, "address": address, **options.pop("listener", {})}
     return EnginePlan(name=name, kind="broker", options={"listeners": [listener], **options})
+
+
+def certificates(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the option ``tls`` of a listener that wants certificates, and of a client that has one as ``bridge``."""
+    authority = trustme.CA()
+    trusted, server, bridge = (str(folder / f"{name}.pem") for name in ("authority", "server", "bridge"))
+    authority.cert_pem.write_to_path(trusted)
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(server)
+    issued = authority.issue_cert("bridge.example", common_name="bridge")
+    issued.private_key_and_cert_chain_pem.write_to_path(bridge)
+    listener = {"certificate": server, "authorities": trusted, "require_client_certificate": True}
+    return listener, {"certificate": bridge, "authorities": trusted}
+
+
+ONLY_BRIDGE = {"bridge": {"password": "nobody knows it", "configure": ".*", "write": ".*", "read": ".*"}}
+"""The users of a broker that knows ``bridge`` alone."""
 
 
 def receive(app: Any, expected: Iterable[bytes]) -> list[bytes]:

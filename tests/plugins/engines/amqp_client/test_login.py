@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from kernel.testing.fixtures import KernelFactory
 from tests.interop.until import until
 from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, broker_plan
+from tests.plugins.engines.client_kernel import ONLY_BRIDGE, certificates
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "AMQPLAIN"])
@@ -21,21 +21,9 @@ def test_name_and_password(kernel_factory: KernelFactory, mechanism: str) -> Non
 
 
 def test_the_name_in_the_certificate(kernel_factory: KernelFactory, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    trusted = str(tmp_path / "authority.pem")
-    authority.cert_pem.write_to_path(trusted)
-    server, bridge = str(tmp_path / "server.pem"), str(tmp_path / "client.pem")
-    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(server)
-    issued = authority.issue_cert("bridge.example", common_name="bridge")
-    issued.private_key_and_cert_chain_pem.write_to_path(bridge)
-    plan = broker_plan(
-        "amqp+tls://127.0.0.1:0",
-        tls={"certificate": server, "authorities": trusted, "require_client_certificate": True},
-        users={"bridge": {"password": "nobody knows it", "configure": ".*", "write": ".*", "read": ".*"}},
-    )
-    broker = kernel_factory(plan)
+    listener_tls, tls = certificates(tmp_path)
+    broker = kernel_factory(broker_plan("amqp+tls://127.0.0.1:0", tls=listener_tls, users=ONLY_BRIDGE))
     address = f"amqp+tls://127.0.0.1:{broker.address_of('broker').rpartition(':')[2]}"
-    tls = {"certificate": bridge, "authorities": trusted}
     client = Client(kernel_factory, address, mechanism="EXTERNAL", tls=tls)
     client.events.wait("connected")
     (row,) = broker.inspect("connections", TIMEOUT).rows

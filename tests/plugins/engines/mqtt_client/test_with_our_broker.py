@@ -9,6 +9,7 @@ import pytest
 
 from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory
+from tests.plugins.engines.client_kernel import ONLY_BRIDGE, certificates
 from tests.plugins.engines.mqtt_client.conftest import TIMEOUT, Client, bodies, broker_plan, receive
 from tests.ports import free_port
 
@@ -86,6 +87,32 @@ def test_over_a_unix_socket(kernel_factory: KernelFactory, tmp_path: Path, versi
     )
     client.open("out").send(b"x", timeout=TIMEOUT)
     assert bytes(client.open("in").receive(TIMEOUT)) == b"x"
+
+
+@pytest.mark.parametrize("transport", ["tls", "wss"])
+def test_the_name_in_its_certificate_logs_it_in(
+    kernel_factory: KernelFactory, tmp_path: Path, version: int, transport: str
+) -> None:
+    listener_tls, tls = certificates(tmp_path)
+    path = "/mqtt" if transport == "wss" else ""
+    plan = broker_plan(f"{transport}://127.0.0.1:0{path}", listener={"tls": listener_tls}, users=ONLY_BRIDGE)
+    broker = kernel_factory(plan)
+    place = broker.address_of("broker").rpartition("://")[2]
+    client = Client(
+        kernel_factory,
+        f"mqtt+{transport}://{place}{path}",
+        version=version,
+        user="",
+        password="",
+        tls=tls,
+        topic="t",
+        qos=1,
+        subscriptions=({"filter": "t", "qos": 1},),
+    )
+    client.open("out").send(b"x", timeout=TIMEOUT)
+    assert bytes(client.open("in").receive(TIMEOUT)) == b"x"
+    (row,) = broker.inspect("connections", TIMEOUT).rows
+    assert row["user"] == "bridge"
 
 
 def test_properties_reach_the_other_side(connect: Callable[..., Client]) -> None:

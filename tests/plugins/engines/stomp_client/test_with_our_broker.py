@@ -15,6 +15,7 @@ from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan
 from tests.interop.until import until
+from tests.plugins.engines.client_kernel import ONLY_BRIDGE, certificates
 from tests.plugins.engines.stomp_client.conftest import TIMEOUT, Client, bodies, broker_plan, receive
 from tests.ports import free_port
 
@@ -210,6 +211,30 @@ def test_over_tls_and_web_socket(kernel_factory: KernelFactory, tmp_path: Path, 
     for body in (b"small", b"x" * 1_000_000):
         out.send(body, timeout=TIMEOUT)
         assert bytes(into.receive(TIMEOUT)) == body
+
+
+@pytest.mark.parametrize("transport", ["tls", "wss"])
+def test_the_name_in_its_certificate_logs_it_in(
+    kernel_factory: KernelFactory, tmp_path: Path, transport: str
+) -> None:
+    listener_tls, tls = certificates(tmp_path)
+    path = "/ws" if transport == "wss" else ""
+    plan = broker_plan(f"{transport}://127.0.0.1:0{path}", listener={"tls": listener_tls}, users=ONLY_BRIDGE)
+    broker = kernel_factory(plan)
+    place = broker.address_of("broker").rpartition("://")[2]
+    client = Client(
+        kernel_factory,
+        f"stomp+{transport}://{place}{path}",
+        login="",
+        passcode="",
+        tls=tls,
+        destination="/queue/q",
+        subscriptions=QUEUE,
+    )
+    client.open("out").send(b"x", timeout=TIMEOUT)
+    assert bytes(client.open("in").receive(TIMEOUT)) == b"x"
+    (row,) = broker.inspect("connections", TIMEOUT).rows
+    assert row["user"] == "bridge"
 
 
 def test_a_route_without_confirmation_is_sent_again_as_well(
