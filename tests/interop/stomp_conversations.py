@@ -308,6 +308,55 @@ def request_and_reply(open_client: Open, name: str) -> Lines:
     return [told(question).replace(name, "NAME"), told(client.next())]
 
 
+def two_requests_and_one_temporary_queue(open_client: Open, name: str) -> Lines:
+    server, client = open_client(), open_client()
+    server.ask("SUBSCRIBE", id="s", destination=f"/queue/{name}")
+    for body in (b"one", b"two"):
+        client.send("SEND", body, destination=f"/queue/{name}", reply_to="/temp-queue/mine")
+    questions = [server.next(), server.next()]
+    for question in questions:
+        server.send("SEND", question.body, destination=question["reply-to"])
+    same = questions[0]["reply-to"] == questions[1]["reply-to"]
+    return [str(same), told(client.next()), told(client.next())]
+
+
+def a_reply_to_a_queue(open_client: Open, name: str) -> Lines:
+    server, client = open_client(), open_client()
+    server.ask("SUBSCRIBE", id="s", destination=f"/queue/{name}")
+    client.ask("SUBSCRIBE", id="c", destination=f"/queue/{name}-replies")
+    client.send("SEND", b"question", destination=f"/queue/{name}", reply_to=f"/queue/{name}-replies")
+    question = server.next()
+    server.send("SEND", b"answer", destination=question["reply-to"])
+    return [told(each).replace(name, "NAME") for each in (question, client.next())]
+
+
+def acknowledged_out_of_order(open_client: Open, name: str) -> Lines:
+    client = open_client()
+    for body in (b"one", b"two", b"three"):
+        client.send("SEND", body, destination=f"/queue/{name}")
+    client.send("SUBSCRIBE", id="1", destination=f"/queue/{name}", ack="client-individual")
+    messages = [client.next() for _ in range(3)]
+    client.send("ACK", id=messages[2]["ack"])
+    client.ask("ACK", id=messages[0]["ack"])
+    client.ask("DISCONNECT")
+    other = open_client()
+    other.send("SUBSCRIBE", id="1", destination=f"/queue/{name}")
+    other.send("SEND", b"four", destination=f"/queue/{name}")
+    return [told(other.next()).replace(name, "NAME") for _ in range(2)]
+
+
+def a_transaction_of_a_lost_client(open_client: Open, name: str) -> Lines:
+    client = open_client()
+    client.ask("BEGIN", transaction="tx")
+    client.ask("SEND", b"first", destination=f"/queue/{name}")
+    client.send("SEND", b"never", destination=f"/queue/{name}", transaction="tx")
+    client.ask("DISCONNECT")
+    other = open_client()
+    other.send("SUBSCRIBE", id="1", destination=f"/queue/{name}")
+    other.send("SEND", b"second", destination=f"/queue/{name}")
+    return [told(other.next()).replace(name, "NAME") for _ in range(2)]
+
+
 def a_receipt_of_a_send_in_a_transaction(open_client: Open, name: str) -> Lines:
     client = open_client()
     client.send("BEGIN", transaction="tx")
@@ -354,7 +403,11 @@ CONVERSATIONS: dict[str, Callable[[Open, str], Lines]] = {
             prefetch,
             a_transaction_is_committed,
             a_transaction_is_aborted,
+            a_transaction_of_a_lost_client,
+            acknowledged_out_of_order,
             request_and_reply,
+            two_requests_and_one_temporary_queue,
+            a_reply_to_a_queue,
             a_receipt_of_a_send_in_a_transaction,
             heart_beats,
             an_empty_body,
