@@ -357,6 +357,40 @@ def a_transaction_of_a_lost_client(open_client: Open, name: str) -> Lines:
     return [told(other.next()).replace(name, "NAME") for _ in range(2)]
 
 
+def expired_at_once(open_client: Open, name: str) -> Lines:
+    client = open_client()
+    client.ask("SEND", b"one", destination=f"/queue/{name}", expiration="0")
+    client.ask("SEND", b"two", destination=f"/queue/{name}")
+    client.ask("SUBSCRIBE", id="1", destination=f"/queue/{name}")
+    return [told(client.next()).replace(name, "NAME")]
+
+
+def priorities(open_client: Open, name: str) -> Lines:
+    client = open_client()
+    client.ask("SEND", b"low", destination=f"/queue/{name}", x_max_priority="5", priority="1")
+    client.ask("SEND", b"high", destination=f"/queue/{name}", priority="4")
+    client.send("SUBSCRIBE", id="1", destination=f"/queue/{name}", x_max_priority="5")
+    return [told(client.next()).replace(name, "NAME") for _ in range(2)]
+
+
+def a_full_queue_drops_its_head(open_client: Open, name: str) -> Lines:
+    client = open_client()
+    for body in (b"one", b"two", b"three"):
+        client.ask("SEND", body, destination=f"/queue/{name}", x_max_length="2")
+    client.send("SUBSCRIBE", id="1", destination=f"/queue/{name}", x_max_length="2")
+    return [told(client.next()).replace(name, "NAME") for _ in range(2)]
+
+
+def a_dead_letter(open_client: Open, name: str) -> Lines:
+    client = open_client()
+    client.ask("SUBSCRIBE", id="d", destination=f"/queue/{name}-dead")
+    policy = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": f"{name}-dead"}
+    client.ask("SEND", b"one", destination=f"/queue/{name}", **policy)
+    client.send("SUBSCRIBE", id="1", destination=f"/queue/{name}", ack="client-individual", **policy)
+    client.send("NACK", id=client.next()["ack"], requeue="false")
+    return [told(client.next()).replace(name, "NAME")]
+
+
 def a_receipt_of_a_send_in_a_transaction(open_client: Open, name: str) -> Lines:
     client = open_client()
     client.send("BEGIN", transaction="tx")
@@ -405,6 +439,10 @@ CONVERSATIONS: dict[str, Callable[[Open, str], Lines]] = {
             a_transaction_is_aborted,
             a_transaction_of_a_lost_client,
             acknowledged_out_of_order,
+            expired_at_once,
+            priorities,
+            a_full_queue_drops_its_head,
+            a_dead_letter,
             request_and_reply,
             two_requests_and_one_temporary_queue,
             a_reply_to_a_queue,
