@@ -49,6 +49,9 @@ _ROUND = 0.002
 """Seconds between two rounds of questions whether everything is at rest."""
 _ANSWER = 1.0
 """Seconds that a process may take for its answer."""
+SEND_BUFFER = 512 * 1024
+"""Bytes that a link may have on their way.  What a turn writes fits in, so that the sender need not wait in the middle
+of it, and both processes work at the same time."""
 LET_LINK_LINGER = 1.0
 """Seconds that the link of a removed route may take to pass on what is in its pipe."""
 
@@ -369,6 +372,9 @@ class Border:
             return
         try:
             sockets = socket.socketpair()
+            for connected in sockets:
+                # No error if it is more than the system allows (``net.core.wmem_max``): then it is what it allows.
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         except OSError as error:
             # No descriptors are left, for example.  The sender asks again, whatever it was given last.
             _log.warning("%s: no sockets: %s", link.name, error)

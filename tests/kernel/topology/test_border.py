@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from kernel.plugins import PluginRegistry
-from kernel.topology.border import HERE, Border, Crossing, Here, cross
+from kernel.topology.border import HERE, SEND_BUFFER, Border, Crossing, Here, cross
 from kernel.topology.plan import RoutePlan
 from tests.plans import route
 
@@ -90,12 +90,15 @@ class Process:
 
     def __init__(self) -> None:
         self.pairs: list[int] = []
+        self.buffer = 0
+        """Bytes of the last socket that was given."""
 
     def add_leg(self, *_: Any) -> None: ...
 
     def add_link(self, *_: Any) -> None: ...
 
     def give(self, link: str, pair: int, connected: socket.socket) -> None:
+        self.buffer = connected.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         connected.close()
         self.pairs.append(pair)
 
@@ -135,6 +138,19 @@ def test_a_link_gets_sockets_when_both_processes_are_up_and_when_its_end_asks() 
     assert system.change("q down") == [1, 2]
     assert system.ask(2) == [1, 2]
     assert system.change("q up") == [1, 2, 3]
+
+
+def test_a_link_asks_for_a_larger_buffer_than_a_socketpair_has() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        usual = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        # A system may allow no more than it gives by itself.
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        allowed = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    system = System()
+    system.change("p up", "q up")
+    assert [system.threads[name].buffer for name in ("p", "q")] == [allowed, allowed]
+    assert allowed >= usual
 
 
 def test_an_end_that_asks_while_sockets_are_on_their_way_to_it_gets_no_others() -> None:
