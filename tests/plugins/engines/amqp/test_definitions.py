@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from plugins.engines.broker.host.passwords import Password
 from plugins.protocols.amqp091.methods import exchange, queue
 from tests.kernel.cli.test_commands import Command, kernel
 from tests.plugins.engines.amqp.raw_client import RawClient
-from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+from tests.plugins.engines.amqp_client.rabbitmq import ControlError, RabbitMq
 
 __all__ = ["kernel"]
 
@@ -247,5 +246,5 @@ def _clean(rabbitmq: RabbitMq) -> None:
         client.ask(queue.Delete(queue="moved.q"), queue.DeleteOk)
         client.ask(exchange.Delete(exchange="moved.x"), exchange.DeleteOk)
     for command, name in (("delete_vhost", "moved"), ("delete_user", "mover")):
-        with contextlib.suppress(subprocess.CalledProcessError):  # it is not there yet
+        with contextlib.suppress(ControlError):  # it is not there yet
             rabbitmq.control(command, name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
+import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from time import monotonic
@@ -23,8 +25,41 @@ _LISTENERS = {
     "rabbitmq_stomp": ("stomp.listeners.tcp.1 = 127.0.0.1:{stomp}",),
 }
 """Settings of plugins that have listeners of their own."""
+_SCRIPT = """
+set -ae
+. "${0%/*}"/rabbitmq-env
+_rmq_env_set_erl_libs
+exec erl +B -boot "$CLEAN_BOOT_FILE" -noshell -hidden $RABBITMQ_CTL_ERL_ARGS -pa "$1" -eval "$2" -extra rabbitmqctl
+"""
+"""What the script ``rabbitmqctl`` does, but for the program that it runs: the argument behind the folder of the modules."""
+_PROGRAM = """
+logger:set_primary_config(level, none),
+{ok, _} = application:ensure_all_started(rabbitmqctl),
+Answer = fun(Status, Said) -> io:format("~s ~s~n", [Status, base64:encode(unicode:characters_to_binary(io_lib:format("~0tp", [Said])))]) end,
+Run = fun(Arguments) ->
+    try 'Elixir.RabbitMQCtl':exec_command(Arguments, fun(Output, _, _) -> Output end) of
+        ok -> Answer("ok", "");
+        {Good, _} when Good =:= ok; Good =:= stream -> Answer("ok", "");
+        Said -> Answer("error", Said)
+    catch
+        Class:Reason -> Answer("error", {Class, Reason})
+    end
+end,
+Read = fun Read() ->
+    case io:get_line("") of
+        eof -> halt(0);
+        Line -> Run([base64:decode(Word) || Word <- string:split(string:trim(Line), ",", all)]), Read()
+    end
+end,
+Read().
+"""
+"""Runs the commands of its lines, words in base64 between commas, with the functions of ``rabbitmqctl``; answers each with a line."""
 _LARGE = f"max_message_size = {128 << 20}"
 """What 3.10 takes without being told; 4.0 takes 16 MiB."""
+
+
+class ControlError(Exception):
+    """``rabbitmqctl`` has failed."""
 
 
 class RabbitMq:
@@ -64,6 +99,7 @@ class RabbitMq:
         self._says = os.fdopen(reading)
         self._epmd = subprocess.Popen(["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"])
         self._server: subprocess.Popen[bytes] | None = None
+        self._controller: subprocess.Popen[str] | None = None
 
     @property
     def address(self) -> str:
@@ -83,12 +119,42 @@ class RabbitMq:
             )
         _read_until(self._says, lambda line: "completed with" in line)
 
-    def control(self, *arguments: str) -> str:
-        """Run ``rabbitmqctl`` and return what it says."""
-        command = [CONTROL, "--quiet", *arguments]
-        return subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, check=True, timeout=TIMEOUT
-        ).stdout
+    def control(self, *arguments: str) -> None:
+        """Do what ``rabbitmqctl`` does.
+
+        Raises:
+            ControlError: it has failed.
+        """
+        if self._controller is None:
+            self._controller = self._start_controller()
+        reads, writes = self._controller.stdout, self._controller.stdin
+        assert reads is not None
+        assert writes is not None
+        writes.write(",".join(base64.b64encode(word.encode()).decode() for word in arguments) + "\n")
+        writes.flush()
+        for line in reads:
+            status, _, said = line.rstrip("\n").partition(" ")
+            if status in ("ok", "error"):  # others are what libraries print
+                break
+        else:
+            raise ControlError(f"rabbitmqctl {' '.join(arguments)}: it has ended")
+        if status == "error":
+            raise ControlError(f"rabbitmqctl {' '.join(arguments)}: {base64.b64decode(said).decode()}")
+
+    def _start_controller(self) -> subprocess.Popen[str]:
+        """Start what runs all commands: a process for each takes a second of a processor, most of it to unpack itself."""
+        modules = self._folder / "rabbitmqctl"
+        scripts = Path(CONTROL).resolve().parent
+        with zipfile.ZipFile(scripts.parent / "escript" / "rabbitmqctl") as archive:
+            archive.extractall(modules)
+        return subprocess.Popen(
+            ["sh", "-c", _SCRIPT, str(scripts / "rabbitmqctl"), str(modules), " ".join(_PROGRAM.split())],
+            env=self._environment,
+            cwd=self._folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def stop(self) -> None:
         """Kill it, as a power cut would; the shell that started it ends by itself when it is gone."""
@@ -106,6 +172,8 @@ class RabbitMq:
     def close(self) -> None:
         """Stop it, and what it needed."""
         self.stop()
+        if self._controller is not None:
+            self._controller.communicate(timeout=TIMEOUT)  # it ends when nobody writes to it
         self._epmd.kill()
         self._epmd.wait()
         self._says.close()
