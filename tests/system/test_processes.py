@@ -544,6 +544,9 @@ def _kill_at_random(kernel_factory: KernelFactory, random: Random, kills: int, t
     when = sorted(random.sample(range(0, total, 100), kills))
     with kernel.open("ask") as ask, kernel.open("other") as other:
         assert opened.wait(60)
+        # Not before a message has gone all the way: the processes connect to each other meanwhile.
+        ask.send(b"0")
+        ask.wait_confirmed(timeout=60)
         before = _descriptors(kernel)
         for first in range(0, total, 100):
             ask.send_many([b"%d" % number for number in range(first, first + 100)], timeout=60)
