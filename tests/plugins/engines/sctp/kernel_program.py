@@ -42,8 +42,13 @@ def _plan(engine: EnginePlan, *routes: RoutePlan) -> Plan:
     return Plan(engines=(engine,), routes=routes)
 
 
+def say_line(*words: object) -> None:
+    """Print a line in one piece: engines report in another thread."""
+    print(" ".join(map(str, words)) + "\n", end="", flush=True)
+
+
 def tell(event: EngineEvent) -> None:
-    print(event.what, event.detail, flush=True)
+    say_line(event.what, event.detail)
 
 
 def end_of_input() -> threading.Event:
@@ -65,16 +70,16 @@ def receive(engine: EnginePlan) -> None:
         while True:
             for body in app.receive_many():
                 if int(bytes(body)) != expected:
-                    print("wrong", int(bytes(body)), expected, flush=True)
+                    say_line("wrong", int(bytes(body)), expected)
                 expected += 1
                 if expected % 100 == 0:
-                    print("received", expected, flush=True)
+                    say_line("received", expected)
 
 
 def keep(engine: EnginePlan, file: str) -> None:
     with Kernel(_plan(engine, route("net", "app", confirm=True))) as kernel, open(file, "ab", 0) as out:
         kernel.wait_running()
-        print("at", kernel.address_of("net"), flush=True)
+        say_line("at", kernel.address_of("net"))
         app = kernel.open("app", batch=100)
         while True:
             out.write(b"".join(bytes(body) + b"\n" for body in app.receive_many(100)))
@@ -90,7 +95,7 @@ def send(engine: EnginePlan) -> None:
             app.send(b"%d" % count, timeout=60)
             count += 1
         app.wait_confirmed(60)
-        print("sent", count, flush=True)
+        say_line("sent", count)
 
 
 def exchange(engine: EnginePlan) -> None:
@@ -99,14 +104,14 @@ def exchange(engine: EnginePlan) -> None:
     kernel.events += [tell, events]
     with kernel:
         kernel.wait_running()
-        print("ready", kernel.address_of("net"), flush=True)
+        say_line("ready", kernel.address_of("net"))
         events.wait("connected")
         echoing = Echoing(kernel)
         if engine.options["mode"] == "listen":
-            print("heard", bodies_of(echoing.sink, 1)[0].decode(), flush=True)
+            say_line("heard", bodies_of(echoing.sink, 1)[0].decode())
         while not over.is_set():
             echoing.exchange(SIZES)
-            print("returned", flush=True)
+            say_line("returned")
 
 
 def say(engine: EnginePlan, text: str) -> None:
@@ -126,7 +131,7 @@ def stuff(engine: EnginePlan) -> None:
         # So long a time, because a peer that is emulated may do nothing for a second, and take more afterwards.
         while sent_in_time(app, bytes(20_000), "", timeout=5):
             pass
-        print("full", flush=True)
+        say_line("full")
         kernel.close(linger=0)
 
 
