@@ -15,11 +15,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PEERS := amqp-tools busybox-static chromium cpio gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev mosquitto mosquitto-clients nftables \
 	php-amqplib php-cli prometheus qemu-system-x86 rabbitmq-server redis-server ruby-bunny tshark \
 	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
-# Processes that share the tests: most of the time tests wait.
-WORKERS ?= 4
-PARALLEL := --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
-# Of the quick ones none shares a server, and handing out each by itself would take longer than many a test.
-STEALING := --numprocesses $(WORKERS) --dist worksteal
+# Processes that share the tests (WORKERS=2 for fewer): most of the time tests wait, for servers and clocks.
+PARALLEL := --numprocesses $(or $(WORKERS),6) --dist loadgroup --no-loadscope-reorder
+# Quick ones hardly wait, and each process has to import all of them.  None shares a server, and handing out each by itself
+# would take longer than many a test.
+STEALING := --numprocesses $(or $(WORKERS),3) --dist worksteal
 # Tests start some hundred processes of Python: let them find compiled what the first has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 NODE_PEERS := tests/interop/node

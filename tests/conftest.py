@@ -95,12 +95,13 @@ def _see_groups(items: list[pytest.Item]) -> None:
 
 
 def _shares(item: pytest.Item) -> str:
-    """What a test shares that is too dear to have one in every process."""
+    """What a test shares that is too dear to have one in every process; a test with a server of its own has its own mark."""
     if item.get_closest_marker("xdist_group") is not None:
         return ""
+    fixtures = getattr(item, "fixturenames", ())
     if "rabbitmq" in _peers_of(item):
-        return "rabbitmq"
-    return "spark" if "spark" in getattr(item, "fixturenames", ()) else ""
+        return "rabbitmq-management" if "managed" in fixtures else "rabbitmq"
+    return "spark" if "spark" in fixtures else ""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,7 +9,12 @@ import pytest
 from tests.interop.managed_brokers import managed_rabbitmq, watched_broker
 from tests.interop.management_requests import REQUESTS, ask, differences
 
-pytestmark = [pytest.mark.peer("rabbitmq"), pytest.mark.peer("prometheus-client"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.peer("rabbitmq"),
+    pytest.mark.peer("prometheus-client"),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("rabbitmq-alike"),  # it has one of its own
+]
 
 
 def test_both_answer_the_same(tmp_path: Path) -> None:

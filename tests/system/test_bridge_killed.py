@@ -190,7 +190,7 @@ def courses(first: int) -> pytest.MarkDecorator:
 
     ``KERNEL_SEEDS`` says how many times as many.
     """
-    theirs = pytest.mark.peer("rabbitmq")
+    theirs = [pytest.mark.peer("rabbitmq"), pytest.mark.xdist_group("rabbitmq-killed")]
     return pytest.mark.parametrize(
         "broker,seed",
         [

@@ -14,7 +14,11 @@ from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
 from tests.plugins.engines.federation.conftest import Site, numbered, until
 
-pytestmark = [pytest.mark.peer("rabbitmq"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.peer("rabbitmq"),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("rabbitmq-federation"),  # one with other plugins, for all tests here
+]
 
 Make = Callable[..., Site]
 RABBIT = "rabbit"

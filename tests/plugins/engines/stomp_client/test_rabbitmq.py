@@ -102,6 +102,7 @@ def test_a_wrong_passcode_and_a_refused_subscription_are_named(
 
 
 @pytest.mark.timeout(500)
+@pytest.mark.xdist_group("rabbitmq-killed")
 def test_a_rabbitmq_that_is_killed_under_load_loses_nothing(
     kernel_factory: KernelFactory, tmp_path: Path
 ) -> None:
