@@ -188,20 +188,24 @@ def test_publishers_that_all_wait_share_a_commit_as_soon_as_the_last_of_them_has
 def test_what_comes_while_a_commit_is_on_its_way_shares_the_next(
     start: Callable[..., Kernel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_sync = threading.Event()
+    syncing, may_sync = threading.Event(), threading.Event()
 
     class SlowDisk(LimitedDisk):
         def sync(self, descriptor: int) -> None:
             if (tmp_path / "j" / "gate").exists():
+                syncing.set()
                 assert may_sync.wait(TIMEOUT)
 
     monkeypatch.setattr(writer_module, "Disk", SlowDisk)
-    kernel = start(linger=0.02)
+    # What lingers would not be on its way to the disk yet.
+    kernel = start(linger=0)
     with kernel.open("app") as app:
         (tmp_path / "j" / "gate").touch()
         for number in range(5):
             app.send(b"%d" % number)
             _wait_until(lambda: figures(kernel)["messages_in"] == number + 1)  # noqa: B023
+            assert syncing.wait(TIMEOUT)  # of the first, alone
+        figures(kernel)  # another turn of the engine's thread: what was taken in the last has been handed on
         may_sync.set()
         app.wait_confirmed(TIMEOUT)
     assert [batch.num_rows for batch in JournalReader(tmp_path / "j").record_batches()] == [1, 4]
