@@ -15,7 +15,7 @@ from typing import Protocol as Interface
 import msgspec
 
 from kernel.contracts.engine import Port, PortOwner
-from kernel.contracts.message import Batch
+from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.protocol import Side
 
 
@@ -142,6 +142,8 @@ class Lease(Interface):
     """Whether it has begun, which the first call of ``receive`` does, and has not ended."""
     received: int
     """Messages that were received with it."""
+    envelope: Envelope
+    """That of all that is received: of the questions of the peer, or of its answers to ours."""
     kept: Any
     """A body that was received and could not be returned, because a handler of a signal has raised; or None."""
 
@@ -222,10 +224,12 @@ class CallerThread(Interface):
         """
         ...
 
-    def ask_lease(self) -> Lease | None:
+    def ask_lease(self, under: Envelope | None = None) -> Lease | None:
         """Ask for a lease of the connection to which all is sent; None: there is none.
 
-        The answer is ``Lease.offered``, later.
+        The answer is ``Lease.offered``, later.  ``under`` is for one who sends and receives questions and answers:
+        the envelope of the questions that will be sent, of which one at a time is open.  Without it only connections are lent
+        whose messages have no addresses.
         """
         ...
 

@@ -218,6 +218,14 @@ class Port:
         """
         return self._only
 
+    def only_target(self) -> Pipe | None:
+        """The only pipe that leads from here, whatever the router chooses by; None: there is none, or another one."""
+        if self._only is None and len(self.routes) == 1 and self._tracker is None:
+            route = self.routes[0]
+            if not (route.filtered or route.pending or route.spec.confirm) and len(route.pipes) == 1:
+                return route.pipes[0]
+        return self._only
+
     @property
     def confirms(self) -> bool:
         """Whether ``on_confirmed`` will be called: a route out confirms."""

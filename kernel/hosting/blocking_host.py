@@ -102,8 +102,10 @@ class BlockingHost:
         self._refusing = protocol if isinstance(protocol, Refusing) else None
         self._upgrading = protocol if isinstance(protocol, UpgradesToTls) else None
         self._told_of_subscriptions = protocol if isinstance(protocol, ToldOfSubscriptions) else None
-        self._encode_one: Callable[[Buffer], bytes | None] = getattr(protocol, "encode_one", _no_short_cut)
-        self._decode_one: Callable[[bytes], bytes | None] = getattr(protocol, "decode_one", _no_short_cut)
+        # Who sends or receives questions without the protocol would have to tell it.
+        short: Any = None if getattr(protocol, "addresses", None) else protocol
+        self._encode_one: Callable[[Buffer], bytes | None] = getattr(short, "encode_one", _no_short_cut)
+        self._decode_one: Callable[[bytes], bytes | None] = getattr(short, "decode_one", _no_short_cut)
         self._ready = MessageReader()
         self._short_cut_taken = False
         # When the protocol wants to be called; the short cut compares it with the clock after each message.

@@ -25,7 +25,8 @@ Invariants
     3.  *Order.*  A message goes directly only while the pipe is empty and the socket is not full, and comes
         directly only while nothing was posted.  Bytes that are not one whole message are given back before
         anything else is read.
-    4.  *Signals.*  A handler of Python may raise between any two instructions of the main thread, but not
+    4.  *Questions.*  An answer is read directly only while no other question waits for it.
+    5.  *Signals.*  A handler of Python may raise between any two instructions of the main thread, but not
         within a call of C.  So what the system has taken or given is in a list (``_sent``, ``_got``) before
         anything can be raised: ``list.extend`` calls ``send`` or ``recv`` itself.  Who finds something in a
         list goes on from there.  Between the last look at a list and the return there is no call.
@@ -41,6 +42,7 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakSet
 
+from kernel.contracts.message import PLAIN, Envelope
 from kernel.contracts.protocol import ShortMessages
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
@@ -72,6 +74,23 @@ class Counting(Protocol):
 
     received: int
     sent: int
+    withheld: bool
+    """Whether messages wait in the pipe until the peer has answered."""
+
+
+class Asking(Protocol):
+    """Knows which question the peer has not answered."""
+
+    asked: Any
+    """The envelope of the question that is open; None: there is none."""
+
+
+class _NoQuestions:
+    """``Asking`` for a protocol that has no questions."""
+
+    __slots__ = ("asked",)
+
+    asked: Any
 
 
 class Half(NamedTuple):
@@ -89,6 +108,7 @@ class Lease:
 
     __slots__ = (
         "__weakref__",
+        "_asking",
         "_bell",
         "_connection",
         "_conversation",
@@ -106,6 +126,7 @@ class Lease:
         "_poll",
         "_posted",
         "_protocol",
+        "_question",
         "_receive",
         "_seen",
         "_send",
@@ -117,6 +138,8 @@ class Lease:
         "_turn",
         "_waiting",
         "active",
+        "addressed",
+        "envelope",
         "kept",
         "offered",
         "port",
@@ -133,11 +156,17 @@ class Lease:
         outgoing: Pipe,
         source: Port,
         reader_of: Callable[[Pipe], Port | None],
+        under: Envelope | None = None,
     ) -> None:
+        """``under``: see ``ask_lease``."""
         self.port: Port = port
         """The port of the application."""
         self.source: Port = source
         """The only port from which it receives."""
+        self.addressed: bool = under is not None
+        """Whether who has asked takes messages that belong to questions and their answers."""
+        self.envelope: Envelope = under or PLAIN
+        """That of all that is received: of the questions of the peer, or of its answers to ours."""
         self.sends: Half | None = None
         """The half that is written, until the lease is offered.  Set by the thread of the connections."""
         self.reader_of: Callable[[Pipe], Port | None] = reader_of
@@ -160,6 +189,8 @@ class Lease:
         self._sent: list[int] = []
         self._data = b""
         self._got: list[bytes] = []
+        self._asking: Asking = _NoQuestions()
+        self._question: Envelope | None = None
         self._trips = self._seen = 0
         self._turn: Any = None
         _LEASES.add(self)
@@ -169,14 +200,22 @@ class Lease:
     def send(self, body: Any) -> bool:
         """Send a message; False: send it on the usual way, after ``give_back``."""
         # One message between two waits: more than that are faster in batches.
-        if not self._may_send or self._posted or type(body) is not bytes or get_ident() != self._thread:
+        if self._posted or type(body) is not bytes or get_ident() != self._thread:
+            return False
+        # It may begin here, while nothing is on its way. A little later the other thread could have read the answer.
+        if not self._may_send and (self.active or not self._begin()):
             return False
         self._may_send = False
         if self._sent or self._got or (self._turn.locked() and not self._patient()):
             return False
         with self._turn:
             # Nothing may be on its way through the other thread, which would be overtaken.
-            if not self._valid() or self._waiting or self._connection.writing:
+            if (
+                not self.active
+                or self._turn is not self._holder.turn
+                or self._waiting
+                or self._connection.writing
+            ):
                 return False
             data = self._encode(body)
             if data is None:
@@ -196,6 +235,7 @@ class Lease:
             if sent[0] == size:
                 del sent[:]
                 self._trips += 1
+                self._asking.asked = self._question
                 self._conversation.sent += 1
                 self._protocol.sent += 1
                 self._connection.bytes_out += size
@@ -236,7 +276,14 @@ class Lease:
             return None
         with self._turn:
             source = self._source
-            if not self._valid() or self._posted or source.connection.paused:
+            if (
+                not self.active
+                or self._turn is not self._holder.turn
+                or self._posted
+                or source.connection.paused
+                # The other thread has to send the next question when the answer to this one is here.
+                or self._conversation.withheld
+            ):
                 return None
             got = self._got
             try:
@@ -254,6 +301,7 @@ class Lease:
             self.kept = body
             del got[:]
             self._trips += 1
+            self._asking.asked = None
             self.received += 1
             source.conversation.received += 1
             source.connection.bytes_in += size
@@ -264,10 +312,6 @@ class Lease:
             self._incoming.bytes_taken += length
         self.kept = None
         return body
-
-    def _valid(self) -> bool:
-        """Whether it is active, and its lock still excludes the other thread."""
-        return self.active and self._turn is self._holder.turn
 
     def _begin(self) -> bool:
         """Take the socket over, or both of them."""
@@ -282,6 +326,9 @@ class Lease:
                 or read.ended
                 or read.paused
                 or read.lease is not None
+                # What came through the other thread is received first, and the lease stays offered.
+                or self._posted
+                or self._has_input()
             ):
                 return False
             if written is not read:
@@ -319,6 +366,11 @@ class Lease:
         self._source = source
         self._conversation, self._connection, protocol, self._counters, holder = sends
         self._protocol = protocol
+        addresses = getattr(protocol, "addresses", None)
+        if addresses is not None:
+            self._asking = addresses
+            self.envelope = addresses.envelope or self.envelope
+            self._question = self.envelope if addresses.asks else None
         self._incoming, self._to_connection = incoming, to_connection
         # After ``_to_connection``, which ``give_back`` uses if there is a lock.
         self._holder = holder
@@ -359,6 +411,7 @@ class Lease:
         """Write what the socket has not taken of a message that was sent directly."""
         if self._sent:
             data, sent = self._data, self._sent.pop()
+            self._asking.asked = self._question
             self._conversation.sent += 1
             self._protocol.sent += 1
             self._counters.messages_out += 1

@@ -7,7 +7,7 @@ thread of the engine; only ``own_counters`` may be called by others.
 Back-pressure
     While the socket is full, nothing is taken from the pipes.  While a pipe is full, nothing is read from the
     socket.  A protocol adds two conditions of its own: ``ready_to_send``, and credit (``Crediting``).  If
-    messages wait for one of these, ``_withheld`` is true, and ``_after`` looks again after each input and
+    messages wait for one of these, ``withheld`` is true, and ``_after`` looks again after each input and
     each deadline, since nothing else can change them.
 
 The order in a turn
@@ -97,6 +97,11 @@ def _nothing() -> None:
     """What a port calls that nobody has a lease of."""
 
 
+def _bare(port: Any) -> Any:
+    """Return the port itself, without what an engine has put around it."""
+    return getattr(port, "bare", port)
+
+
 def _refuse_login(_: Login, decide: Decide) -> None:
     decide("this engine has no authentication")
 
@@ -155,8 +160,8 @@ class StreamHost(ConnectionOwner):
     _unwritten: int | None = None
     # The mean size of the bodies of the last batch; a guess before the first one.
     _body_size = 128
-    # Whether messages may wait in the pipes because the protocol is not ready for them, or has no credit.
-    _withheld = False
+    withheld: bool = False
+    """Whether messages may wait in the pipes because the protocol is not ready for them, or has no credit."""
     # Whether readers have changed their subscriptions while the protocol was not ready.
     _patterns_late = False
     # The number of the last question whether subscriptions are in effect (``Syncing``).
@@ -359,8 +364,9 @@ class StreamHost(ConnectionOwner):
         # The port of a dialler goes on, and would remember the questions of all its earlier peers.
         if self._port is not None:
             self._port.forget_when_subscribed()
-            if isinstance(self._port, DispatcherPort):
-                self._port.on_topology = _nothing
+            port = _bare(self._port)
+            if isinstance(port, DispatcherPort):
+                port.on_topology = _nothing
         self._on_end(self, reason)
 
     def on_subscribed(self) -> None:
@@ -441,12 +447,18 @@ class StreamHost(ConnectionOwner):
 
         Or with this one and another, if what it sends goes here and what it receives comes from there.
         """
-        port, half = self._port, self._half()
+        # Who takes addressed messages knows under which envelope they come: that of the last one.
+        port = _bare(self._port) if lease.addressed else self._port
+        half = self._half(addressed=lease.addressed)
         if half is None or not isinstance(port, DispatcherPort):
             return
         if lease.sends is None:
             lease.sends = half
             if lease.source is not port:
+                # An answer goes to the peer whose question was read. While peers join and leave, there may be a
+                # moment in which one has only the pipe from here, and another one only the pipe to here.
+                if lease.addressed:
+                    return
                 lease.source.post(partial(lease.source.lend, lease))
                 return
         incoming = port.short_cut()
@@ -460,8 +472,11 @@ class StreamHost(ConnectionOwner):
             lease.offer(lease.sends, half, incoming, self._host.post)
             port.on_topology = lease.end_soon
 
-    def _half(self) -> Half | None:
-        """Return what a lease needs of this conversation; None if it cannot be lent."""
+    def _half(self, *, addressed: bool) -> Half | None:
+        """Return what a lease needs of this conversation; None if it cannot be lent.
+
+        ``addressed``: whether questions and answers can be told apart by whoever has the lease.
+        """
         port, short, connection = self._port, self._short, self._connection
         lend_turn = getattr(self._host, "lend_turn", None)
         if (
@@ -471,9 +486,9 @@ class StreamHost(ConnectionOwner):
             or lend_turn is None
             or type(connection.wire) is not PlainWire
             or connection.ended
-            # Positions and credit need a look at each message.
+            # Positions and credit need a look at each message. Of questions only one is open at a time.
             or self._base_out is not None
-            or self._crediting is not None
+            or ((self._crediting is not None or getattr(short, "addresses", None)) and not addressed)
             or self._upgrading is not None
             or port.confirms
         ):
@@ -495,7 +510,7 @@ class StreamHost(ConnectionOwner):
         answers = protocol.data_to_send()
         if answers:
             self._write(answers)
-        if self._withheld and not self._connection.writing:
+        if self.withheld and not self._connection.writing:
             self.on_output()
         if self._connection.ended:
             return
@@ -747,14 +762,14 @@ class StreamHost(ConnectionOwner):
         port, connection, protocol = self._port, self._connection, self._protocol
         if port is None or connection.ended:
             return
-        self._withheld = False
+        self.withheld = False
         # One busy connection must not keep the thread from its other engines; ``soon`` below goes on in the
         # next turn.
         for _ in range(BATCHES_A_TURN):
             if connection.writing:
                 return
             if not protocol.ready_to_send():
-                self._withheld = True
+                self.withheld = True
                 return
             # Messages are counted and bytes are meant.  The size of the last batch's bodies is the estimate.
             most = BATCH_BYTES // self._body_size or 1
@@ -779,7 +794,7 @@ class StreamHost(ConnectionOwner):
         credit = self._crediting.may_send()
         if credit is not None:
             if credit <= 0:
-                self._withheld = True
+                self.withheld = True
                 return NOTHING_TAKEN
             most = min(most, credit)
         taken = self._over_credit

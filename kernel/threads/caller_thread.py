@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from kernel.contracts.engine import PortOwner
+from kernel.contracts.message import Envelope
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.port import Port
 from kernel.hosting.lease import Lease
@@ -105,14 +106,16 @@ class CallerThread:
         deadline = self._stalls.deadline()
         return math.inf if deadline is None else max(0.0, deadline - time.monotonic())
 
-    def ask_lease(self) -> Lease | None:
+    def ask_lease(self, under: Envelope | None = None) -> Lease | None:
         """Ask who reads what is sent here to lend its connection; None: there is nobody to ask."""
-        written, read = self.port.short_cut(), self.port.only_source()
+        port = self.port
+        # Answers go where the question came from, whatever the router chooses by.
+        written, read = port.short_cut() if under is None else port.only_target(), port.only_source()
         reader = None if written is None else self._dispatcher.reader_of(written)
         source = None if read is None else self._dispatcher.writer_of(read)
         if written is None or reader is None or source is None:
             return None
-        lease = Lease(self._slot.mailbox, self.port, written, source, self._dispatcher.reader_of)
+        lease = Lease(self._slot.mailbox, self.port, written, source, self._dispatcher.reader_of, under)
         reader.post(partial(reader.lend, lease))
         return lease
 

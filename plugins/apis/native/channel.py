@@ -68,6 +68,7 @@ from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.groups import in_group
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of, batch_of_one
 from kernel.contracts.mixed_batch import Entry, EnvelopesByKey
+from kernel.hosting.borrower import Borrower
 from kernel.hosting.fast_sender import Send, fast_sender
 from kernel.hosting.message_reader import MessageReader
 from plugins.apis.native.options import NativeOptions
@@ -78,9 +79,6 @@ _log = logging.getLogger(__name__)
 
 ALL = 1 << 30
 """More messages than any batch has: no limit."""
-
-_LONE_FROM, _LONE_AT_MOST = 8, 4096
-"""Lone messages in a row after which a channel asks for a lease: the first time, and later at the most."""
 
 
 class Channel:
@@ -111,10 +109,9 @@ class Channel:
         # None until there is a request: then nobody has to look for answers.
         self._requests: Requests | None = None
         self._position: int | None = None
-        # How many messages came with the last batch, and how often in a row it was one that was waited for.
-        self._taken = self._lone = 0
-        self._lone_from = _LONE_FROM
-        self._asked: Lease | None = None
+        # How many messages came with the last batch.
+        self._taken = 0
+        self._borrower = Borrower(caller.ask_lease)
         # The lease that is used.
         self._leased: Lease | None = None
         # Whether the application watches the descriptor.  Only then it has to be armed again after a wait
@@ -381,10 +378,13 @@ class Channel:
             self._end_lease()
         elif not self._take():
             self._wait(self._take, timeout, lambda: "nothing to receive")
-            # Without a call as long as nothing is to be done.
-            self._lone = self._lone + 1 if self._taken == 1 else 0
-            if self._lone >= self._lone_from or self._asked is not None:
-                self._look_for_lease()
+            lease = self._borrower.waited(
+                lone=self._taken == 1 and self._position is None and not self._watched
+            )
+            if lease is not None:
+                self._leased = lease
+                # From here on each message takes the long way, where the lease is.
+                self._fast.plug(None)
 
     def _next_batch(self, timeout: float | None) -> None:
         """Begin to read the next batch; wait for it."""
@@ -412,20 +412,6 @@ class Channel:
 
     # ------------------------------------------------------------------ without the poll thread
 
-    def _look_for_lease(self) -> None:
-        """After a wait: ask for a lease, as messages come and go one by one, or begin with it when it is offered."""
-        if not self._lone or self._position is not None or self._watched:
-            self._asked = None
-            return
-        if self._asked is not None and self._asked.offered:
-            self._leased, self._asked = self._asked, None
-            # From here on each message takes the long way, where the lease is.
-            self._fast.plug(None)
-        elif self._lone >= self._lone_from:
-            # Whoever has to give it back soon, or is refused, does not ask as often.
-            self._lone, self._lone_from = 0, min(2 * self._lone_from, _LONE_AT_MOST)
-            self._asked = self.caller.ask_lease()
-
     def _end_lease(self) -> None:
         """Send and receive through the poll thread again."""
         lease = self._leased
@@ -435,8 +421,7 @@ class Channel:
                 self._unread.add((batch_of_one(lease.kept),))
                 lease.kept = None
             self._leased = None
-            if lease.received > _LONE_FROM * _LONE_FROM:
-                self._lone_from = _LONE_FROM
+            self._borrower.gave_back(lease)
             self._find_short_cut()
 
     def confirm(self) -> None:

@@ -13,16 +13,36 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
+from typing import Protocol as Interface
 
-from kernel.contracts.api import CallerPort, CallerThread, Join
+from kernel.contracts.api import CallerPort, CallerThread, Join, Lease
 from kernel.contracts.engine import PortOwner
-from kernel.contracts.message import Batch
+from kernel.contracts.message import Batch, Envelope, batch_of_one
 from kernel.contracts.router import Outlet
+from kernel.hosting.borrower import Borrower
 from kernel.hosting.fast_sender import FastSender, fast_sender
 from plugins.apis.sockets.errors import Again, AgainLater, ContextClosed, SocketClosed
 
 AT_ONCE = 65_536
 """About how many messages are taken from the pipes at once, at the most."""
+
+
+class Lending(Interface):
+    """What an end has to know of the pattern of a socket that may use a lease."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether each message that it sends is a question."""
+        ...
+
+    @property
+    def answers(self) -> bool:
+        """Whether each message that it sends is an answer."""
+        ...
+
+    def next_question(self) -> Envelope:
+        """Return the envelope of the questions that are sent with a lease."""
+        ...
 
 
 class End(PortOwner):
@@ -36,6 +56,14 @@ class End(PortOwner):
         self._reason = ""
         self._left = False
         """Whether the application has closed the socket, and not its context."""
+        self.leased: Lease | None = None
+        """The lease that is used.  While it is active, nothing is in the inbox and in the pipes."""
+        self.before: Envelope | None = None
+        self.after: Envelope | None = None
+        """Which question is open (``Pattern.open``) when a message may be sent with the lease, and when it was sent."""
+        self._borrower: Borrower | None = None
+        self._lending: Lending | None = None
+        self._find_short_cut: Callable[[], None] = lambda: None
         self.caller: CallerThread = join(self)
         self.port: CallerPort = self.caller.port
         self.posted = self.caller.posted
@@ -46,13 +74,56 @@ class End(PortOwner):
         sender = fast_sender(self.posted, long_way, int)
 
         def find_short_cut() -> None:
-            pipe = self.port.short_cut()
+            # With a lease each message takes the long way, where the lease is.
+            pipe = self.port.short_cut() if self.leased is None else None
             # Bare bodies are appended without a look at the marks, so not for a pipe that drops.
             sender.plug(pipe if pipe is not None and pipe.marks.when_full == "block" else None)
 
-        self.port.on_topology = find_short_cut
+        def changed() -> None:
+            if self.leased is None:
+                find_short_cut()
+            else:
+                self._end_lease()
+
+        self.port.on_topology = changed
+        self._find_short_cut = find_short_cut
         find_short_cut()
         return sender
+
+    # ------------------------------------------------------------------ without the poll thread
+
+    def borrow(self, lending: Lending) -> None:
+        """Use leases from now on (``kernel.hosting.lease``).
+
+        Whoever sends and receives tries the lease first, if there is one.  All other calls end it (``look``, ``arm``).
+        """
+        self._lending = lending
+        self._borrower = Borrower(lambda: self.caller.ask_lease(lending.next_question()))
+
+    def _waited(self, borrower: Borrower) -> None:
+        """Take notice that a wait for messages has ended."""
+        inbox = self.inbox
+        lone = len(inbox) == 1 and not inbox[0].multipart and len(inbox[0].bodies) == 1
+        lease = borrower.waited(lone=lone)
+        lending = self._lending
+        if lease is not None and lending is not None:
+            self.before = lease.envelope if lending.answers else None
+            self.after = lease.envelope if lending.asks else None
+            self.leased = lease
+            self._find_short_cut()
+
+    def _end_lease(self) -> None:
+        """Have the connection read by the poll thread again."""
+        lease = self.leased
+        if lease is not None:
+            lease.give_back()
+            if lease.kept is not None:
+                self.inbox.append(batch_of_one(lease.kept, lease.envelope))
+                lease.kept = None
+            self.leased = None
+            if self._borrower is not None:
+                self._borrower.gave_back(lease)
+            self._find_short_cut()
 
     # ------------------------------------------------------------------ sending
 
@@ -93,12 +164,18 @@ class End(PortOwner):
             self._wait(self._ready_or_closed, timeout, "no message has come")
             if self._reason and not self.ready():
                 self._raise_closed()
+            if self._borrower is not None:
+                self._waited(self._borrower)
         return self.inbox.popleft()
 
     # ------------------------------------------------------------------ waiting
 
     def look(self) -> None:
         """Do what other threads have posted.  Raises if the end is closed."""
+        # One that has not begun hinders nobody.
+        lease = self.leased
+        if lease is not None and (lease.active or not lease.offered):
+            self._end_lease()
         if self.posted:
             self.caller.process()
         if self._reason:
@@ -127,6 +204,10 @@ class End(PortOwner):
 
     def arm(self) -> bool:
         """Prepare to wait for the descriptor; False if there may be something already."""
+        # Who watches the descriptor looks for messages without waiting in a call.
+        if self._borrower is not None:
+            self._end_lease()
+            self._borrower.forget()
         return self.caller.arm() and not self._reason
 
     def disarm(self) -> None:
@@ -174,6 +255,7 @@ class End(PortOwner):
     def dispose(self) -> None:
         """Leave the kernel."""
         if not self.port.closed:
+            self._end_lease()
             self.port.on_topology = lambda: None
             self._close("the context was closed")
             self.caller.close()

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 ALL = 1 << 30
 """More messages than any batch has: no limit."""
 
+_SOON = 1e-6
+"""Seconds of a wait that is over.  0 would be one that was not wanted, which has another error."""
+
 P = TypeVar("P", bound=Pattern)
 
 UNSET: Any = object()
@@ -81,6 +84,8 @@ class Socket:
         """What is left of a message, last part first."""
         self._batch: Batch | None = None
         self._fast = end.fast(self._send_fast_failed)
+        if pattern.lends:
+            end.borrow(pattern)
         self.send = (
             self._fast.send if pattern.alike and pattern.gives and not pattern.publishes else self._send
         )
@@ -168,10 +173,17 @@ class Socket:
     # ------------------------------------------------------------------ sending
 
     def _send(self, body: Buffer, *, timeout: float | None = UNSET) -> None:
+        end, pattern = self._end, self._pattern
+        # No call up to the return: a handler of a signal would raise between the message and its turn.
+        if end.leased is not None and pattern.open is end.before and end.leased.send(body):
+            pattern.open = end.after
+            return
         self._pattern.send_parts((checked(body),), self.options["sndtimeo"] if timeout is UNSET else timeout)
 
     def _send_fast_failed(self, body: Buffer, key: str | None, timeout: float | None) -> None:
         """Send what the shortest way did not take: it is large, or the credit is used up, or nobody is there."""
+        if self._end.leased is not None and self._end.leased.send(body):
+            return
         self._end.look()
         # A wait without limit is that of the option: the fast sender has None for "not said".
         if not self._fast.refill(checked(body), None):
@@ -247,9 +259,31 @@ class Socket:
         # the socket or its context has been closed.
         for body in self._plain:
             return body  # type: ignore[no-any-return]
+        end, pattern = self._end, self._pattern
+        lease = end.leased
+        if (
+            lease is not None
+            # REQ: there has to be a question. REP: there must be none.
+            and (pattern.open is not None) is pattern.asks
+            and (lease.active or self._nothing_left())
+        ):
+            wait = self.options["rcvtimeo"] if timeout is UNSET else timeout
+            if wait != 0:
+                until = 0.0 if wait is None else time.monotonic() + wait
+                body = lease.receive(wait)
+                if body is not None:
+                    # No call up to the return, as in ``_send``.
+                    pattern.open = end.before
+                    return body  # type: ignore[no-any-return]
+                if wait is not None:
+                    timeout = max(_SOON, until - time.monotonic())
         if not self._parts:
             self._parts = list(reversed(self._next_message(timeout)))
         return self._parts.pop()
+
+    def _nothing_left(self) -> bool:
+        """Whether all that came through the poll thread was received."""
+        return not (self._parts or self._left() or self._end.inbox)
 
     @property
     def more(self) -> bool:

@@ -100,7 +100,8 @@ class Stamp:
     """Wraps a port: what the peer sends has an exchange, a key, and properties of the peer."""
 
     def __init__(self, port: Port, exchange: str, key: str, properties: Mapping[str, Any]) -> None:
-        self._port = port
+        self.bare: Port = port
+        """The port itself."""
         self._exchange = exchange
         self._key = key
         self._properties = properties
@@ -109,7 +110,7 @@ class Stamp:
 
     def send(self, batches: Sequence[Batch]) -> bool:
         """Route batches, each under an envelope with the stamp."""
-        return self._port.send([self._stamp(batch) for batch in batches])
+        return self.bare.send([self._stamp(batch) for batch in batches])
 
     def _stamp(self, batch: Batch) -> Batch:
         # Batches of one flow share their envelope, and so they share the stamped one.
@@ -124,4 +125,4 @@ class Stamp:
         return batch.under(self._stamped)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._port, name)
+        return getattr(self.bare, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -125,6 +125,11 @@ class ConnectPlace:
         """Messages wait in the pipes: send them if there is a peer."""
         if self.conversation is not None:
             self.conversation.on_output()
+
+    def on_lease_asked(self, lease: Any) -> None:
+        """Lend the connection, if there is one."""
+        if self.conversation is not None:
+            self.conversation.on_lease_asked(lease)
 
     def on_writable(self) -> None:
         """The pipes have room again."""

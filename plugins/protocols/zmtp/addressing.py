@@ -16,11 +16,14 @@ import msgspec
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of, batch_of_one
+from plugins.protocols.zmtp.frames import MORE
 from plugins.protocols.zmtp.options import ZmtpOptions
 
 Head: TypeAlias = tuple[bytes, ...]
 """Parts that stand before those of a message."""
 
+EMPTY_PART = bytes((MORE, 0))
+"""An empty part that others follow, from version 2.0 on."""
 _HOPS = "zmq:"
 """The beginning of a ``correlation_id`` with addresses.  Others are of somebody else."""
 
@@ -32,6 +35,17 @@ class Addressing:
 
     reply_to = ""
     """The name of the port of the peer."""
+    before_one: bytes | None = None
+    """The frames before a message that has no addresses; None: its short way is not possible (``encode_one``)."""
+    asks = False
+    """Whether what is sent are questions."""
+    asked: Envelope | None = None
+    """The envelope of the question that has no answer yet."""
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """That of questions without addresses, from this peer."""
+        return None
 
     def put(self, batch: Batch) -> Iterable[tuple[Head, Batch]]:
         """Return what goes to the peer: messages, and the parts that stand before each of them."""
@@ -61,8 +75,18 @@ class RouterAddressing(Addressing):
 class RepAddressing(Addressing):
     """REP: the addresses of a question are taken off, and put before its answer."""
 
+    before_one = EMPTY_PART
+
     def __init__(self) -> None:
         self._last: tuple[Head, Envelope] = ((), PLAIN)
+        self._direct = PLAIN
+
+    @property
+    def envelope(self) -> Envelope:
+        """That of questions without addresses.  Always the same one."""
+        if self._direct.reply_to != self.reply_to:
+            self._direct = Envelope(reply_to=self.reply_to)
+        return self._direct
 
     def put(self, batch: Batch) -> Iterable[tuple[Head, Batch]]:
         """Put the addresses of the question before the answer."""
@@ -93,9 +117,12 @@ class RepAddressing(Addressing):
             yield _unwrapped(run, self._envelope(hops))
 
     def _envelope(self, hops: Head) -> Envelope:
+        if not hops:
+            self._last = (hops, self.envelope)
+            return self._direct
         last, envelope = self._last
         if last != hops or envelope.reply_to != self.reply_to:
-            properties = {"correlation_id": _HOPS + ".".join(hop.hex() for hop in hops)} if hops else {}
+            properties = {"correlation_id": _HOPS + ".".join(hop.hex() for hop in hops)}
             envelope = Envelope(reply_to=self.reply_to, properties=properties)
             self._last = (hops, envelope)
         return envelope
@@ -121,11 +148,15 @@ class Asking(Addressing):
 class ReqAddressing(Asking):
     """REQ: an empty part before each question.  One question at a time, since answers do not say to which."""
 
-    _asked: Envelope | None = None
+    asks = True
+
+    def __init__(self, *, by_key: bool) -> None:
+        super().__init__(by_key=by_key)
+        self.before_one = None if by_key else EMPTY_PART
 
     def put(self, batch: Batch) -> Iterable[tuple[Head, Batch]]:
         """Put the empty part before the question."""
-        self._asked = batch.envelope
+        self.asked = batch.envelope
         return (((b"",), batch),)
 
     def take(self, batch: Batch) -> Iterable[Batch]:
@@ -133,20 +164,20 @@ class ReqAddressing(Asking):
         body = None if self._by_key else _lone_body(batch)
         if body is None:
             return self._answers(batch)
-        asked, self._asked = self._asked, None
+        asked, self.asked = self.asked, None
         return () if asked is None else (batch_of_one(body, asked),)
 
     def _answers(self, batch: Batch) -> Iterator[Batch]:
         for parts in _messages(batch):
             if len(parts) < 2 or parts[0]:
                 raise RemoteProtocolError("an answer without the empty part of its question before it")
-            asked, self._asked = self._asked, None
+            asked, self.asked = self.asked, None
             if asked is not None:
                 yield from self._answer([parts[1:]], asked)
 
     def may_send(self) -> int | None:
         """Return 1 if no question is open."""
-        return 1 if self._asked is None else 0
+        return 1 if self.asked is None else 0
 
 
 class NumberedAddressing(Asking):

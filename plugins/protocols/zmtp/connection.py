@@ -42,7 +42,7 @@ from kernel.contracts.protocol import Login, Refusal, Side
 from plugins.protocols.zmtp.addressing import Addressing, Naming, addressing_of
 from plugins.protocols.zmtp.commands import METADATA_LIMIT, PING_CONTEXT, encode_command, split_command
 from plugins.protocols.zmtp.decoder import Decoder
-from plugins.protocols.zmtp.frames import COMMAND, FRAMINGS, Framing
+from plugins.protocols.zmtp.frames import COMMAND, FRAMINGS, REFERENCE_FROM, Framing, short_heads
 from plugins.protocols.zmtp.greeting import (
     GREETING_2_SIZE,
     GREETING_3_SIZE,
@@ -103,7 +103,12 @@ class ZmtpConnection:
         self.peer_options: MappingProxyType[str, Any] = MappingProxyType({})
         self._awaits_identity = False
         """Whether a peer of 1.0 or 2.0 has to say its identity before its port can be opened."""
-        self._addressing: Addressing | None = addressing_of(options)
+        self.addresses: Addressing | None = addressing_of(options)
+        """What stands before messages; None: nothing."""
+        self._before_one: bytes | None = None
+        """What stands before a message that has no addresses; None: the short way is not possible."""
+        self._short_heads: Sequence[bytes] = ()
+        """The same and the header of the message, by its size."""
         self._keyed = options.key_part if options.key_part is not None else self._type_has_keys()
         self._pattern_of = pattern_of if self._keyed and not self._type.grouped else exact_pattern_of
         self._key_of = group_of if self._type.grouped else key_of
@@ -141,7 +146,8 @@ class ZmtpConnection:
         self._ours, self._theirs = subscriptions_of(options), subscriptions_of(options)
         self.subscriptions: list[tuple[str, str]] = []
         """("subscribe" or "unsubscribe", pattern) of the peer.  The host reads and removes the entries."""
-        self._sent = 0
+        self.sent = 0
+        """Messages given to ``send_batches``, or written as ``encode_one`` has returned them."""
         self.refused: list[Refusal] = []
         """An entry for each message that was not sent.  The host reads and removes the entries."""
         self.refused_with = ""
@@ -306,6 +312,15 @@ class ZmtpConnection:
     def _open(self) -> None:
         self.phase = Phase.OPEN
         self._decoder.messages_allowed = True
+        kind = self._type
+        if (
+            self._decoder.one_possible
+            and (kind.gives and kind.takes)
+            and not (self._keyed or kind.publishes or kind.subscribes or kind.raw)
+        ):
+            self._before_one = b"" if self.addresses is None else self.addresses.before_one
+        if self._before_one is not None:
+            self._short_heads = short_heads(self._before_one)
         if self._type.publishes:
             # The sum of all prefixes has a limit, so none of them is larger.
             self._decoder.max_command = max(
@@ -333,8 +348,8 @@ class ZmtpConnection:
             self._awaits_identity = False
             naming = self._name_peer(identity)
             self.peer_name = naming.peer
-            assert self._addressing is not None  # types that name peers have one
-            self._addressing.reply_to = naming.reply_to
+            assert self.addresses is not None  # types that name peers have one
+            self.addresses.reply_to = naming.reply_to
 
     def _check_type(self, peer_type: str) -> None:
         self._peer_type = peer_type
@@ -452,8 +467,8 @@ class ZmtpConnection:
                 continue
             if self._keyed:
                 taken += self._splitter.split(rest)
-            elif self._addressing is not None:
-                taken += self._addressing.take(rest)
+            elif self.addresses is not None:
+                taken += self.addresses.take(rest)
             else:
                 taken.append(rest)
 
@@ -517,12 +532,12 @@ class ZmtpConnection:
         """Encode batches.  Raises ``LocalProtocolError`` if the conversation is not open."""
         if self.phase is not Phase.OPEN or self._awaits_identity:
             raise LocalProtocolError(f"messages cannot be sent now: {self.phase.value}")
-        if self._addressing is not None:
-            self._send_addressed(self._addressing, batches)
+        if self.addresses is not None:
+            self._send_addressed(self.addresses, batches)
             return
         framing = self._framing if self._shares else None
         for batch in batches:
-            self._sent += len(batch.bodies)
+            self.sent += len(batch.bodies)
             encoded = batch.encoded
             if encoded is not None and encoded[0] is framing:
                 self._out += encoded[1]
@@ -545,7 +560,7 @@ class ZmtpConnection:
         """Encode batches, with addresses before their messages."""
         for batch in batches:
             for head, part in addressing.put(batch):
-                self._sent += len(part.bodies)
+                self.sent += len(part.bodies)
                 if self._type.single and part.multipart:
                     self._refuse(part, f"{self._type.name} sends messages of one part")
                     continue
@@ -570,9 +585,39 @@ class ZmtpConnection:
             return batch if self._options.chosen_by_route else self._theirs.sift(batch)
         return batch if self._theirs.match(key) else None
 
+    def encode_one(self, body: bytes) -> bytes | None:
+        """Return the bytes of one small message of one part; None if ``send_batches`` has to be used (``ShortMessages``)."""
+        before, addresses = self._before_one, self.addresses
+        # ``_out``: something waits to be written, and must go first.
+        if (
+            before is None
+            or self._out
+            or self.phase is not Phase.OPEN
+            or self._awaits_identity
+            or (addresses is not None and addresses.asked is not None)
+        ):
+            return None
+        size = len(body)
+        if size < len(self._short_heads):
+            return self._short_heads[size] + body
+        return before + self._framing.header(size) + body if size < REFERENCE_FROM else None
+
+    def decode_one(self, data: bytes) -> bytes | None:
+        """Return the body if ``data`` is one small message without addresses; None: ``receive_data`` has to be used."""
+        before, addresses = self._before_one, self.addresses
+        if (
+            before is None
+            # What was not asked for is no answer.
+            or (addresses is not None and addresses.asks and addresses.asked is None)
+            or self.phase is not Phase.OPEN
+            or self._awaits_identity
+        ):
+            return None
+        return self._decoder.one(data, before)
+
     def _refuse(self, batch: Batch, reason: str) -> None:
-        first = self._sent - len(batch.bodies) + 1
-        self.refused += [Refusal(number, reason) for number in range(first, self._sent + 1)]
+        first = self.sent - len(batch.bodies) + 1
+        self.refused += [Refusal(number, reason) for number in range(first, self.sent + 1)]
 
     def data_to_send(self) -> list[Buffer]:
         """Return what has to be written now, once."""
@@ -727,7 +772,7 @@ class RequestingConnection(ZmtpConnection):
 
     def may_send(self) -> int | None:
         """Return how many questions may be sent now."""
-        return None if self._addressing is None else self._addressing.may_send()
+        return None if self.addresses is None else self.addresses.may_send()
 
 
 def connection_of(

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, batch_of
-from plugins.protocols.zmtp.frames import COMMAND, MORE, RESERVED, SHORT_HEADER, Framing, measure, run_length
+from plugins.protocols.zmtp.frames import (
+    COMMAND,
+    LONG,
+    LONG_HEADER,
+    MORE,
+    RESERVED,
+    SHORT_HEADER,
+    Framing,
+    measure,
+    run_length,
+)
 
 if TYPE_CHECKING:
     from plugins.protocols.zmtp.sealing import Opener
@@ -99,7 +109,7 @@ class Decoder:
         # Versions 1.0 and 2.0 have the identity of the peer in the first frame.
         self._identity_comes = framing.version < 3
         # Those of 1.0 and of WebSocket have other headers.
-        self._lone_possible = self.messages_in_frames and framing.measure is measure
+        self.one_possible: bool = self.messages_in_frames and framing.measure is measure
         self._rest = bytearray()
         """Bytes of an incomplete frame."""
         self._needed = 0
@@ -276,7 +286,7 @@ class Decoder:
             self._parts
             or not self.messages_allowed
             or self._identity_comes
-            or not self._lone_possible
+            or not self.one_possible
             or end < 2
         ):
             return False
@@ -295,6 +305,33 @@ class Decoder:
             return False
         self._batches.append(Batch([(b"", data[2 * SHORT_HEADER :])], size, PLAIN, True))
         return True
+
+    def one(self, data: bytes, before: bytes) -> bytes | None:
+        """Return the body if ``data`` is one message, of one frame behind ``before``; else None.  Changes nothing."""
+        at = len(before)
+        size = len(data) - at - SHORT_HEADER
+        if (
+            size < 0
+            or self._rest
+            or self._parts
+            or self._large is not None
+            or self._identity_comes
+            or not (self.messages_allowed and self.one_possible)
+            or (at and not data.startswith(before))
+        ):
+            return None
+        flags, at = data[at], at + SHORT_HEADER
+        if flags:
+            at += LONG_HEADER - SHORT_HEADER
+            size = len(data) - at
+            # Only with LONG as its flag. The size of a large body may be anything.
+            if flags != LONG or int.from_bytes(data[at - 8 : at], "big") != size:
+                return None
+        elif data[at - 1] != size:
+            return None
+        if size > self._max_message or (before and self._max_parts < 2):
+            return None
+        return data[at:]
 
     def _take_part(self, body: bytes) -> None:
         if len(self._parts) + 1 >= self._max_parts:

@@ -13,6 +13,8 @@ from typing import Any
 
 from kernel.contracts.message import Buffer
 
+MODERN = 3
+"""A version whose headers are those of 2.0 and later."""
 MORE, LONG, COMMAND = 1, 2, 4
 RESERVED = 0xF8
 SHORT_HEADER, LONG_HEADER, LONG_HEADER_1 = 2, 9, 10
@@ -133,6 +135,12 @@ class Framing:
         if small:
             buffers.append(b"".join(small))
         return buffers
+
+
+@cache
+def short_heads(before: bytes) -> tuple[bytes, ...]:
+    """Return ``before`` and the header of a last part behind it, by the size of that part; from 2.0 on."""
+    return tuple(before + header for header in _short_headers(MODERN))
 
 
 FRAMINGS = {version: Framing(version) for version in (1, 2, 3)}

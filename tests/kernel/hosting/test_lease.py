@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import dis
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
-from types import CodeType, FrameType
 from typing import Any
 
 import pytest
 
 from kernel.contracts.errors import KernelClosed, TimedOut
-from kernel.hosting import lease as module
 from kernel.threads import poller
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
 from plugins.apis.native.channel import Channel
 from tests.events import Events
+from tests.interruptions import interrupted
 
 ENOUGH = 40
 """Lone messages in a row after which a lease has begun."""
@@ -62,7 +58,7 @@ class Pair:
     def lend(self) -> Any:
         """Exchange messages until there is a lease; return it."""
         # A channel that has given leases back asks less often, which would take long here.
-        self.channel._lone_from = 8
+        self.channel._borrower.after = 8
         for number in range(1000 * ENOUGH):
             self.ask(b"lend %d" % number)
             leased = self.channel._leased
@@ -267,64 +263,10 @@ def test_a_handler_may_wait_for_the_poll_thread_in_the_middle_of_a_message(
 
         lease._decode = decode_and_wait
         pair.ask(b"during")
-    assert not lease._valid()
+    assert lease._turn is not lease._holder.turn
     pair.ask(b"after")
     pair.lend()
     pair.close()
-
-
-class Interrupted(BaseException):
-    """What a handler of a signal raises."""
-
-
-@cache
-def _looks(code: CodeType) -> frozenset[int]:
-    """Return the offsets before which CPython runs handlers: behind calls, loops and the beginning."""
-    found: set[int] = set()
-    looked = False
-    for each in dis.get_instructions(code):
-        if looked:
-            found.add(each.offset)
-        looked = each.opname.startswith("CALL") or each.opname in ("RESUME", "JUMP_BACKWARD")
-    return frozenset(found)
-
-
-def _raise() -> None:
-    raise Interrupted
-
-
-class Handler:
-    """Does something at the n-th place in the code of leases where a handler of a signal could run."""
-
-    def __init__(self, at: int, do: Callable[[], Any]) -> None:
-        self.at = at
-        self.do = do
-        self.raised = ""
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != module.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_lasti in _looks(frame.f_code) and not self.raised:
-            self.at -= 1
-            if self.at < 0:
-                self.raised = f"{frame.f_code.co_name}:{frame.f_lineno}"
-                self.do()
-        return self
-
-
-def _interrupted(call: Callable[[], Any], at: int, do: Callable[[], Any] = _raise) -> tuple[str, Any]:
-    """Call with a handler that runs at place ``at``; return where it ran, and what the call returned."""
-    handler = Handler(at, do)
-    before = sys.gettrace()
-    sys.settrace(handler)
-    try:
-        result = call()
-    except Interrupted:
-        result = None
-    finally:
-        sys.settrace(before)
-    return handler.raised, result
 
 
 @pytest.mark.slow
@@ -336,12 +278,12 @@ def test_a_handler_that_raises_anywhere_loses_nothing_and_repeats_nothing(pair: 
             pair.lend()
             mine, marker = b"%s %d" % (which.encode(), at), b"marker %d" % at
             if which == "send":
-                where, _ = _interrupted(lambda: pair.channel.send(mine), at)  # noqa: B023 - called at once
+                where, _ = interrupted(lambda: pair.channel.send(mine), at)  # noqa: B023 - called at once
                 expected = [[mine, marker], [marker]]
                 answer = None
             else:
                 pair.channel.send(mine)
-                where, answer = _interrupted(lambda: pair.channel.receive(10), at)
+                where, answer = interrupted(lambda: pair.channel.receive(10), at)
                 expected = [[mine, marker]]
             got = [] if answer is None else [bytes(answer)]
             pair.channel.send(marker)
@@ -375,11 +317,11 @@ def test_a_handler_that_waits_anywhere_while_the_lease_is_ended_loses_nothing(
 
             mine = b"%s %d" % (which.encode(), at)
             if which == "send":
-                where, _ = _interrupted(lambda: pair.channel.send(mine), at, end_and_wait)  # noqa: B023
+                where, _ = interrupted(lambda: pair.channel.send(mine), at, end_and_wait)  # noqa: B023
                 got = pair.channel.receive(10)
             else:
                 pair.channel.send(mine)
-                where, got = _interrupted(lambda: pair.channel.receive(10), at, end_and_wait)
+                where, got = interrupted(lambda: pair.channel.receive(10), at, end_and_wait)
             assert bytes(got) == mine, where
             pair.ask(b"after %d" % at)
             if not where:

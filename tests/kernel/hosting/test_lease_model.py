@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kernel.contracts.message import PLAIN
 from kernel.hosting import lease as module
 from kernel.hosting.lease import Half, Lease
 from kernel.pipes import mailbox as mailbox_module
@@ -209,13 +210,40 @@ class Output:
             lease.end_soon()
 
 
+class Questions:
+    """What a protocol of questions knows: which one is open.  A forgetful one does not learn it from a lease."""
+
+    asks = True
+    envelope: Any = None
+
+    def __init__(self, *, forgets: bool) -> None:
+        self.asked: Any = None
+        self._forgets = forgets
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Leases store what was asked under their own envelope.
+        if name == "asked" and value is PLAIN and self._forgets:
+            return
+        super().__setattr__(name, value)
+
+
 class World:
     """An application that asks, the owner of the connection, and a peer that answers.
 
     It stands for the connection, the protocol and the conversation at once.
     """
 
-    def __init__(self, seed: int, *, lock: type[Lock], overtakes: bool, keeps: bool, two: bool) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        lock: type[Lock],
+        overtakes: bool,
+        keeps: bool,
+        two: bool,
+        questions: Questions | None,
+        hurries: bool,
+    ) -> None:
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
         self.turn: Any = lock(self.scheduler)
@@ -230,6 +258,10 @@ class World:
         self.over = False
         self.leased: Lease | None = None
         self.direct = 0
+        # One question at a time, if there are any: the next one waits for the answer.
+        self.addresses = questions
+        self.hurries = hurries
+        self._withheld = False
         self.output: Any = Output(self) if two else self
         self.two = two
         # of the connection
@@ -245,6 +277,10 @@ class World:
         mailbox.bell.close()
         mailbox.bell = Bell(self.scheduler)  # type: ignore[assignment]
         return mailbox
+
+    @property
+    def withheld(self) -> bool:
+        return self._withheld and not self.hurries
 
     # the socket
 
@@ -270,9 +306,13 @@ class World:
     # the protocol
 
     def encode_one(self, body: bytes) -> bytes | None:
+        if self.addresses is not None and self.addresses.asked is not None:
+            return None
         return body if self.random.random() < 0.9 else None
 
     def decode_one(self, data: bytes) -> bytes | None:
+        if self.addresses is not None and self.addresses.asked is None:
+            return None
         return data if self.random.random() < 0.9 else None
 
     # the connection
@@ -289,6 +329,12 @@ class World:
         """Nobody looks: without signals a lease is never needed back by force."""
 
     def deliver(self, data: bytes) -> None:
+        questions = self.addresses
+        if questions is not None:
+            assert questions.asked is not None, "an answer to nothing, which is dropped"
+            questions.asked = None
+            if self._withheld:
+                self.owners.post(self.write)
         self.incoming.append(data)
         self.callers.post(int)
 
@@ -317,8 +363,15 @@ class World:
 
     def write(self) -> None:
         self.scheduler.step()
-        self.to_peer += self.outgoing.queue
-        self.outgoing.queue.clear()
+        questions, waiting = self.addresses, self.outgoing.queue
+        if questions is None:
+            self.to_peer += waiting
+            waiting.clear()
+            return
+        if waiting and questions.asked is None:
+            questions.asked = waiting[0]
+            self.to_peer.append(waiting.pop(0))
+        self._withheld = bool(waiting)
 
     # the application
 
@@ -341,7 +394,8 @@ class World:
 
     def want(self) -> None:
         port: Any = SimpleNamespace(has_input=lambda: bool(self.incoming))
-        lease = Lease(self.callers, port, self.outgoing, port, lambda _: None)
+        under = None if self.addresses is None else PLAIN
+        lease = Lease(self.callers, port, self.outgoing, port, lambda _: None, under)
         me: Any = self
 
         def offer() -> None:
@@ -406,9 +460,15 @@ def run(
     overtakes: bool = False,
     keeps: bool = False,
     two: bool = False,
+    asks: bool = False,
+    forgets: bool = False,
+    hurries: bool = False,
 ) -> int:
     """Run one world to its end; return how many messages passed directly."""
-    world = World(seed, lock=lock, overtakes=overtakes, keeps=keeps, two=two)
+    questions = Questions(forgets=forgets) if asks else None
+    world = World(
+        seed, lock=lock, overtakes=overtakes, keeps=keeps, two=two, questions=questions, hurries=hurries
+    )
     bell: Any = world.callers.bell
 
     class Poll:
@@ -426,11 +486,18 @@ def run(
     return world.direct
 
 
-@pytest.mark.parametrize("two", [False, True], ids=["one connection", "two connections"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param({}, id="one connection"),
+        pytest.param({"two": True}, id="two connections"),
+        pytest.param({"asks": True}, id="one question at a time"),
+    ],
+)
 def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(
-    monkeypatch: pytest.MonkeyPatch, two: bool
+    monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]
 ) -> None:
-    direct = sum(run(monkeypatch, seed, two=two) for seed in range(SEEDS))
+    direct = sum(run(monkeypatch, seed, **form) for seed in range(SEEDS))
     assert direct > SEEDS, "the model hardly used a lease"
 
 
@@ -442,6 +509,10 @@ def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(
         pytest.param({"overtakes": True}, id="a message is sent while others wait in the pipe"),
         pytest.param({"keeps": True}, id="a thread sleeps at its bell and keeps its lease"),
         pytest.param({"lock": AlwaysFree, "two": True}, id="no turn, two connections"),
+        pytest.param({"asks": True, "forgets": True}, id="the protocol does not know of a question"),
+        pytest.param(
+            {"asks": True, "hurries": True}, id="an answer is read while the next question waits for it"
+        ),
     ],
 )
 def test_a_variant_that_lacks_a_step_is_found(monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any]) -> None:

@@ -29,8 +29,16 @@ class Pattern:
     turns: ClassVar[bool] = False
     """Whether it sends and receives in turn, so that each message that is received changes what may be done."""
 
+    asks: ClassVar[bool] = False
+    answers: ClassVar[bool] = False
+    """Whether each message that it sends is a question, or an answer to one."""
+    lends: ClassVar[bool] = False
+    """Whether lone messages may pass between the application's thread and the socket of the only peer."""
+
     def __init__(self, end: End, values: Values, engine: str) -> None:
         self.end = end
+        self.open: Envelope | None = None
+        """Of the question that has no answer yet, for those that ask or answer."""
         self.values = values
         self.engine = engine
         """The name of the socket's engine, which is the beginning of the names of peers."""
@@ -41,6 +49,10 @@ class Pattern:
 
     def before_sending(self) -> None:
         """Raise ``WrongState`` if it is not the turn to send."""
+
+    def next_question(self) -> Envelope:
+        """Return the envelope of the questions that are sent with a lease.  Only one of them is open at a time."""
+        return PLAIN
 
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Send one message."""

@@ -19,12 +19,13 @@ class Req(Pattern):
     router: str = "round-robin"
     alike: ClassVar[bool] = False
     turns: ClassVar[bool] = True
+    asks: ClassVar[bool] = True
+    lends: ClassVar[bool] = True
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
         super().__init__(end, values, engine)
-        self._asked: Envelope | None = None
         self._number = 0
-        """Of the last question."""
+        """Of the last envelope that was made."""
         end.incoming = self._answers
 
     def engine_options(self) -> Mapping[str, Any]:
@@ -33,18 +34,22 @@ class Req(Pattern):
 
     def before_sending(self) -> None:
         """Refuse before the answer."""
-        if self._asked is not None and not self.values["req_relaxed"]:
+        if self.open is not None and not self.values["req_relaxed"]:
             raise WrongState("this REQ has asked, and has to receive the answer first (or see req_relaxed)")
+
+    def next_question(self) -> Envelope:
+        """Return a new one."""
+        self._number += 1
+        return Envelope(properties={"message_id": str(self._number)})
 
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Ask."""
         self.before_sending()
         # An envelope of its own: the answer comes under it, or under one that has the user in addition.
-        self._number += 1
-        envelope = Envelope(properties={"message_id": str(self._number)})
+        envelope = self.next_question()
         self.end.send(batch_of_parts(parts, envelope), timeout)
         self.end.inbox.clear()
-        self._asked = envelope
+        self.open = envelope
 
     def send_batch(self, batch: Batch, timeout: float | None) -> None:
         """Refuse."""
@@ -52,21 +57,23 @@ class Req(Pattern):
 
     def may_send(self) -> bool:
         """Whether it is the turn to ask, and a peer has room."""
-        return (self._asked is None or self.values["req_relaxed"]) and super().may_send()
+        return (self.open is None or self.values["req_relaxed"]) and super().may_send()
 
     def _answers(self, batch: Batch) -> Batch | None:
-        if batch.envelope is not self._asked and not self._is_answer(batch.envelope):
+        if batch.envelope is not self.open and not self._is_answer(batch.envelope):
             return None
         return batch if len(batch.bodies) == 1 else batch.slice(0, 1)
 
     def _is_answer(self, envelope: Envelope) -> bool:
-        return self._asked is not None and envelope.properties.get("message_id") == str(self._number)
+        asked = self.open
+        # The same number under another envelope, which says who the peer is.
+        return asked is not None and envelope.properties.get("message_id") == asked.properties["message_id"]
 
     def before_receiving(self) -> None:
         """Refuse before a question."""
-        if self._asked is None:
+        if self.open is None:
             raise WrongState("this REQ has not asked, so no answer can come: send first")
 
     def received(self, envelope: Envelope) -> None:
         """The next one is a question."""
-        self._asked = None
+        self.open = None

@@ -31,6 +31,7 @@ class Dealer(Pattern):
     """DEALER."""
 
     kind: ClassVar[str] = "DEALER"
+    lends: ClassVar[bool] = True
     router: str = "round-robin"
 
 
@@ -38,3 +39,4 @@ class Pair(Pattern):
     """PAIR."""
 
     kind: ClassVar[str] = "PAIR"
+    lends: ClassVar[bool] = True

@@ -41,6 +41,7 @@ class Client(SinglePart):
     """CLIENT."""
 
     kind: ClassVar[str] = "CLIENT"
+    lends: ClassVar[bool] = True
     router: str = "round-robin"
 
 
