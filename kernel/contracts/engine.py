@@ -312,6 +312,14 @@ class Poller(Interface):
         """Watch a descriptor, or change how it is watched; without any callback: forget it."""
         ...
 
+    @property
+    def more(self) -> bool:
+        """While a callback runs: whether another descriptor of this engine was found ready, and comes next.
+
+        It may be forgotten by then.
+        """
+        ...
+
 
 class Host(Interface):
     """What a thread gives to the engines that it hosts."""

@@ -130,6 +130,8 @@ class SimulatedHost:
     """Takes the place of a thread: ``run`` does its turns, and its clock moves from deadline to deadline."""
 
     nursery: Any = None
+    more: bool = False
+    """Each descriptor is ready alone."""
 
     def __init__(self) -> None:
         self.poller = self

@@ -108,6 +108,11 @@ class EngineHost:
             self._fds.discard(fd)
         self._loop.poller.watch(fd, readable, writable, self.fail)
 
+    @property
+    def more(self) -> bool:
+        """Whether another descriptor of this engine was found ready together with the present one, and comes next."""
+        return self._loop.poller.following in self._fds
+
     def set_timer(self, when: float | None, callback: Callable[[], Any], key: object) -> None:
         """Set the timer of this key; None cancels it."""
         if when is None:

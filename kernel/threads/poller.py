@@ -25,6 +25,8 @@ class Poller(Protocol):
     turn: Lock | None
     """Held by the thread that polls, except while it sleeps here.  None: nobody has asked for it, or this poller
     has none."""
+    following: int
+    """While a callback runs: the descriptor that was found ready together with its own and comes next; -1: none."""
 
     def fileno(self) -> int:
         """A descriptor that is readable while any of the watched is ready."""
@@ -58,6 +60,7 @@ class EpollPoller:
 
     def __init__(self) -> None:
         self.turn: Lock | None = None
+        self.following: int = -1
         self._epoll = select.epoll()
         self._watches: dict[int, Watch] = {}
 
@@ -112,7 +115,9 @@ class EpollPoller:
                     # this very thread. Who has the old lock finds that it is not valid any more.
                     self.turn = None
         watches = self._watches
-        for fd, event in events:
+        count = len(events)
+        for at, (fd, event) in enumerate(events, 1):
+            self.following = events[at][0] if at < count else -1
             watch = watches.get(fd)
             # An earlier callback of this batch has closed it. If its number was given to a new descriptor
             # meanwhile, the callback of that one is called although nothing may be there.
@@ -144,6 +149,7 @@ class SelectorPoller:
 
     def __init__(self) -> None:
         self.turn: Lock | None = None
+        self.following: int = -1
         self._selector = selectors.DefaultSelector()
 
     def fileno(self) -> int:
@@ -169,7 +175,8 @@ class SelectorPoller:
     def poll(self, timeout: float | None) -> int:
         """Wait, call whoever is ready, and return how many descriptors were."""
         ready = self._selector.select(timeout)
-        for key, events in ready:
+        for at, (key, events) in enumerate(ready, 1):
+            self.following = ready[at][0].fd if at < len(ready) else -1
             readable, writable, blame = key.data
             try:
                 if writable is not None and events & selectors.EVENT_WRITE:

@@ -51,6 +51,9 @@ WINDOW_BYTES = 512 * 1024
 """Bytes of bodies that queues deliver to a client before some are written: about what a socket takes at
 once."""
 
+SHORT_READ = 512
+"""Bytes.  A read of more brings enough to be a turn of its own."""
+
 LOGIN_DELAY = 1.0
 """Seconds after which a failed login is answered, so that passwords cannot be tried one after the other."""
 
@@ -437,11 +440,21 @@ class StreamClient(ConnectionOwner):
 
     def on_data(self, data: bytes, now: float) -> None:
         """The client has sent something."""
+        long = len(data) > SHORT_READ
+        if long:
+            # It may take long, and who was read before it need not wait for that.
+            self.engine.finish_reads(now)
+            # What was written to this client then may have failed.
+            if self._connection.ended:
+                return
         # Busy in any case: nearly every read has an answer, and a front end need not say so.
         self.engine.is_busy(self)
         if not (self.closing or self.login_refused):
             self.received(data, now)
-        self.engine.finish_turn(now)
+        if long:
+            self.engine.finish_turn(now)
+        else:
+            self.engine.finish_read(now)
 
     def on_eof(self, now: float) -> None:
         """The client has hung up."""

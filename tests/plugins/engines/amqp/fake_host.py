@@ -123,6 +123,7 @@ class FakeHost:
 
     nursery: Any = None
     rendezvous: Any = {}  # what nobody else looks at
+    more = False
 
     def __init__(self) -> None:
         self.poller: Poller = self

@@ -32,6 +32,7 @@ class StillHost:
 
     def __init__(self) -> None:
         self.poller: Poller = self
+        self.more = False
         self.clock = 1000.0
         self.events: list[EngineEvent] = []
         self.ports: dict[str, FakePort] = {}
@@ -77,8 +78,11 @@ class StillHost:
         ready_to_read, ready_to_write, _ = select.select(readable, writable, [], 0)
         for callback in soon:
             callback()
+        left = len(ready_to_read) + len(ready_to_write)
         for ready, which in ((ready_to_read, 0), (ready_to_write, 1)):
             for fd in ready:
+                left -= 1
+                self.more = left > 0
                 found = self.watched.get(fd, (None, None))[which]
                 if found is not None:
                     found()
