@@ -42,8 +42,12 @@ class InprocEngine:
                 task_status.started(f"inproc://{self._place}")
                 await trio.sleep_forever()
             else:
+                end = InprocEnd(host, self._place)
+                self._ends.append(end)
+                port = host.port(self._name, end)
+                # After the port: another thread may open a channel as soon as the engine is said to run.
                 task_status.started(f"inproc://{self._place}")
-                await self._dial_for_ever()
+                await self._dial_for_ever(end, port)
         finally:
             # If the name was taken already, the entry is that of the other engine.
             if host.rendezvous.get(self._place, (None,))[0] is host:
@@ -88,11 +92,8 @@ class InprocEngine:
         end.subscribe_at_peer()
         self._tell("connected", peer)
 
-    async def _dial_for_ever(self) -> None:
+    async def _dial_for_ever(self, end: InprocEnd, port: Port) -> None:
         host = self._host
-        end = InprocEnd(host, self._place)
-        self._ends.append(end)
-        port = host.port(self._name, end)
         backoff = Backoff(self._options.reconnect)
         while True:
             # Read without a lock: the listener may be of another thread, and may end before it gets our

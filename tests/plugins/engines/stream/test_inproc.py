@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import trio
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan
@@ -102,6 +104,25 @@ def test_who_dials_a_listener_that_has_just_gone_is_told_so() -> None:
     to_there, to_here = pipe_pair("bus", host, host)
     accept(to_there, to_here, "dialler")
     assert to_here.ended
+
+
+def test_a_dialler_that_is_said_to_run_has_its_port() -> None:
+    """Who opens a channel then is connected to it."""
+    steps: list[str] = []
+    host: Any = SimpleNamespace(rendezvous={}, port=lambda *_: steps.append("port"))
+    options = SimpleNamespace(address="backend+inproc://bus", mode="dial")
+    engine = InprocEngine(cast("Any", SimpleNamespace(name="in", options=options)))
+
+    class Stop(Exception):
+        pass
+
+    def started(address: str) -> None:
+        steps.append(f"running {address}")
+        raise Stop
+
+    with pytest.raises(Stop):
+        trio.run(partial(engine.run, host, task_status=cast("Any", SimpleNamespace(started=started))))
+    assert steps == ["port", "running inproc://bus"]
 
 
 def test_messages_of_an_end_wait_although_another_end_leaves_during_the_look() -> None:
