@@ -164,7 +164,7 @@ class End(PortOwner):
             self._wait(self._ready_or_closed, timeout, "no message has come")
             if self._reason and not self.ready():
                 self._raise_closed()
-            if self._borrower is not None:
+            if self._borrower is not None and not self._reason:
                 self._waited(self._borrower)
         return self.inbox.popleft()
 
@@ -246,6 +246,8 @@ class End(PortOwner):
 
     def _close(self, reason: str) -> None:
         self._reason = self._reason or reason
+        # Nobody would wake a thread that waits with a lease from now on.  A message that has come is still received.
+        self._end_lease()
 
     def leave(self) -> None:
         """Leave the kernel, because the application has closed the socket."""

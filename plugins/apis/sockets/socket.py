@@ -174,15 +174,18 @@ class Socket:
 
     def _send(self, body: Buffer, *, timeout: float | None = UNSET) -> None:
         end, pattern = self._end, self._pattern
+        # Once: a thread that closes the context ends the lease.
+        lease = end.leased
         # No call up to the return: a handler of a signal would raise between the message and its turn.
-        if end.leased is not None and pattern.open is end.before and end.leased.send(body):
+        if lease is not None and pattern.open is end.before and lease.send(body):
             pattern.open = end.after
             return
         self._pattern.send_parts((checked(body),), self.options["sndtimeo"] if timeout is UNSET else timeout)
 
     def _send_fast_failed(self, body: Buffer, key: str | None, timeout: float | None) -> None:
         """Send what the shortest way did not take: it is large, or the credit is used up, or nobody is there."""
-        if self._end.leased is not None and self._end.leased.send(body):
+        lease = self._end.leased
+        if lease is not None and lease.send(body):
             return
         self._end.look()
         # A wait without limit is that of the option: the fast sender has None for "not said".

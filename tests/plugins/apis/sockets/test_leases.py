@@ -232,7 +232,8 @@ def test_a_context_that_closes_wakes_who_waits_with_a_lease(pair: Pair) -> None:
     closer.join(TIMEOUT)
 
 
-def test_a_socket_that_closes_with_a_lease_still_writes_what_was_sent(pair: Pair) -> None:
+def test_a_socket_that_closes_with_a_lease_still_writes_what_was_sent() -> None:
+    pair = Pair()
     pair.lend()
     pair.socket.send(b"last")
     pair.socket.close()
@@ -242,6 +243,20 @@ def test_a_socket_that_closes_with_a_lease_still_writes_what_was_sent(pair: Pair
         other.connect(place)
         other.send(b"next")
         assert other.recv() == b"next"
+    pair.close()
+
+
+def test_a_message_that_comes_together_with_the_end_does_not_begin_or_keep_a_lease(pair: Pair) -> None:
+    lease = pair.lend()
+    end = pair.socket._end
+    # As if both were found in one look: the end is told once, and then nobody rings the bell any more.
+    end._close("over")
+    assert end.leased is None
+    with pytest.raises(ContextClosed):
+        pair.socket.send(b"x")
+    with pytest.raises((ContextClosed, WrongState)):
+        pair.socket.recv()
+    assert end.leased is not lease
 
 
 @pytest.mark.slow
