@@ -16,7 +16,7 @@ from kernel.contracts.spelling import Wildcard, Word
 V = TypeVar("V")
 
 
-class _Node(Generic[V]):
+class Node(Generic[V]):
     """A node of the trie: what may follow one word of a pattern.
 
     A look-up reads as few objects of a node as possible: with many patterns, each one is a miss of the
@@ -28,13 +28,14 @@ class _Node(Generic[V]):
     def __init__(self) -> None:
         # None, not an empty dict: most nodes are leaves, and a look-up that goes no further reads one object
         # less.
-        self.words: dict[str, _Node[V]] | None = None
-        self.one_word: _Node[V] | None = None
-        self.any_words: _Node[V] | None = None
+        self.words: dict[str, Node[V]] | None = None
+        self.one_word: Node[V] | None = None
+        self.any_words: Node[V] | None = None
         self._counts: dict[V, int] | None = None
         self._values: tuple[V, ...] | None = ()
 
     def empty(self) -> bool:
+        """Whether no pattern ends here or leads on."""
         return not (self.words or self.one_word or self.any_words or self._counts)
 
     def add(self, value: V) -> None:
@@ -73,10 +74,15 @@ class WordTrie(Generic[V]):
     __slots__ = ("_root",)
 
     def __init__(self) -> None:
-        self._root: _Node[V] = _Node()
+        self._root: Node[V] = Node()
 
     def __bool__(self) -> bool:
         return not self._root.empty()
+
+    @property
+    def root(self) -> Node[V]:
+        """Where all patterns begin: for a ``WordAutomaton``."""
+        return self._root
 
     def add(self, pattern: Sequence[Word], value: V) -> None:
         """Store a value under a pattern.  A value that is added several times has to be removed as often."""
@@ -140,7 +146,7 @@ class WordTrie(Generic[V]):
         # ordered set: a pattern with several ``#`` can match a key in a number of ways that grows
         # exponentially.
         reached = [root]
-        staying: dict[_Node[V], None] = {}
+        staying: dict[Node[V], None] = {}
         if hidden:
             # Only a pattern whose first word is this very word may match, so the root's wildcards are not
             # entered.
@@ -148,54 +154,54 @@ class WordTrie(Generic[V]):
             reached = [] if following is None else [following]
             words = words[1:]
         for node in reached:
-            _enter(staying, node.any_words)
+            enter(staying, node.any_words)
         for word in words:
             nodes = [*reached, *staying] if staying else reached
             reached = []
             for node in nodes:
-                # ``_enter`` is for the rare case that ``ANY_WORDS`` follows: its calls cost more than the
+                # ``enter`` is for the rare case that ``ANY_WORDS`` follows: its calls cost more than the
                 # rest of this loop.
                 if node.words is not None and (following := node.words.get(word)) is not None:
                     reached.append(following)
                     if following.any_words is not None:
-                        _enter(staying, following.any_words)
+                        enter(staying, following.any_words)
                 if (following := node.one_word) is not None:
                     reached.append(following)
                     if following.any_words is not None:
-                        _enter(staying, following.any_words)
+                        enter(staying, following.any_words)
             if not reached and not staying:
                 return []
         reached += staying
         return [value for node in reached for value in node.values()]
 
 
-def _enter(staying: dict[_Node[V], None], node: _Node[V] | None) -> None:
+def enter(staying: dict[Node[V], None], node: Node[V] | None) -> None:
     """Add a node of ``ANY_WORDS``, and those that follow it with no word at all."""
     while node is not None and node not in staying:
         staying[node] = None
         node = node.any_words
 
 
-def _is_leaf(node: _Node[V]) -> bool:
+def _is_leaf(node: Node[V]) -> bool:
     return not (node.words or node.one_word or node.any_words)
 
 
-def _grow(node: _Node[V], word: Word) -> _Node[V]:
+def _grow(node: Node[V], word: Word) -> Node[V]:
     if word is Wildcard.ONE_WORD:
-        node.one_word = node.one_word or _Node()
+        node.one_word = node.one_word or Node()
         return node.one_word
     if word is Wildcard.ANY_WORDS:
-        node.any_words = node.any_words or _Node()
+        node.any_words = node.any_words or Node()
         return node.any_words
     if node.words is None:
         node.words = {}
     following = node.words.get(word)
     if following is None:
-        following = node.words[word] = _Node()
+        following = node.words[word] = Node()
     return following
 
 
-def _follow(node: _Node[V], word: Word) -> _Node[V] | None:
+def _follow(node: Node[V], word: Word) -> Node[V] | None:
     if word is Wildcard.ONE_WORD:
         return node.one_word
     if word is Wildcard.ANY_WORDS:
@@ -203,7 +209,7 @@ def _follow(node: _Node[V], word: Word) -> _Node[V] | None:
     return node.words.get(word) if node.words is not None else None
 
 
-def _cut(parent: _Node[V], word: Word) -> None:
+def _cut(parent: Node[V], word: Word) -> None:
     if word is Wildcard.ONE_WORD:
         parent.one_word = None
     elif word is Wildcard.ANY_WORDS:
