@@ -103,9 +103,15 @@ class ServerConnection(Conversation):
     heartbeat late."""
 
     def __init__(self, options: ServerOptions, now: float) -> None:
-        super().__init__(options, ServerAssembler(options.max_body_size), now)
+        assembler = ServerAssembler(options.max_body_size)
+        super().__init__(options, assembler, now)
+        self._published = assembler.batches
         self._server_options = options
         self.client_properties: Mapping[str, Any] = NO_ARGUMENTS
+
+    def accept_keyed(self) -> None:
+        """From now on report messages that differ in their keys together: as ``PublishedUnderKeys``."""
+        self._published.accept_keyed()
 
     def _waits_for_owner(self, data: bytes, position: int) -> bool:
         return data[position + 7 : position + 11] in _CLOSES or self.state in _OWNER_DECIDES

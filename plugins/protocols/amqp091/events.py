@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kernel.contracts.message import Batch
+from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.protocols.amqp091.methods.method import Method
 
 
@@ -109,6 +110,19 @@ class Published(Event, frozen=True, gc=False):
     mandatory: bool
     immediate: bool
     batch: Batch
+
+
+class PublishedUnderKeys(Event, frozen=True, gc=False):
+    """Server: messages came with basic.publish that differ in their routing keys.
+
+    Only for an owner that has called ``accept_keyed``.  What ``batch.divided()`` returns would have come as
+    ``Published`` otherwise.
+    """
+
+    channel: int
+    mandatory: bool
+    immediate: bool
+    batch: KeyedBatch
 
 
 class Delivered(Event, frozen=True, gc=False):

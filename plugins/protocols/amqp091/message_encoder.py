@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 from typing import TypeAlias
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Buffer, Envelope
+from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.protocols.amqp091.content import raw_properties
 from plugins.protocols.amqp091.errors import CannotCarry
 from plugins.protocols.amqp091.fields import short_string
@@ -34,6 +35,11 @@ from plugins.protocols.amqp091.templates import MAXIMUM_OCTETS, MAXIMUM_TEMPLATE
 COPY_LIMIT = 4096
 """Octets.  Copying a body of at most this size costs less than writing one more buffer."""
 
+_MOST_KEYED = 64
+_MOST_SIZES = 1024
+"""Flows of messages that differ in their keys, and for each of them sizes, of which the octets are remembered."""
+
+_delivery_tag = struct.Struct(">Q").pack
 _DELIVER = b"\x00\x3c\x00\x3c"
 _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
@@ -69,6 +75,42 @@ class Prefix:
         return self.between + size.to_bytes(8, "big") + self.after + size.to_bytes(4, "big")
 
 
+class _Octets(dict[int, bytes]):
+    """Octets that depend on one size, made for each size that is met."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, size: int) -> bytes:
+        if len(self) >= _MOST_SIZES:
+            self.clear()
+        octets = self[size] = self._make(size)
+        return octets
+
+
+class _KeyedPrefix:
+    """The octets in front of the bodies of messages with basic.deliver that differ in their keys.
+
+    They depend on tag, key and size of the body.
+    """
+
+    __slots__ = ("before_body", "before_key", "before_tag")
+
+    def __init__(self, channel: int, consumer_tag: str, redelivered: bool, envelope: Envelope) -> None:
+        exchange_and_key, raw = _encoded_envelope(envelope)
+        method = _DELIVER + short_string(consumer_tag)
+        # Without the size of the key, 0 here: the envelope is that of an empty key.
+        behind_tag = bytes((redelivered,)) + exchange_and_key[:-1]
+        rest = Prefix(channel, b"", END_OCTET, raw)
+        payload = len(method) + 8 + len(behind_tag) + 1
+        self.before_tag = _Octets(lambda key: frame_header.pack(METHOD, channel, payload + key) + method)
+        self.before_key = _Octets(lambda key: behind_tag + bytes((key,)))
+        self.before_body = _Octets(rest.after_tag)
+
+
 class MessageEncoder:
     """Encodes batches and appends them to ``out``, the buffers that will be written."""
 
@@ -80,6 +122,7 @@ class MessageEncoder:
         # publishes.
         self._prefixes: dict[tuple[int, str, bool, Envelope], Prefix] = {}
         self._octets = 0
+        self._keyed: dict[tuple[int, str, bool, Envelope], _KeyedPrefix] = {}
 
     def limit_frames(self, frame_max: int) -> None:
         """Set the negotiated frame_max, in octets; 0: no limit."""
@@ -96,6 +139,12 @@ class MessageEncoder:
         small_frames: list[Buffer] = []
         not_carried: list[NotCarried] = []
         for consumer_tag, first_tag, redelivered, batch in deliveries:
+            if type(batch) is KeyedBatch:
+                if small_frames:
+                    self.out.append(b"".join(small_frames))
+                    small_frames = []
+                not_carried += self._deliver_keyed(channel, consumer_tag, first_tag, redelivered, batch)
+                continue
             key = (channel, consumer_tag, redelivered, batch.envelope)
             prefix = prefixes.get(key)
             if prefix is None:
@@ -136,6 +185,46 @@ class MessageEncoder:
         head = prefix.pack(prefix.before, tag, prefix.between, size, prefix.after, size)
         self.out.append(b"".join((head, body, END_OCTET)))
         return True
+
+    def _deliver_keyed(
+        self, channel: int, consumer_tag: str, first_tag: int, redelivered: bool, batch: KeyedBatch
+    ) -> list[NotCarried]:
+        """Encode messages that differ in their keys, with consecutive tags; return those not encoded."""
+        bodies = batch.bodies
+        sizes = list(map(len, bodies))
+        if min(sizes) == 0 or max(sizes) > self._copy_limit:
+            tags = accumulate((len(part.bodies) for part in batch.divided()), initial=first_tag)
+            return self.deliver(
+                channel,
+                [
+                    (consumer_tag, tag, redelivered, part)
+                    for tag, part in zip(tags, batch.divided(), strict=False)
+                ],
+            )
+        key = (channel, consumer_tag, redelivered, batch.envelope)
+        prefix = self._keyed.get(key)
+        if prefix is None:
+            try:
+                prefix = _KeyedPrefix(*key)
+            except CannotCarry as refusal:
+                return [(first_tag, str(refusal))]
+            if len(self._keyed) >= _MOST_KEYED:
+                self._keyed.clear()
+            self._keyed[key] = prefix
+        keys = batch.keys
+        widths = list(map(len, keys))
+        parts = zip(
+            map(prefix.before_tag.__getitem__, widths),
+            map(_delivery_tag, range(first_tag, first_tag + len(bodies))),
+            map(prefix.before_key.__getitem__, widths),
+            keys,
+            map(prefix.before_body.__getitem__, sizes),
+            bodies,
+            repeat(END_OCTET),
+            strict=False,  # ``repeat`` has no end
+        )
+        self.out.append(b"".join(chain.from_iterable(parts)))
+        return []
 
     def _deliver_batch(self, prefix: Prefix, first_tag: int, bodies: Sequence[Buffer], width: int) -> None:
         if not bodies:

@@ -28,20 +28,22 @@ from struct import Struct
 from typing import Any
 
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of_one
+from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
-from plugins.protocols.amqp091.events import Event, Published
+from plugins.protocols.amqp091.events import Event, Published, PublishedUnderKeys
 from plugins.protocols.amqp091.frames import END, END_OCTET
+from plugins.protocols.amqp091.keyed_batches import KeyedBatches
+from plugins.protocols.amqp091.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats
 from plugins.protocols.amqp091.templates import Bounded, Template, cached_struct, header_parts
 from plugins.protocols.amqp091.whole_content import read_whole_content
 
 _frame_size = Struct(">I").unpack_from
 
-FIRST_BLOCK = 16
-"""Messages in the first block that is verified at once.  After each success the next block is twice as
-large."""
-LARGEST_BLOCK = 1 << 16
-"""Octets of a block at most: the bodies that are cut should still be in the cache when they are compared."""
+_SHORT = 3
+"""Messages of a batch after which the next one may as well have another key, and so on."""
+_LEFT_ALONE = 32
+"""Changes of the template for which the reader of keyed batches is not asked after it could do nothing."""
 
 
 class PublishedBatches:
@@ -58,11 +60,20 @@ class PublishedBatches:
         """The template that was made last: the next unknown method frame may differ from its in the key only."""
         self._expected = 0
         """Length of the last stride.  In a steady flow the next one is about as long."""
+        self._keyed: KeyedBatches | None = None
+        """Reads messages that differ in their keys; None: the owner has not said that it accepts keyed batches."""
+        self._left_alone = 0
+
+    def accept_keyed(self) -> None:
+        """From now on report messages under different keys as ``PublishedUnderKeys``, where there are several."""
+        self._keyed = KeyedBatches(self._envelopes)
 
     def forget(self) -> None:
         """Drop all templates, because a channel has ended: the templates do not check its state."""
         self._templates.clear()
         self._last = None
+        if self._keyed is not None:
+            self._keyed.forget()
 
     def learn(
         self, channel: int, frame: bytes, mandatory: bool, immediate: bool, envelope: Envelope, raw: bytes
@@ -154,6 +165,7 @@ class PublishedBatches:
         mandatory = immediate = False
         envelope = PLAIN
         unpack: Callable[[bytes, int], tuple[Any, ...]] = _frame_size
+        keyed = self._keyed
         while True:
             if not (steady and starts(method, position)):
                 # The key of a template is the whole method frame, so type, channel and arguments are compared
@@ -161,6 +173,23 @@ class PublishedBatches:
                 if position + 7 > end:
                     break
                 found = find(data[position : position + 8 + _frame_size(data, position + 3)[0]])
+                if (
+                    keyed is not None
+                    and template is not None
+                    and found is not template
+                    and len(bodies) <= _SHORT
+                ):
+                    # Few messages had the key before, and this one has another, maybe.
+                    if self._left_alone:
+                        self._left_alone -= 1
+                    else:
+                        batch = Batch(bodies, total, envelope, False, width)
+                        following = self._read_keyed(keyed, template, data, position, batch, events)
+                        if following != position:
+                            # All that was read is reported.
+                            position = following
+                            template, reported, bodies, total, width, last_size = None, False, [], 0, 0, -1
+                            continue
                 if found is None:
                     found = self._under_another_key(data, position)
                 steady = found is template
@@ -230,6 +259,34 @@ class PublishedBatches:
             batch = Batch(bodies, total, envelope, False, width)
             report_published(channel, mandatory, immediate, batch, events)
         return position
+
+    def _read_keyed(
+        self,
+        keyed: KeyedBatches,
+        template: Template,
+        data: bytes,
+        position: int,
+        before: Batch,
+        events: list[Event],
+    ) -> int:
+        """Read messages that differ from those of ``template`` in their keys only; return the position behind them.
+
+        ``before``: messages of the template that were read and not reported yet; they are reported first, if others
+        are found.
+        """
+        batch, following = keyed.read(data, position, template, self.maximum_body_size)
+        if batch is None or len(batch.bodies) <= _SHORT:
+            self._left_alone = _LEFT_ALONE
+            if batch is None:
+                return position
+        channel, mandatory, immediate = template.channel, template.mandatory, template.immediate
+        if before.bodies:
+            report_published(channel, mandatory, immediate, before, events)
+        if type(batch) is KeyedBatch:
+            events.append(PublishedUnderKeys(channel, mandatory, immediate, batch))
+        else:
+            report_published(channel, mandatory, immediate, batch, events)
+        return following
 
     def _read_other_properties(
         self,
@@ -305,7 +362,7 @@ def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected:
     # Blocks grow from small to large: a flow that ends soon costs little, a steady one is verified with few
     # comparisons.
     while left:
-        count = _count_repeats(data, position, prefix, stride, min(block, left))
+        count = count_repeats(data, position, prefix, stride, min(block, left))
         while count:
             stop = position + count * stride
             cut_bodies = list(chain.from_iterable(cut(whole[position:stop])))
@@ -324,18 +381,3 @@ def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected:
             break
         block = min(count * 2, limit)
     return bodies
-
-
-def _count_repeats(data: bytes, position: int, prefix: bytes, stride: int, count: int) -> int:
-    """Estimate by bisection how many of ``count`` messages have the prefix, if the flow changes only once."""
-    starts = data.startswith
-    if starts(prefix, position + (count - 1) * stride):
-        return count
-    low = 0
-    while low < count - 1:
-        middle = (low + count) // 2
-        if starts(prefix, position + (middle - 1) * stride):
-            low = middle
-        else:
-            count = middle
-    return low
