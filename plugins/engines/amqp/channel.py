@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.mixed_batch import KeyedBatch
 from kernel.contracts.properties import changed
 from plugins.engines.broker.public import (
     Consumer,
@@ -27,7 +28,7 @@ from plugins.engines.broker.public import (
     check_properties,
     invent_name,
 )
-from plugins.protocols.amqp091.events import Acknowledged, Published, Rejected
+from plugins.protocols.amqp091.events import Acknowledged, Published, PublishedUnderKeys, Rejected
 from plugins.protocols.amqp091.methods import basic
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.reply_codes import ReplyCode
@@ -52,6 +53,7 @@ class Channel(Publisher):
         self.receiver = Receiver(
             session.client.window, partial(session.has_deliveries, self), self._on_cancelled
         )
+        self.receiver.accepts_keyed = True
         self.prefetch = 0
         """The prefetch of consumers that begin from now on (basic.qos without ``global``)."""
         self.last_queue = ""
@@ -93,6 +95,12 @@ class Channel(Publisher):
             self.transaction.publish(self, batch, mandatory=event.mandatory)
         else:
             self.publish(batch, now, mandatory=event.mandatory)
+
+    def on_published_under_keys(self, event: PublishedUnderKeys, now: float) -> bool:
+        """Publish messages that differ in their keys; return False if each has to be published by itself."""
+        if event.immediate or self.transaction is not None:
+            return False
+        return self.publish_keyed(event.batch, now, mandatory=event.mandatory)
 
     def on_unroutable(self, batch: Batch) -> None:
         """Send basic.return for mandatory messages without a route."""
@@ -204,7 +212,7 @@ class Channel(Publisher):
             consumer, first_tag, span = deliveries[0]
             batch, start = span.batch, span.start
             # A message alone needs no batch of its own.
-            if span.stop - start == 1 and not batch.multipart:
+            if span.stop - start == 1 and not batch.multipart and type(batch) is not KeyedBatch:
                 tag, redelivered, envelope = consumer.tag, span.redelivered, batch.envelope
                 body = batch.bodies[start]
                 if self.session.connection.send_delivery(

@@ -53,6 +53,7 @@ from plugins.protocols.amqp091.events import (
     MethodReceived,
     OpenRequested,
     Published,
+    PublishedUnderKeys,
     Rejected,
 )
 from plugins.protocols.amqp091.methods import basic, tx
@@ -101,6 +102,7 @@ class Session:
         anonymous: str = "",
     ) -> None:
         self.connection = connection
+        connection.accept_keyed()
         self.client = client
         self.broker = broker
         self.users = users
@@ -275,6 +277,25 @@ class Session:
         if channel.confirms is not None:
             self._confirm_scheduler.add(channel)
 
+    def _on_published_under_keys(self, event: PublishedUnderKeys, now: float) -> None:
+        channel = self.channels.get(event.channel)
+        if channel is None:
+            return
+        try:
+            done = channel.on_published_under_keys(event, now)
+        except BrokerError as refusal:
+            self._refuse(channel, refusal, 60, 40, now)
+            return
+        if done:
+            self.client.published = True
+            self.client.messages_in += len(event.batch.bodies)
+            if channel.confirms is not None:
+                self._confirm_scheduler.add(channel)
+            return
+        for batch in event.batch.divided():
+            # One of them may end the channel, or the session.
+            self._on_published(Published(event.channel, event.mandatory, event.immediate, batch), now)
+
     def acknowledged(self, event: Acknowledged, now: float) -> None:
         """The client has acknowledged deliveries."""
         channel = self.channels.get(event.channel)
@@ -366,5 +387,6 @@ _HANDLERS: dict[type[Event], Callable[[Session, Any, float], None]] = {
     MethodReceived: Session._on_method,
     OpenRequested: Session._on_open,
     Published: Session._on_published,
+    PublishedUnderKeys: Session._on_published_under_keys,
     Rejected: Session._on_rejected,
 }

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from kernel.contracts.message import Batch
+from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.paged import Paged
 from plugins.engines.broker.span import Span
 
@@ -84,6 +85,16 @@ class Backlog:
         else:
             level.appendleft(span)
         level.extendleft(reversed(overtaken))
+
+    def divide_from(self, first: int) -> None:
+        """Put batches in place of the keyed batches whose position is ``first`` or behind it."""
+        for level in self.levels:
+            divided: list[Item] = []
+            while level and level[-1].first >= first:
+                item = level.pop()
+                # From the last one on.
+                divided += reversed(item.divided()) if type(item.batch) is KeyedBatch else (item,)
+            level.extend(reversed(divided))
 
     def take_one(self) -> Span | None:
         """Remove and return the first message of the highest priority; None: the backlog is empty."""

@@ -11,7 +11,7 @@ the kernel does not know (decision 21).  ``docs/write_a_front_end.md`` is the gu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from typing import Protocol as Interface
@@ -57,6 +57,7 @@ __all__ = [
     "ListenerOptions",
     "LooksAt",
     "Matcher",
+    "MatchesMany",
     "PreconditionFailed",
     "PropertiesCodec",
     "Sink",
@@ -142,6 +143,17 @@ class Matcher(Interface):
         message; if ``looks_at`` is ``properties``, they are all of its properties by name, and ``headers`` is
         one of these.  The values come from clients: expect any type.
         """
+        ...
+
+
+class MatchesMany(Matcher, Interface):
+    """A matcher that looks at the key alone, and answers for many keys at once.
+
+    For feeds in which every message has another key.
+    """
+
+    def match_all(self, keys: Sequence[str]) -> Sequence[tuple[Destination, ...]]:
+        """Return what ``match`` returns, for each key.  Equal answers should be the same object, if that is cheap."""
         ...
 
 

@@ -32,7 +32,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernel.contracts.message import Batch
+from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.arguments import read_queue_arguments
 from plugins.engines.broker.backlog import Backlog, Item
 from plugins.engines.broker.binding import Binding, Identity
@@ -64,6 +65,7 @@ class Queue:
         "_counts",
         "_expired_between",
         "_full",
+        "_keyed_from",
         "_limited",
         "_may_expire",
         "_rejects",
@@ -158,6 +160,8 @@ class Queue:
         self._touched = False
         self._may_expire = False
         self._take_limits()
+        self._keyed_from: int | None = None
+        """The position from which on there may be keyed batches in the backlog, until the queue is processed."""
         self._expired_between: Sequence[Span] = ()
         """Messages that had expired behind others which are being delivered."""
         self.keeps_all = policy.quorum
@@ -241,6 +245,29 @@ class Queue:
             self.touch()
         return accepted
 
+    def takes_keyed(self, envelope: Envelope) -> bool:
+        """Whether messages that differ in their keys, and have this envelope otherwise, may stay together here."""
+        # Not where a publisher is told of single messages, or the disk is.
+        return not (self._rejects or self.keeps_all or (envelope.persistent and self.stored is not None))
+
+    def publish_keyed(self, batch: KeyedBatch, now: float) -> None:
+        """Append messages that differ in their keys, if ``takes_keyed``.
+
+        They are together until the queue is processed at the end of this turn.  What is left then is divided.
+        """
+        if self._keyed_from is None:
+            self._keyed_from = self.next_position
+        self.publish(batch, now)
+
+    def _divide_keyed(self) -> None:
+        """Divide the keyed batches in the backlog.
+
+        They are behind what was there before, so it takes as many steps as messages are divided.
+        """
+        first, self._keyed_from = self._keyed_from, None
+        if first is not None and self.backlog.count:
+            self.backlog.divide_from(first)
+
     def process(self, now: float) -> None:
         """Expire, deliver and drop messages, after anything has changed."""
         # Cleared first: a dead letter that comes back to this queue below has to touch it again.
@@ -257,6 +284,8 @@ class Queue:
             self._deliver(overdue)
             if self._expired_between:
                 self._give_up_expired(now)
+        if self._keyed_from is not None:
+            self._divide_keyed()
         if self._may_expire and backlog.count:
             self._expire(now)
             expiry = backlog.next_expiry()
@@ -289,6 +318,7 @@ class Queue:
 
         It searches the queue, and reads what the disk has before the message: it is for the start of a broker.
         """
+        self._divide_keyed()
         span = self.backlog.take_at(position)
         if span is not None:
             self.outstanding += 1
@@ -333,7 +363,11 @@ class Queue:
         if self.deleted:
             return
         span.redelivered = True
-        if self._counts is None:
+        if type(span.batch) is KeyedBatch:
+            # The latest first: each is put at the front.
+            for part in reversed(span.divided()):
+                self.backlog.put_back(part)
+        elif self._counts is None:
             self.backlog.put_back(span)
         else:
             kept, dead = self._counts.returned(span)
@@ -620,7 +654,8 @@ class Queue:
         # other order could leave none.  A deleted queue dead-letters nothing (RabbitMQ).
         if self.policy.dead_letter_exchange is not None and not self.deleted:
             dead = span if self._counts is None else self._counts.unmarked(span)
-            self.vhost.publish_dead(self, dead, reason, now)
+            for part in dead.divided() if type(dead.batch) is KeyedBatch else (dead,):
+                self.vhost.publish_dead(self, part, reason, now)
         self._forget(span)
 
     def _forget(self, item: Item) -> None:

@@ -78,6 +78,7 @@ class Receiver:
     __slots__ = (
         "_detached_in",
         "_served",
+        "accepts_keyed",
         "active",
         "cancelled",
         "consumers",
@@ -101,6 +102,8 @@ class Receiver:
         self.unacked = Unacked()
         self.consumers: dict[str, Consumer] = {}
         self.deliveries: list[Delivery] = []
+        self.accepts_keyed = False
+        """Whether messages that differ in their keys may be delivered in keyed batches."""
         self.prefetch = 0
         """How many messages all consumers together may have unacknowledged; 0: no limit."""
         self._served = ""

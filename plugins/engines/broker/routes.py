@@ -19,14 +19,14 @@ The default exchange is not in the second cache: its answer is one lookup in the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from kernel.contracts.message import Envelope
 from kernel.contracts.properties import changed
 from plugins.engines.broker.dead_letters import headers_of
-from plugins.engines.broker.errors import AccessRefused, missing_exchange
+from plugins.engines.broker.errors import AccessRefused, PreconditionFailed, missing_exchange
 from plugins.engines.broker.exchange import Exchange
 from plugins.engines.broker.publishing_ids import (
     FOR_THE_BROKER,
@@ -37,6 +37,7 @@ from plugins.engines.broker.publishing_ids import (
 from plugins.engines.broker.queue import Queue
 
 if TYPE_CHECKING:
+    from kernel.contracts.mixed_batch import KeyedBatch
     from plugins.engines.broker.binding import Binding, Destination
     from plugins.engines.broker.host.taps import BrokerTap
     from plugins.engines.broker.sink import Sink
@@ -66,6 +67,11 @@ class Route(NamedTuple):
 
 _NOTHING = Route((), None)
 
+MatchAll: TypeAlias = "Callable[[Sequence[str]], Sequence[tuple[Destination, ...]]]"
+_UNKNOWN: Any = object()
+_FOR_THE_ROUTES = frozenset(("CC", "BCC", PUBLISHING_ID))
+"""Headers that decide where a message goes, besides its key."""
+
 
 class Routes:
     """The caches of one virtual host."""
@@ -76,6 +82,7 @@ class Routes:
         "_check",
         "_dispose",
         "_exchanges",
+        "_match_all",
         "_queues",
         "_shared",
         "_taps",
@@ -104,6 +111,8 @@ class Routes:
         self._by_key: dict[str, dict[str, Route]] = {}
         """By exchange, then by key."""
         self._by_envelope: dict[Envelope, Route] = {}
+        self._match_all: dict[Envelope, MatchAll | None] = {}
+        """By envelope, for messages that differ in their keys."""
         self._shared: dict[tuple[Destination, ...], Route] = {}
         """By the queues and sinks that a key matches at one exchange."""
         self._taps: list[BrokerTap] = []
@@ -121,6 +130,7 @@ class Routes:
         for name in list(self._by_key):
             self._forget_exchange(name)
         self._by_envelope.clear()
+        self._match_all.clear()
         self._shared.clear()
 
     def forget_binding(self, binding: Binding) -> None:
@@ -168,11 +178,13 @@ class Routes:
         """Have a tap see messages from now on."""
         self._taps.append(tap)
         self._by_envelope.clear()
+        self._match_all.clear()
 
     def remove_tap(self, tap: BrokerTap) -> None:
         """Take a tap out."""
         self._taps.remove(tap)
         self._by_envelope.clear()
+        self._match_all.clear()
 
     def _with_taps(self, envelope: Envelope, route: Route) -> Route:
         # Only in the answer for the envelope, so that nothing else has to know of taps.
@@ -209,6 +221,34 @@ class Routes:
             self._by_envelope.clear()
         self._by_envelope[envelope] = route
         return route
+
+    def match_keyed(self, batch: KeyedBatch) -> Sequence[tuple[Destination, ...]] | None:
+        """Return what the key of each message matches, if nothing else decides where they go.
+
+        None: look for each of them with ``find``.  The answers are those of one exchange: destinations may be
+        exchanges, and a message may match nothing.  Nothing is cached by key, because keys may never come again.
+        """
+        envelope = batch.envelope
+        match_all = self._match_all.get(envelope, _UNKNOWN)
+        if match_all is _UNKNOWN:
+            if len(self._match_all) >= _MOST_ENVELOPES:
+                self._match_all.clear()
+            match_all = self._match_all[envelope] = self._find_match_all(envelope)
+        return None if match_all is None else match_all(batch.key_texts())
+
+    def _find_match_all(self, envelope: Envelope) -> MatchAll | None:
+        exchange = self._exchanges.get(envelope.exchange)
+        if exchange is None or exchange.alternate is not None or self._taps:
+            return None
+        if not _FOR_THE_ROUTES.isdisjoint(headers_of(envelope)):
+            return None
+        try:
+            self._check(envelope)
+        except PreconditionFailed:
+            # It may reach no queue.
+            return None
+        matcher: Any = exchange.matcher
+        return getattr(matcher, "match_all", None) if matcher.looks_at == "key" else None
 
     def _from(self, name: str, key: str, headers: Mapping[str, Any], properties: Mapping[str, Any]) -> Route:
         # The default exchange: one look-up, which a cache could not make faster.

@@ -62,6 +62,15 @@ class Span(msgspec.Struct, gc=False):
             return batch
         return batch.slice(self.start, self.stop)
 
+    def divided(self) -> list[Span]:
+        """Return the messages of a keyed batch as spans of batches.  They are not stored."""
+        spans: list[Span] = []
+        position = self.first
+        for batch in self.as_batch().divided():  # type: ignore[attr-defined]  # of keyed batches only
+            spans.append(Span(position, batch, 0, len(batch.bodies), self.expires_at, self.redelivered))
+            position += len(batch.bodies)
+        return spans
+
     def split(self, count: int) -> Span:
         """Remove the first ``count`` messages from this span and return them as another span."""
         cut = self.start + count

@@ -13,12 +13,14 @@ unlinked, the caches of ``routes`` forget what has become wrong, and the store i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.lazy_figures import LazyFigures
 from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.arguments import check_queue_type
 from plugins.engines.broker.binding import Binding, Destination, identity_of
 from plugins.engines.broker.consumer import Consumer
@@ -117,6 +119,36 @@ class VirtualHost:
             return None
         # The smallest number: a message counts as accepted only if every queue has it.
         return min([queue.publish(batch, now) for queue in queues])
+
+    def publish_keyed(self, batch: KeyedBatch, now: float, *, mandatory: bool) -> bool:
+        """Publish messages that differ in their keys, if all of them may stay together until they are delivered.
+
+        False: nothing was done.  Publish what ``batch.divided()`` returns.
+        """
+        matched = self.routes.match_keyed(batch)
+        if matched is None:
+            return False
+        shares: list[tuple[Iterable[Destination], KeyedBatch]]
+        first = matched[0]
+        if matched.count(first) == len(matched):
+            shares = [(dict.fromkeys(first), batch)]
+        else:
+            shares = _shares(batch, matched)
+        envelope = batch.envelope
+        for destinations, _ in shares:
+            if mandatory and not destinations:
+                return False
+            for each in destinations:
+                if not isinstance(each, Queue) or not each.takes_keyed(envelope):
+                    return False
+        # From here on nothing can be refused.
+        self.messages_in += len(batch.bodies)
+        for destinations, share in shares:
+            if not destinations:
+                self.messages_unrouted += len(share.bodies)
+            for queue in destinations:
+                queue.publish_keyed(share, now)  # type: ignore[union-attr]  # looked at above
+        return True
 
     def _publish_once(
         self, publishing_id: PublishingId, batch: Batch, now: float, route: Route
@@ -633,3 +665,28 @@ def _publish_to(sinks: tuple[Sink, ...], batch: Batch, now: float) -> bool:
     for sink in sinks:
         wanted = sink.publish(batch, now) or wanted
     return wanted
+
+
+def _shares(
+    batch: KeyedBatch, matched: Sequence[tuple[Destination, ...]]
+) -> list[tuple[Iterable[Destination], KeyedBatch]]:
+    """Return the messages of a batch by where they go; each queue gets its own in their order."""
+    bodies, keys = batch.bodies, batch.keys
+    if max(map(len, matched)) == 1:
+        # Each queue once, since no message goes to two of them.
+        by_queue: dict[tuple[Destination, ...], tuple[list[bytes], list[bytes]]] = {}
+        for where, body, key in zip(matched, bodies, keys, strict=True):
+            share = by_queue.get(where)
+            if share is None:
+                share = by_queue[where] = [], []
+            share[0].append(body)
+            share[1].append(key)
+        return [(where, batch.part(*share)) for where, share in by_queue.items()]
+    shares: list[tuple[Iterable[Destination], KeyedBatch]] = []
+    start = 0
+    for where, same in groupby(matched):
+        stop = start + len(list(same))
+        # A destination once, however many of its bindings match.
+        shares.append((dict.fromkeys(where), batch.slice(start, stop)))
+        start = stop
+    return shares

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel.contracts.message import Batch
+from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.faults.control import FaultControl
@@ -111,6 +112,10 @@ class FaultyVirtualHost(VirtualHost):
         names = tuple(queue.name for queue in queues)
         control.record.add("published", Entry(batch, names, _peer(control), redelivered=False))
         return super().publish(batch, now, route)
+
+    def publish_keyed(self, batch: KeyedBatch, now: float, *, mandatory: bool) -> bool:
+        """Have the messages published by ``publish``, where faults are."""
+        return False
 
 
 class FaultyModel(Broker):

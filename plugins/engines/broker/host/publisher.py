@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.dead_letters import headers_of
 from plugins.engines.broker.host.confirms import Confirms
 from plugins.engines.broker.host.feed import Feed
@@ -126,6 +127,25 @@ class Publisher:
             unsafe = vhost.store.mark if stored else 0
             self.confirms.add(len(batch.bodies), accepted, mark, unsafe)
         return accepted
+
+    def publish_keyed(self, batch: KeyedBatch, now: float, *, mandatory: bool = False) -> bool:
+        """Admit and publish messages that differ in their keys, if nothing has to be decided for single ones.
+
+        False: nothing was done.  Admit and publish what ``batch.divided()`` returns.
+        """
+        envelope, vhost = batch.envelope, self.vhost
+        # Before ``admit``, which would look at a key that no message has.
+        exchange = vhost.exchanges.get(envelope.exchange)
+        if self.feed.wanted or self.login.topic_pattern("write", exchange, vhost.name) is not None:
+            return False
+        if self.admit(envelope) is not envelope:
+            return False
+        if not vhost.publish_keyed(batch, now, mandatory=mandatory):
+            return False
+        if self.confirms is not None:
+            count = len(batch.bodies)
+            self.confirms.add(count, count, 0, vhost.store.mark if envelope.persistent else 0)
+        return True
 
     def on_unroutable(self, batch: Batch) -> None:
         """Mandatory messages go nowhere: neither a queue nor a route wants them."""

@@ -6,7 +6,7 @@ default exchange.  This matcher is asked if the default exchange is the alternat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
@@ -41,3 +41,8 @@ class DefaultMatcher:
         """Return the queue of that name."""
         queue = self._queues.get(key)
         return () if queue is None else (queue,)
+
+    def match_all(self, keys: Sequence[str]) -> Sequence[tuple[Destination, ...]]:
+        """Return what ``match`` returns, for each key."""
+        queues = self._queues
+        return [(queues[key],) if key in queues else () for key in keys]

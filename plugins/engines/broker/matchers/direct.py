@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
@@ -36,3 +36,9 @@ class DirectMatcher:
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
         """Return the destinations that are bound with this key."""
         return [binding.destination for binding in self._by_key.get(key, ())]
+
+    def match_all(self, keys: Sequence[str]) -> Sequence[tuple[Destination, ...]]:
+        """Return what ``match`` returns, for each key."""
+        known = self._by_key
+        none: dict[Binding, None] = {}
+        return [tuple([binding.destination for binding in known.get(key, none)]) for key in keys]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from plugins.engines.broker.binding import Binding, Destination
@@ -31,3 +31,7 @@ class FanoutMatcher:
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
         """Return the destinations of all bindings."""
         return [binding.destination for binding in self._bindings]
+
+    def match_all(self, keys: Sequence[str]) -> Sequence[tuple[Destination, ...]]:
+        """Return what ``match`` returns, for each key."""
+        return [tuple([binding.destination for binding in self._bindings])] * len(keys)

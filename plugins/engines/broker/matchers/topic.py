@@ -5,10 +5,11 @@ AMQP 0-9-1, section 3.1.3.3.  The cost of a look-up in the trie does not depend 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from kernel.contracts.spelling import DOTTED, Word
+from kernel.contracts.word_automaton import WordAutomaton
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.contract import LooksAt
@@ -30,6 +31,8 @@ class TopicMatcher:
 
     def __init__(self) -> None:
         self._trie: WordTrie[Destination] = WordTrie()
+        self._automaton: WordAutomaton[Destination] | None = None
+        """For ``match_all``; None: a binding has changed since."""
 
     def check(self, key: str, arguments: Mapping[str, Any]) -> None:
         """Accept any key."""
@@ -38,12 +41,21 @@ class TopicMatcher:
         """Add a binding."""
         # The trie counts equal entries: several bindings may have the same pattern and destination, and
         # differ in their arguments.
+        self._automaton = None
         self._trie.add(_pattern_of(binding.key), binding.destination)
 
     def remove(self, binding: Binding) -> None:
         """Remove a binding."""
+        self._automaton = None
         self._trie.remove(_pattern_of(binding.key), binding.destination)
 
     def match(self, key: str, headers: Mapping[str, Any]) -> Iterable[Destination]:
         """Return the destinations of the patterns that the key matches."""
         return self._trie.find(words_of(key))
+
+    def match_all(self, keys: Sequence[str]) -> Sequence[tuple[Destination, ...]]:
+        """Return what ``match`` returns, for each key."""
+        automaton = self._automaton
+        if automaton is None:
+            automaton = self._automaton = WordAutomaton(self._trie)
+        return automaton.find_all(keys, ".")

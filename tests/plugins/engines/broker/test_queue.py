@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kernel.contracts.message import Envelope
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.errors import AccessRefused
 from plugins.engines.broker.queue import Queue
@@ -502,3 +503,30 @@ def test_a_batch_of_nothing_is_nothing(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     assert vhost.publish(run(), 0.0) == 0
     assert not queue.backlog.levels[0]
+
+
+@pytest.mark.parametrize(
+    "arguments, persistent, stored, takes",
+    [
+        ({}, False, False, True),
+        ({}, True, False, True),
+        ({}, False, True, True),
+        ({}, True, True, False),
+        ({"queue_type": "quorum"}, False, False, False),
+        ({"max_length": 3}, False, False, True),
+        ({"max_length": 3, "overflow": "reject-publish"}, False, False, False),
+    ],
+)
+def test_messages_are_looked_at_one_by_one_where_somebody_is_told_of_each(
+    vhost: VirtualHost, arguments: dict[str, Any], persistent: bool, stored: bool, takes: bool
+) -> None:
+    """Messages that differ in their keys: a full queue refuses some of them, and the store has records of each."""
+    queue = vhost.declare_queue(
+        "q",
+        None,
+        0.0,
+        durable=True,
+        arguments={f"x-{key.replace('_', '-')}": each for key, each in arguments.items()},
+    )
+    queue.stored = object() if stored else None
+    assert queue.takes_keyed(Envelope(persistent=persistent)) is takes
