@@ -55,6 +55,48 @@ def one_exchange(link: Connection, address: str, flow: Exchange, count: int) -> 
     link.recv()
 
 
+@dataclass(frozen=True)
+class Feed:
+    """A feed through a topic exchange in which no key comes twice."""
+
+    bindings: tuple[str, ...]
+    """The keys with which its one queue is bound: each message matches one of them."""
+    key: str
+    """What a key is: ``at`` is the number of the message, ``binding`` that number modulo the number of bindings."""
+    least: int
+    """Octets of the smallest body."""
+    most: int
+    """Octets of the largest one."""
+
+
+def new_keys(link: Connection, address: str, feed: Feed, count: int) -> None:
+    """Publish messages under a new key each until ``count`` have come back, a block at a time; say how many."""
+    client = BareClient(address)
+    client.call(exchange.Declare(exchange="feed", type="topic"), exchange.DeclareOk)
+    client.call(queue.Declare(queue="feed", exclusive=True), queue.DeclareOk)
+    client.consume("feed")
+    for key in feed.bindings:
+        client.call(queue.Bind(queue="feed", exchange="feed", routing_key=key), queue.BindOk)
+    blocks = []
+    # The first block is for the sizes of what comes back, which depend on those of keys and bodies only.
+    for start in range(0, max(count, BLOCK) + BLOCK, BLOCK):
+        keys = [feed.key.format(at=at, binding=at % len(feed.bindings)) for at in range(start, start + BLOCK)]
+        sizes = [feed.least + at * 37 % (feed.most - feed.least + 1) for at in range(start, start + BLOCK)]
+        block = b"".join(
+            client.encoded([b"x" * size], key, "feed") for key, size in zip(keys, sizes, strict=True)
+        )
+        blocks.append((block, sum(map(len, keys)) + sum(sizes)))
+    first, varying = blocks.pop(0)
+    fixed = client.measure_deliveries(first, BLOCK) - varying
+    link.send("ready")
+    link.recv()
+    for block, varying in blocks:
+        client.socket.sendall(block)
+        _read(client, fixed + varying)
+    link.send(len(blocks) * BLOCK)
+    link.recv()
+
+
 def many_connections(link: Connection, address: str, connections: int, count: int) -> None:
     """Divide a load among connections, each with a queue to publish to and consume from; send the rate."""
     floods = [_Flood(BareClient(address), f"flood-{at:06}") for at in range(connections)]
