@@ -588,6 +588,8 @@ class Queue:
                     self._forget(span)
         if self._counts:
             spans = [part for span in spans for part in self._counts.marked(span)]
+        if self._keyed_from is not None and not receiver.accepts_keyed:
+            spans = [part for span in spans for part in _divided(span)]
         receiver.deliver(consumer, spans, count, size)
 
     def _expiry(self, expiration: int | None, now: float) -> float | None:
@@ -654,7 +656,7 @@ class Queue:
         # other order could leave none.  A deleted queue dead-letters nothing (RabbitMQ).
         if self.policy.dead_letter_exchange is not None and not self.deleted:
             dead = span if self._counts is None else self._counts.unmarked(span)
-            for part in dead.divided() if type(dead.batch) is KeyedBatch else (dead,):
+            for part in _divided(dead):
                 self.vhost.publish_dead(self, part, reason, now)
         self._forget(span)
 
@@ -665,3 +667,7 @@ class Queue:
         if self._counts:
             stop = item.stop if item.batch is None else item.first + len(item)
             self._counts.forget(item.first, stop)
+
+
+def _divided(span: Span) -> Sequence[Span]:
+    return span.divided() if type(span.batch) is KeyedBatch else (span,)

@@ -21,6 +21,7 @@ from plugins.protocols.amqp091.events import ChannelClosed, Delivered, Event, Go
 from plugins.protocols.amqp091.methods import basic, confirm, exchange, queue, tx
 from plugins.protocols.amqp091.methods.method import Method
 from tests.plugins.engines.amqp.test_any_method import Conversation
+from tests.plugins.engines.broker.client import Client
 from tests.seeds import examples
 
 QUEUES: dict[str, dict[str, Any]] = {
@@ -285,6 +286,29 @@ def test_a_feed_stays_together_until_it_is_delivered(no_ack: bool, monkeypatch: 
     events = publish(one, "feed", NEW_KEYS)
     assert sum(isinstance(event, Delivered) for event in events) == 100
     assert max(sent) >= 98
+
+
+@pytest.mark.parametrize("prefetch", [0, 7])
+def test_receivers_that_do_not_accept_them_get_batches(prefetch: int) -> None:
+    """Those of other protocols write what they are delivered under one key for each batch."""
+    one = conversation(keyed=True)
+    vhost = one.broker.vhost("/")
+    other = Client(vhost)
+    other.consume(vhost.queues["plain"], prefetch=prefetch)
+    publish(one, "feed", NEW_KEYS)
+    seen: list[tuple[str, bytes]] = []
+    tags: list[int] = []
+    while deliveries := other.receiver.take_deliveries():
+        for _, first_tag, span in deliveries:
+            batch = span.as_batch()
+            assert not isinstance(batch, KeyedBatch)
+            seen += [(batch.envelope.key, bytes(body)) for body in batch.bodies]
+            tags += range(first_tag, first_tag + len(span))
+        other.receiver.acknowledge(0, tags[-1], multiple=True)
+        one.broker.process(one.now)
+    assert [key for key, _ in seen] == NEW_KEYS
+    assert [body[0] for _, body in seen] == list(range(100))
+    assert tags == list(range(1, 101))
 
 
 def test_what_a_user_may_not_publish_is_refused_by_its_key() -> None:
