@@ -49,16 +49,12 @@ def test_the_page_and_the_tour_tell_of_the_same_hops(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_the_page_says_how_many_calls_lie_on_the_way(name: str) -> None:
-    """Timers and threads that another test has left awake may add some: the shortest of a few tours counts."""
+    """A timer, or a thread that finds its work already done, adds or saves a few, and versions of Python differ in what counts."""
     said = re.search(r"(\d+) calls in (\d+) files", section(name))
     assert said is not None
     walk = walk_of(name)
     tours = [seen for seen in (follow(walk) for _ in range(5)) if len(seen) == len(walk.hops)]
-    calls, files = min(map(size_of, tours))
-    if sys.version_info[:2] == (3, 11):
-        assert (calls, files) == (int(said[1]), int(said[2]))
-    else:  # what counts as a call differs between versions of Python
-        assert calls == pytest.approx(int(said[1]), rel=0.1)
+    assert min(map(size_of, tours)) == pytest.approx((int(said[1]), int(said[2])), rel=0.1)
 
 
 @pytest.mark.parametrize("name", OURS)
