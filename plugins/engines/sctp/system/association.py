@@ -244,24 +244,26 @@ class SystemAssociation:
 
     def _on_up(self, notification: notifications.AssociationChange, what: What) -> None:
         sock, sender = self.socket, self.sender
-        try:
-            status = sock.getsockopt(IPPROTO_SCTP, Option.STATUS, _ANSWER)
-            known = sock.getsockopt(IPPROTO_SCTP, Option.GET_PEER_ADDRS, _ANSWER)
-            send_buffer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-        except OSError:
-            # It has ended already, as a later notification says.
-            return
         self.state = State.ESTABLISHED
         # The peer may allow fewer streams than were asked for.
         sender.streams = min(sender.streams, notification.streams_out)
         # The largest message is what fits into the peer's window and into our send buffer: the system takes a
         # message as a whole.
-        sender.peer_window = min(layout.STATUS.unpack_from(status)[2], send_buffer)
+        sender.peer_window = sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        try:
+            status = sock.getsockopt(IPPROTO_SCTP, Option.STATUS, _ANSWER)
+            known = sock.getsockopt(IPPROTO_SCTP, Option.GET_PEER_ADDRS, _ANSWER)
+        except OSError:
+            # It has ended already, as a later notification says: a peer may send and close before its
+            # association is accepted.  It is up all the same, since its messages wait to be read.
+            pass
+        else:
+            sender.peer_window = min(layout.STATUS.unpack_from(status)[2], sender.peer_window)
+            self.paths = PeerAddresses([PeerAddress(address) for address in layout.peer_addresses(known)])
         # The system gives a new stream priority 0, the most urgent one; ours without a priority are the least
         # urgent.
         for stream in range(sender.streams):
             sender.rank(stream, 0)
-        self.paths = PeerAddresses([PeerAddress(address) for address in layout.peer_addresses(known)])
         self.events.append(Event(what=what))
 
     def _on_address(self, notification: notifications.AddressChange) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -18,7 +19,13 @@ from kernel.testing.engine_checks import ENGINE_CHECKS, EngineSubject
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.system import Kernel
 from plugins.engines.sctp.framing import Kind
+from plugins.engines.sctp.options import SctpEngineOptions
+from plugins.engines.sctp.system.association import READ_SIZE, SystemAssociation
 from plugins.engines.sctp.system.layout import IPPROTO_SCTP
+from plugins.engines.sctp.system.sockets import SocketFactory
+from plugins.engines.sctp.transport import packed
+from plugins.protocols.sctp.events import What
+from plugins.protocols.sctp.states import State
 from tests.events import Events
 from tests.plugins.engines.sctp.plans import TIMEOUT, bodies_of, dialler, listener, sent_in_time
 from tests.plugins.engines.sctp.test_engine import pair
@@ -246,3 +253,26 @@ def test_nothing_is_lost_when_the_receiver_is_killed(
     source.wait_confirmed(TIMEOUT)
     assert {int(line) for line in file.read_bytes().split()} == set(range(total))
     assert events.count("disconnected") >= 1
+
+
+def test_what_a_peer_has_sent_that_left_before_it_was_accepted_is_received() -> None:
+    options = SctpEngineOptions(address="plain+sctp://127.0.0.1:0", mode="listen", transport="system")
+    with SocketFactory(options, ["127.0.0.1"], port=0, udp_port=None).open() as listening:
+        listening.setblocking(True)
+        listening.listen()
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_SCTP) as peer:
+            peer.connect(listening.getsockname())
+            for number in range(3):
+                peer.send(b"%d" % number)
+            # The good-bye begins when all is acknowledged.  It is over when the socket has nothing more to read, or is no
+            # end of an association any more.
+            peer.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):
+                assert peer.recv(1) == b""
+        made, (host, port) = listening.accept()
+    with made:
+        association = SystemAssociation(made, [packed(host)], port, options, tracks=True)
+        association.read(32, memoryview(bytearray(READ_SIZE)))
+        assert [message.data for message in association.receive(0.0)] == [b"0", b"1", b"2"]
+        assert next(event.what for event in association.events) is What.UP
+        assert association.state is State.CLOSED

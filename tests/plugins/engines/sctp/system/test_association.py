@@ -44,13 +44,27 @@ def test_it_is_up_with_what_was_agreed() -> None:
     assert [path.address for path in made.paths.all] == list(PEER)
 
 
-def test_one_that_is_over_before_the_news_that_it_is_up_were_read_is_over() -> None:
-    sock = Scripted(UP, news("01800000 18000000 0100 000c 0000 0000 00000000 000c0004"))
+def gone(*incoming: Any) -> SystemAssociation:
+    """One that ended before the news that it is up were read."""
+    sock = Scripted(UP, *incoming)
     sock.gone = True
-    settings = SctpEngineOptions(address="backend+sctp://10.0.0.1:5000", transport="system")
+    settings = SctpEngineOptions(address="plain+sctp://10.0.0.1:5000", transport="system")
     made = SystemAssociation(sock, [PEER[0]], 5000, settings, tracks=False)  # type: ignore[arg-type]
     made.read(READS, memoryview(bytearray(READ_SIZE)))
-    assert whats(made) == [What.LOST]
+    return made
+
+
+def test_one_that_is_over_before_the_news_that_it_is_up_were_read_is_over() -> None:
+    made = gone(news("01800000 18000000 0100 000c 0000 0000 00000000 000c0004"))
+    assert whats(made) == [What.UP, What.LOST]
+    assert made.state is State.CLOSED
+
+
+def test_what_a_peer_had_sent_that_was_gone_then_is_received() -> None:
+    made = gone(data(b"one", 1), data(b"two", 1), (b"", [], 0))
+    assert made.receive(0.0) == [Message(1, b"one"), Message(1, b"two")]
+    assert whats(made) == [What.UP, What.CLOSED]
+    assert [path.address for path in made.paths.all] == [PEER[0]]
 
 
 # ---------------------------------------------------------------------- in
