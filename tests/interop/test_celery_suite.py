@@ -60,6 +60,7 @@ _SLOW_ERRORS = (
     "waits for ten seconds many times, for callbacks that should not come: the three take five minutes"
 )
 _KNOWN = "its authors expect it to fail, or leave it out"
+_TOO_LATE = "prepares after it has sent: it fails if the answer comes soon"
 _LOGS = "reads logs in which the worker writes nothing under this configuration of pytest"
 RESULTS_OVER_BROKER = "results-over-broker"
 
@@ -100,6 +101,7 @@ PARTS = {
             "test_multiprocess_producer": _KNOWN,
             "test_multithread_producer": _KNOWN,
             "test_task_accepted": _KNOWN,
+            "test_replaced_task_nesting_level": _TOO_LATE,
             "test_revoked_by_headers_complex_canvas": "has 20 seconds for tasks that sleep longer than that",
             "test_trace_log_arguments": _LOGS,
         },
@@ -108,7 +110,7 @@ PARTS = {
         60,
         _modules("tasks", "inspect", "loader"),
         {
-            "test_replaced_task_nesting_level": "prepares after it has sent: it fails if the answer comes soon",
+            "test_replaced_task_nesting_level": _TOO_LATE,
             "(test_retry and not test_retry_)": "asks for a state that results over a broker do not have",
             "test_trace_log_arguments": _LOGS,
         },
