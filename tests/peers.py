@@ -103,6 +103,7 @@ PEERS: dict[str, Peer] = {
         Peer("flower", _has_module("flower"), _SETUP),
         Peer("gcc", _has_command("gcc"), _PEERS),
         Peer("gmqtt", _has_module("gmqtt"), _SETUP),
+        Peer("grpc", _has_module("grpc_status"), _SETUP),
         Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),
         Peer("kombu", _has_module("kombu"), _SETUP),
         Peer("mosquitto", _has_command("mosquitto"), _PEERS),

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from plugins.apis.spark.java import java_home
 from plugins.engines.journal.archiving import archive_sealed
 from plugins.protocols.journal_format.folders import archive_at
 from plugins.protocols.journal_format.identity import encode_identity
 from plugins.protocols.journal_format.reader import JournalReader
 from tests.object_store import CREDENTIALS, object_store
+from tests.plugins.apis.spark.daemon import TIMEOUT, Daemon
 from tests.plugins.apis.spark.journals import Journal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-TIMEOUT = 400.0
-
 PROGRAM = """
 import sys
 from plugins.apis.spark import session
@@ -50,50 +45,6 @@ query = (
 query.awaitTermination()
 spark.stop()
 """
-
-
-class Daemon:
-    """A master or a worker."""
-
-    def __init__(self, told: str, *arguments: str, folder: Path) -> None:
-        import pyspark
-
-        home = Path(pyspark.__file__).parent
-        env = {
-            **os.environ,
-            **CREDENTIALS,
-            "JAVA_HOME": str(java_home()),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_WORKER_DIR": str(folder),
-            "SPARK_DAEMON_MEMORY": "256m",
-        }
-        command = [str(home / "bin" / "spark-class"), *arguments]
-        self.process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
-        self._said = threading.Event()
-        self._told = re.compile(told)
-        self.match: re.Match[str] | None = None
-        self._listener = threading.Thread(target=self._listen)
-        self._listener.start()
-
-    def _listen(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.match = self.match or self._told.search(line)
-            if self.match:
-                self._said.set()
-
-    def wait(self) -> re.Match[str]:
-        assert self._said.wait(TIMEOUT), "it did not say that it has started"
-        assert self.match is not None
-        return self.match
-
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(60)
-        self._listener.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
 
 
 @pytest.fixture
