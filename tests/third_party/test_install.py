@@ -1,6 +1,6 @@
-"""The distributions of strangers: installed into a fresh environment, found, used, and tested by their own tests.
+"""The distributions of strangers: installed into fresh environments, found, used, and tested by their own tests.
 
-No package index is needed: the environment sees this one's packages, and what is installed comes from ``examples/``.
+An environment has the project's wheel, the wheels that are made from ``examples/``, and what these ask for.
 """
 
 from __future__ import annotations
@@ -9,23 +9,35 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.third_party.environments import OFFLINE, PIP, Environment
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-DISTRIBUTIONS = (
-    "third_party_protocol",
-    "third_party_engine",
-    "third_party_exchange",
-    "third_party_front_end",
-    "third_party_nats",
-    "third_party_webhook",
+from tests.third_party.environments import (
+    OFFLINE,
+    PIP,
+    ROOT,
+    Environment,
+    build_release,
+    link_distributions,
+    run_python,
 )
+
+EXAMPLES = ROOT / "examples"
+DISTRIBUTIONS = {
+    "third_party_protocol": "kernel-lines",
+    "third_party_engine": "kernel-ticker",
+    "third_party_exchange": "kernel-consistent-hash",
+    "third_party_front_end": "kernel-beanstalk",
+    "third_party_nats": "kernel-nats",
+    "third_party_webhook": "kernel-webhook",
+}
+"""Folders, and what the distributions in them are called."""
+PEERS = {"third_party_front_end": "greenstalk", "third_party_nats": "nats-py"}
+"""Clients of others, without which their own tests skip a part."""
 
 pytestmark = [
     pytest.mark.slow,  # processes of their own
-    pytest.mark.xdist_group("third-party"),  # one environment, and not one in each process
+    pytest.mark.xdist_group("third-party"),  # the wheels are built once, and not in each process
 ]
 
 Installed = Callable[..., str]
@@ -72,21 +84,44 @@ for name in ("lines", "ticker"):
 """
 
 
+class Wheels(msgspec.Struct):
+    """What is installed: the project's wheel, and the one of each folder."""
+
+    ours: Path
+    theirs: dict[str, Path]
+
+    def environment(self, folder: Path, *names: str) -> Environment:
+        """Make an environment with these distributions, what they ask for, and nothing else."""
+        made = Environment(folder / "environment")
+        made.install(self.ours, *(self.theirs[name] for name in names))
+        for name in names:
+            link_distributions(made.requirements(DISTRIBUTIONS[name]), "", made)
+        return made
+
+
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """An environment with the distributions in it; what is returned runs its Python."""
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     folder = tmp_path_factory.mktemp("third_party")
-    environment = Environment(folder / "venv")
-    environment.see_ours()
-
-    def run(*arguments: str, cwd: Path = folder) -> str:
-        return environment.command("python", *arguments, cwd=cwd)
-
-    sources = []
-    for name in DISTRIBUTIONS:  # copies, because building leaves things behind
+    _, ours = build_release(folder)
+    theirs = {}
+    for name, distribution in DISTRIBUTIONS.items():  # from copies, because building leaves things behind
         ignored = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
-        sources.append(str(shutil.copytree(EXAMPLES / name, folder / name, ignore=ignored)))
-    run(*PIP, "install", *OFFLINE, *sources)
+        shutil.copytree(EXAMPLES / name, folder / name, ignore=ignored)
+        theirs[name] = folder / f"{distribution.replace('-', '_')}-1.0-py3-none-any.whl"
+    sources = [str(folder / name) for name in DISTRIBUTIONS]
+    run_python(*PIP, "wheel", *OFFLINE, "--wheel-dir", str(folder), *sources, cwd=folder)
+    return Wheels(ours, theirs)
+
+
+@pytest.fixture(scope="module")
+def environment(wheels: Wheels, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """An environment with all of them in it; what is returned runs its Python."""
+    folder = tmp_path_factory.mktemp("together")
+    made = wheels.environment(folder, *DISTRIBUTIONS)
+
+    def run(*arguments: str) -> str:
+        return made.command("python", *arguments, cwd=folder)
+
     return run
 
 
@@ -114,14 +149,25 @@ def test_the_command_line_knows_them(environment: Installed, tmp_path: Path) -> 
         assert "good" in environment("-m", "kernel", "check", str(topology))
 
 
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_their_own_tests_pass_where_they_are_installed(
-    environment: Installed, tmp_path: Path, name: str
-) -> None:
-    """Without their sources beside them: only the tests are copied."""
-    shutil.copytree(EXAMPLES / name / "tests", tmp_path / "tests")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.peer(PEERS[name])] if name in PEERS else [])
+        for name in DISTRIBUTIONS
+    ],
+)
+def test_their_own_tests_pass_where_they_are_installed(wheels: Wheels, tmp_path: Path, name: str) -> None:
+    """Alone, with pytest and what they ask for to be tested.  Only the tests are copied, and none may be skipped."""
+    environment = wheels.environment(tmp_path, name)
+    link_distributions(["pytest", *environment.requirements(DISTRIBUTIONS[name])], "test", environment)
+    tests = tmp_path / "tests"
+    shutil.copytree(EXAMPLES / name / "tests", tests)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    assert " passed" in environment("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=tmp_path)
+    printed = environment.command(
+        "python", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "tests", cwd=tmp_path
+    )
+    assert " passed" in printed
+    assert " skipped" not in printed, printed
 
 
 def test_nobody_else_has_them(tmp_path: Path) -> None:

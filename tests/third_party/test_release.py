@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -18,12 +15,10 @@ import pytest
 from tests.captures import pcap
 from tests.peers import optional
 from tests.ports import free_port
-from tests.third_party.environments import OFFLINE, PIP, TIMEOUT, Environment, link_distributions
+from tests.third_party.environments import FOLDERS, OURS, ROOT, Environment, build_release, link_distributions
 
 pika = optional("pika")
 
-ROOT = Path(__file__).parents[2]
-FOLDERS = ("kernel", "plugins")
 FOR_DEVELOPERS = {"bench", "demo", "dev", "docs", "interop"}
 
 pytestmark = [
@@ -153,50 +148,30 @@ class Release(msgspec.Struct):
 
     def requirements(self) -> list[str]:
         """Return what the wheel asks for, with and without extras."""
-        (information,) = self.environment.packages.glob("messaging_kernel-*.dist-info")
-        return list(metadata.Distribution.at(information).requires or ())
+        return self.environment.requirements(OURS)
 
     def extras(self) -> set[str]:
         """Return the names of the extras."""
-        (information,) = self.environment.packages.glob("messaging_kernel-*.dist-info")
-        return set(metadata.Distribution.at(information).metadata.get_all("Provides-Extra") or ())
+        return self.environment.extras(OURS)
 
     def with_extra(self, extra: str) -> Path:
         """Return a folder with what an extra asks for."""
         folder = self.folder / f"extra-{extra}"
         if not folder.exists():
             folder.mkdir()
-            link_distributions(self.requirements(), extra, folder)
+            link_distributions(self.requirements(), extra, self.environment, folder)
         return folder
 
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """The source distribution is made from a copy, because building leaves files behind; the wheel is made from it alone."""
     folder = tmp_path_factory.mktemp("release")
-    copy = folder / "copy"
-    for name in FOLDERS:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy / name)
-    build = "from setuptools import build_meta; import sys; build_meta.build_sdist(sys.argv[1])"
-    _python("-c", build, str(folder), cwd=copy)
-    (source,) = folder.glob("*.tar.gz")
-    _python(*PIP, "wheel", *OFFLINE, "--wheel-dir", str(folder), str(source), cwd=folder)
-    (wheel,) = folder.glob("*.whl")
+    source, wheel = build_release(folder)
     environment = Environment(folder / "environment")
     environment.install(wheel)
     made = Release(source, wheel, environment, folder)
-    link_distributions(made.requirements(), "", environment.packages)
+    link_distributions(made.requirements(), "", environment)
     return made
-
-
-def _python(*arguments: str, cwd: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_wheel_has_every_file_of_both_packages(release: Release) -> None:
