@@ -1,9 +1,10 @@
-"""Client certificates as logins, with clients of others: MQTT and STOMP over TLS, and MQTT over WebSocket with TLS."""
+"""Client certificates as logins, with clients of others: MQTT and STOMP over TLS, and over WebSocket with TLS."""
 
 from __future__ import annotations
 
 import queue
 import re
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +13,19 @@ from typing import Any
 import paho.mqtt.client as mqtt
 import pytest
 import trustme
+from websockets.exceptions import InvalidMessage
 
 from kernel import EnginePlan, Kernel, Plan
 from tests.events import Events
 from tests.peers import optional
+from tests.secure_web import secure_web_client
 
 stomp = optional("stomp")
 
 pytestmark = [pytest.mark.peer("paho-mqtt"), pytest.mark.peer("stomp-py")]
 
 TIMEOUT = 60.0
-NAMES = ("mqtt", "stomp", "web")
+NAMES = ("mqtt", "stomp", "web", "stomp over web")
 
 
 class Guarded:
@@ -46,6 +49,7 @@ class Guarded:
                 ("mqtt", "tls://127.0.0.1:0"),
                 ("stomp", "tls://127.0.0.1:0"),
                 ("mqtt", "wss://127.0.0.1:0/mqtt"),
+                ("stomp", "wss://127.0.0.1:0/stomp"),
             )
         ]
         users = {"sensor": {"configure": ".*", "write": ".*", "read": ".*"}}
@@ -148,4 +152,36 @@ def test_stomp_py_is_refused(guarded: Guarded, who: str, refused: str) -> None:
     thread.join(TIMEOUT)
     assert not thread.is_alive()
     assert failures
+    assert guarded.users() == []
+
+
+def over_web_socket(broker: Guarded, who: str) -> Any:
+    """Connect with ``websockets``.  stomp.py's own client for WebSocket reads and writes TLS in two threads at once."""
+    context = ssl.create_default_context(cafile=broker.authority)
+    context.load_cert_chain(broker.files[who])
+    return secure_web_client(f"wss://127.0.0.1:{broker.ports['stomp over web']}/stomp", context, TIMEOUT)
+
+
+def test_stomp_over_web_socket_logs_in(guarded: Guarded) -> None:
+    with over_web_socket(guarded, "sensor") as client:
+        client.send(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+        assert client.recv(TIMEOUT).startswith(b"CONNECTED\nversion:1.2\n")
+        assert guarded.users() == [("sensor", "sensor")]
+        client.send(b"SUBSCRIBE\nid:1\ndestination:/topic/t\nreceipt:2\n\n\0")
+        assert client.recv(TIMEOUT) == b"RECEIPT\nreceipt-id:2\n\n\0"
+        client.send(b"SEND\ndestination:/topic/t\n\nhello\0")
+        frame = client.recv(TIMEOUT)
+        assert frame.startswith(b"MESSAGE\n")
+        assert frame.endswith(b"\n\nhello\0")
+
+
+def test_stomp_over_web_socket_is_refused(guarded: Guarded) -> None:
+    """A name that is no user's gets an ERROR frame.  A certificate of a stranger's authority gets no answer."""
+    with over_web_socket(guarded, "nobody") as client:
+        client.send(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+        assert client.recv(TIMEOUT).startswith(b"ERROR\nmessage:Bad CONNECT\n")
+    # TLS 1.3 ends the handshake at the client before the broker has looked at its certificate.
+    with pytest.raises((OSError, EOFError, InvalidMessage)), over_web_socket(guarded, "forged"):
+        pass
+    guarded.events.wait("refused")
     assert guarded.users() == []

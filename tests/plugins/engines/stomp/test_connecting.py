@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
+from kernel import EnginePlan
+from kernel.testing.fixtures import KernelFactory
 from plugins.engines.stomp.client import StompClient
 from tests.plugins.engines.stomp.conftest import ServeStomp, StompBroker
-from tests.plugins.engines.stomp.raw_client import RawStomp, frame
+from tests.plugins.engines.stomp.raw_client import TIMEOUT, RawStomp, frame
 
 
 def refused(client: RawStomp) -> tuple[str, bytes]:
@@ -229,3 +234,39 @@ def test_only_message_and_error_have_a_body(broker: StompBroker) -> None:
     client = broker.open()
     assert client.connect().body == b""
     assert client.ask("SEND", b"x", destination="/queue/a").body == b""
+
+
+def test_over_a_unix_socket(kernel_factory: KernelFactory, tmp_path: Path) -> None:
+    """Each frame is compared byte for byte, but for the name of the session."""
+    path = tmp_path / "stomp.sock"
+    listeners = [{"protocol": "stomp", "address": f"unix://{path}"}]
+    kernel = kernel_factory(EnginePlan(name="broker", kind="broker", options={"listeners": listeners}))
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(TIMEOUT)
+        client.connect(str(path))
+
+        def talk(sent: bytes) -> bytes:
+            client.sendall(sent)
+            came = b""
+            while not came.endswith(b"\0"):
+                came += client.recv(1)
+            return came
+
+        connected = talk(b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0")
+        session = connected.partition(b"\nsession:")[2].partition(b"\n")[0]
+        (row,) = kernel.inspect("connections").rows
+        assert (row["user"], row["client"], row["ssl"]) == ("guest", "STOMP 1.2", False)
+        assert row["name"].startswith("unix#")
+        assert [
+            connected,
+            talk(b"SEND\ndestination:/queue/q\nreceipt:1\n\nhello\0"),
+            talk(b"SUBSCRIBE\nid:7\ndestination:/queue/q\n\n\0"),
+            talk(b"DISCONNECT\nreceipt:2\n\n\0"),
+        ] == [
+            b"CONNECTED\nversion:1.2\nsession:%b\nheart-beat:0,0\nserver:messaging-kernel\n\n\0" % session,
+            b"RECEIPT\nreceipt-id:1\n\n\0",
+            b"MESSAGE\nsubscription:7\ndestination:/queue/q\nmessage-id:T_7@@%b@@1\nredelivered:false\n"
+            b"content-length:5\n\nhello\0" % session,
+            b"RECEIPT\nreceipt-id:2\n\n\0",
+        ]
+        assert client.recv(1) == b""
