@@ -56,7 +56,7 @@ $(CLASSES): $(STAMP)
 	@$(BIN)/kernel pipeline prepare || echo "test: without this archive each JVM of Spark takes some seconds more"
 	@touch $@
 
-quick: setup ## the tests that need no peer and no patience, with a tenth of the random courses: a good minute
+quick: setup ## the tests that need no peer and take little time, with a tenth of the random courses: a good minute
 	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.1} $(BIN)/python -m pytest $(STEALING) -m "not slow and not peer"
 
 check: setup ## ruff, mypy --strict, import-linter

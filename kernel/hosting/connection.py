@@ -366,7 +366,7 @@ class Connection:
         if self.ended:
             return
         if self.lease is not None:
-            self.lease.settle()
+            self.lease.flush()
         # Also while the socket is full: the order of the bytes is the order of the calls.
         self._out.extend(data)
         size = sum(map(len, data))

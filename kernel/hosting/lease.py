@@ -230,7 +230,7 @@ class Lease:
                 return False
             # No call up to the end of the block: nothing can be raised in between.
             if not sent:
-                # A handler has waited for the other thread, which has ended the lease (``settle``).
+                # A handler has waited for the other thread, which has ended the lease (``flush``).
                 return True
             if sent[0] == size:
                 del sent[:]
@@ -407,7 +407,7 @@ class Lease:
         self.stop()
         self._to_connection(self.end)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Write what the socket has not taken of a message that was sent directly."""
         if self._sent:
             data, sent = self._data, self._sent.pop()
@@ -425,7 +425,7 @@ class Lease:
         self.stop()
         written, read = self._connection, self._source.connection
         if written.lease is self:
-            self.settle()
+            self.flush()
             if written is not read:
                 written.lease = None
         if read.lease is self:

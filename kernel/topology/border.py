@@ -222,7 +222,7 @@ class Border:
         """Return where an engine is."""
         return self._placed.get(engine, HERE)
 
-    def settle(self, plan: Plan) -> None:
+    def assign_engines(self, plan: Plan) -> None:
         """Say where the engines of a plan will be, before its routes are added."""
         apart = {thread.name for thread in plan.threads if is_apart(thread.kind, self._registry)}
         with self._lock:

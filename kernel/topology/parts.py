@@ -435,10 +435,10 @@ class Parts:
         if home is not None:
             home.remove(name, None, linger)
 
-    def settle(self, plan: Plan) -> None:
+    def assign_engines(self, plan: Plan) -> None:
         """Say in which threads the engines of a plan will be, before its routes are added."""
         self._threads_wanted = {engine.name: engine.thread for engine in plan.engines if engine.thread}
-        self.border.settle(plan)
+        self.border.assign_engines(plan)
 
     # ------------------------------------------------------------------ from one plan to another
 
@@ -457,7 +457,7 @@ class Parts:
             self._remove_thread(thread.name)
         for engine in change.engines_changed:
             self._change_engine_and_wait(engine)
-        self.settle(new)
+        self.assign_engines(new)
         for thread in change.threads_added:
             self.add_thread(thread)
         # Routes before engines, as at the start: the first messages of an engine already need them.

@@ -4,10 +4,10 @@ No layout program is needed, and nothing overlaps, whatever the plan.  This foll
 
 * Between two columns of boxes is a *gutter*.  Its first part belongs to the labels of routes that leave the
   left column to the right, its last part to those that leave the right column to the left.  Between them are
-  *lanes*: vertical lines, each of one route.
+  *tracks*: vertical lines, each of one route.
 * Every end of a route has a height of its own in its gutter.  So a horizontal line in the part of the labels
   is the only one at its height, and a label stands above the line of its own route.
-* A route to a column that is not the next one takes a horizontal lane below all boxes.
+* A route to a column that is not the next one takes a horizontal track below all boxes.
 
 Lines cross each other, but no label and no box.  The font has a fixed width, so that the width of a text is
 known without a font.
@@ -31,7 +31,7 @@ _LINE = 16
 _PADDING = 12
 _BAND = 20
 """From one end of a route to the next on the same side of a box: room for a label above the line."""
-_LANE = 10
+_TRACK = 10
 _GAP = 22
 _TITLE = 32
 _MARGIN = 24
@@ -74,20 +74,20 @@ class _Gutter(msgspec.Struct):
     """Width of the labels of routes that leave the column on the left of the gutter."""
     arriving: int = _GAP
     """The same of the column on the right."""
-    lanes: int = 0
+    tracks: int = 0
 
     @property
     def width(self) -> int:
-        return self.leaving + (self.lanes + 1) * _LANE + self.arriving
+        return self.leaving + (self.tracks + 1) * _TRACK + self.arriving
 
-    def next_lane(self) -> int:
-        """Return the number of a lane that no route has."""
-        self.lanes += 1
-        return self.lanes
+    def next_track(self) -> int:
+        """Return the number of a track that no route has."""
+        self.tracks += 1
+        return self.tracks
 
-    def lane(self, number: int) -> int:
-        """Return where a lane is."""
-        return self.x + self.leaving + number * _LANE
+    def track(self, number: int) -> int:
+        """Return where a track is."""
+        return self.x + self.leaving + number * _TRACK
 
 
 def svg(plan: Plan, apis: Collection[str] = ()) -> str:
@@ -107,7 +107,7 @@ class _Drawing:
         }
         self._gutters = [_Gutter() for _ in range(len(self._columns) + 1)]
         self._arrows = [arrow for route in plan.routes for arrow in self._arrows_of(route)]
-        self._paths = [self._lanes_of(arrow) for arrow in self._arrows]
+        self._paths = [self._tracks_of(arrow) for arrow in self._arrows]
         self._place_boxes()
         self._place_columns()
         self._below = 0
@@ -133,14 +133,14 @@ class _Drawing:
             gutter.arriving = max(gutter.arriving, width)
         return arrow
 
-    def _lanes_of(self, arrow: _Arrow) -> list[tuple[int, int]]:
-        """Return the lanes of an arrow: one, or two with a lane below all boxes between them."""
+    def _tracks_of(self, arrow: _Arrow) -> list[tuple[int, int]]:
+        """Return the tracks of an arrow: one, or two with a track below all boxes between them."""
         first = self._gutter_at(arrow.source)
         last = self._gutter_at(arrow.target)
-        lanes = [(first, self._gutters[first].next_lane())]
+        tracks = [(first, self._gutters[first].next_track())]
         if last != first:
-            lanes.append((last, self._gutters[last].next_lane()))
-        return lanes
+            tracks.append((last, self._gutters[last].next_track()))
+        return tracks
 
     def _gutter_at(self, end: _End) -> int:
         return self._homes[end.engine] + (1 if end.right else 0)
@@ -175,12 +175,12 @@ class _Drawing:
             gutter = self._gutters[number]
             # The outer gutters are only as wide as what is in them.
             gutter.x = x
-            x += gutter.width if number or gutter.lanes else 0
+            x += gutter.width if number or gutter.tracks else 0
             column.x = x
             x += column.width + 2 * _GAP
         last = self._gutters[-1]
         last.x = x
-        self._width = x + (last.width if last.lanes else 0) + _MARGIN
+        self._width = x + (last.width if last.tracks else 0) + _MARGIN
         tallest = max(column.height for column in self._columns)
         self._bottom = _MARGIN + tallest
 
@@ -196,15 +196,15 @@ class _Drawing:
             for engine in column.box.engines:
                 parts += self._engine(column, engine)
         labels: list[str] = []
-        for arrow, lanes in zip(self._arrows, self._paths, strict=True):
-            points = self._points(arrow, lanes)
+        for arrow, tracks in zip(self._arrows, self._paths, strict=True):
+            points = self._points(arrow, tracks)
             way = "".join(f"{'L' if number else 'M'}{x} {y}" for number, (x, y) in enumerate(points))
             parts.append(f'<path class="{arrow.style}" d="{way}" marker-end="url(#tip)"/>')
             if arrow.label:
                 (x, y), _ = points[:2]
                 anchor, shift = ("start", 6) if arrow.source.right else ("end", -6)
                 labels.append(_text("label", x + shift, y - 6, arrow.label, anchor))
-        height = self._bottom + (self._below + 1) * _LANE + _MARGIN
+        height = self._bottom + (self._below + 1) * _TRACK + _MARGIN
         return _document(self._width, height, [*parts, *labels])
 
     def _engine(self, column: _Column, engine: EnginePlan) -> list[str]:
@@ -215,15 +215,15 @@ class _Drawing:
             parts.append(_text("kind", x + _PADDING, y + _PADDING + 8 + number * _LINE, line))
         return parts
 
-    def _points(self, arrow: _Arrow, lanes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _points(self, arrow: _Arrow, tracks: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return the corners of an arrow."""
         start, end = self._edge(arrow.source), self._edge(arrow.target)
-        first = self._gutters[lanes[0][0]].lane(lanes[0][1])
-        if len(lanes) == 1:
+        first = self._gutters[tracks[0][0]].track(tracks[0][1])
+        if len(tracks) == 1:
             return [start, (first, start[1]), (first, end[1]), end]
-        last = self._gutters[lanes[1][0]].lane(lanes[1][1])
+        last = self._gutters[tracks[1][0]].track(tracks[1][1])
         self._below += 1
-        below = self._bottom + self._below * _LANE
+        below = self._bottom + self._below * _TRACK
         return [start, (first, start[1]), (first, below), (last, below), (last, end[1]), end]
 
     def _edge(self, end: _End) -> tuple[int, int]:

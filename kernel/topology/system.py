@@ -162,7 +162,7 @@ class Kernel:
             given = (ThreadPlan(name=DEFAULT_THREAD),) if parts.has_default_thread else ()
             for thread in (*given, *plan.threads):
                 parts.add_thread(thread)
-            parts.settle(plan)
+            parts.assign_engines(plan)
             # Before the engines: their first messages already need the routes.
             for route in plan.routes:
                 parts.add_route(route)

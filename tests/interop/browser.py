@@ -53,7 +53,7 @@ def _read(browser: subprocess.Popen[str], address: queue.Queue[str]) -> None:
     address.put("".join(said[-20:]))
 
 
-PATIENCE = 30.0
+TIME_LIMIT = 30.0
 """Seconds for which a page may take to show something."""
 
 
@@ -114,7 +114,7 @@ class Tab:
     def until(self, condition: str) -> None:
         """Wait until a condition of JavaScript is true."""
         waiting = f"""new Promise((done) => {{
-          const end = Date.now() + {PATIENCE * 1000};
+          const end = Date.now() + {TIME_LIMIT * 1000};
           const look = () => {{
             if ({condition}) done(true);
             else if (Date.now() > end) done(false);

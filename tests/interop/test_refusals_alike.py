@@ -64,7 +64,7 @@ def test_a_wrong_action(both: list[RawClient], act: Callable[[RawClient], None])
     assert ours == theirs
 
 
-SETTLING = [
+ACKNOWLEDGEMENTS = [
     *(
         basic.Ack(delivery_tag=tag, multiple=multiple)
         for tag in (0, 1, 2, 3, 9)
@@ -79,8 +79,8 @@ SETTLING = [
 ]
 
 
-@pytest.mark.parametrize("settle", SETTLING, ids=str)
-def test_an_acknowledgement_of_anything(both: list[RawClient], settle: Method) -> None:
+@pytest.mark.parametrize("acknowledgement", ACKNOWLEDGEMENTS, ids=str)
+def test_an_acknowledgement_of_anything(both: list[RawClient], acknowledgement: Method) -> None:
     """Of three deliveries the second is acknowledged already; then a missing queue closes what is still open."""
     for client in both:
         for _ in range(2):
@@ -90,7 +90,7 @@ def test_an_acknowledgement_of_anything(both: list[RawClient], settle: Method) -
         while came < 3:
             came += len(client.wait_for(Delivered).batch)
         client.send(basic.Ack(delivery_tag=2))
-        client.send(settle)
+        client.send(acknowledgement)
         client.send(queue.Purge(queue="none"))
     ours, theirs = map(refusal, both)
     assert ours == theirs

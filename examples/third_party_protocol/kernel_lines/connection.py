@@ -97,7 +97,7 @@ class LinesConnection:
         return None
 
     def close(self, reason: str, now: float) -> None:
-        """There is no way to say good-bye."""
+        """There is no way to announce the close."""
         self._closed = True
 
     def closed(self) -> bool:

@@ -81,13 +81,13 @@ def is_set_of_publisher(name: str) -> bool:
 class PublishingIds:
     """The highest number of each publisher of one virtual host.  Used by the broker's thread."""
 
-    __slots__ = ("_last", "_unsettled", "_vhost")
+    __slots__ = ("_last", "_not_dropped", "_vhost")
 
     def __init__(self, vhost: VirtualHost) -> None:
         self._vhost = vhost
         self._last: dict[str, int] | None = None
         """The highest number by name, the name that was used last at the end; None: not asked for yet."""
-        self._unsettled: dict[tuple[int, str], int] = {}
+        self._not_dropped: dict[tuple[int, str], int] = {}
         """By the mark of the store and the name: the highest number that was kept before that mark."""
 
     def is_new(self, publishing_id: PublishingId) -> bool:
@@ -109,8 +109,8 @@ class PublishingIds:
         if stored:
             store = self._vhost.store
             self._vhost.stored_set(_SETS + publisher).keep(Span(number, batch, 0, 1))
-            self._unsettled[store.mark, publisher] = number
-            store.when_safe(self._settle)
+            self._not_dropped[store.mark, publisher] = number
+            store.when_safe(self._drop_safe)
 
     def removal(self) -> Iterator[None]:
         """Forget all publishers, also on the disk; pause after each."""
@@ -132,7 +132,7 @@ class PublishingIds:
         self._known().pop(publisher, None)
         self._vhost.delete_stored_set(_SETS + publisher)
 
-    def _settle(self) -> None:
+    def _drop_safe(self) -> None:
         """Drop numbers that are safe: the set remembers that they were given, and needs no message for that.
 
         Not before they are safe.  The store leaves out what is dropped before it is written, and a crash
@@ -140,10 +140,10 @@ class PublishingIds:
         """
         store, sets = self._vhost.store, self._vhost.stored_sets
         safe = store.safe
-        for key in [key for key in self._unsettled if key[0] <= safe]:
-            number = self._unsettled.pop(key)
+        for key in [key for key in self._not_dropped if key[0] <= safe]:
+            number = self._not_dropped.pop(key)
             kept = sets.get(_SETS + key[1])
             if kept is not None:
                 kept.drop(0, number + 1)
-        if self._unsettled:
-            store.when_safe(self._settle)
+        if self._not_dropped:
+            store.when_safe(self._drop_safe)

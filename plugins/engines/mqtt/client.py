@@ -97,7 +97,7 @@ class MqttClient(StreamClient):
         self._incoming: Incoming | None = None
         """Made when the client publishes for the first time: there may be very many clients that only read."""
         self._heard = engine.host.now()
-        self._patience: float | None = options.handshake_seconds
+        self._time_limit: float | None = options.handshake_seconds
         """Seconds that the client may be silent; None: for ever."""
         self._method = ""
         """The authentication method of MQTT 5; empty: none."""
@@ -156,7 +156,7 @@ class MqttClient(StreamClient):
 
     def next_deadline(self) -> float | None:
         """When the client has been silent for too long."""
-        return None if self._patience is None else self._heard + self._patience
+        return None if self._time_limit is None else self._heard + self._time_limit
 
     def on_due(self, now: float) -> None:
         """Close the connection of a client that is silent [MQTT-3.1.2-22]."""
@@ -167,7 +167,7 @@ class MqttClient(StreamClient):
             waited_for = "AUTH" if self._connect is not None else "CONNECT"
             self.close(f"no {waited_for} has come in time")
         else:
-            self.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing has come for {self._patience:g} s")
+            self.disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT, f"nothing has come for {self._time_limit:g} s")
 
     def on_not_read(self, now: float) -> None:
         """The client was not read, so it does not count as silent."""
@@ -378,7 +378,7 @@ class MqttClient(StreamClient):
         before = self._continued(vhost, client_id, packet, now)
         session = before or self.sessions.make(vhost, client_id, options, durable=expiry > 0)
         # [MQTT-3.1.2-22]
-        self._patience = keep_alive * 1.5 if keep_alive else None
+        self._time_limit = keep_alive * 1.5 if keep_alive else None
         self.arm(self.next_deadline())
         sender = Sender(
             self,

@@ -9,7 +9,7 @@ Packet identifiers
 
 States of a message (MQTT 5.0, 4.3)
     ``_qos1`` and ``_qos2`` map the identifiers of messages that were sent to delivery tags of the receiver.
-    PUBACK settles a message of QoS 1, PUBREC one of QoS 2.  From PUBREC on only the identifier is left, in
+    PUBACK acknowledges a message of QoS 1, PUBREC one of QoS 2.  From PUBREC on only the identifier is left, in
     ``_released``, until PUBCOMP.
 
 Before a crash
@@ -19,8 +19,9 @@ Before a crash
     (``_reserved``), and wait until these are on disk as well (``Begun``).
 
 After a crash
-    ``Released`` has the positions for which PUBREC had come.  If the crash came before they were settled, the
-    queue still has these messages.  They are in ``_settled_before``, and are settled instead of being sent.
+    ``Released`` has the positions for which PUBREC had come.  If the crash came before they were acknowledged,
+    the queue still has these messages.  They are in ``_acknowledged_before``, and are acknowledged instead of being
+    sent.
     The description of the session has the positions that were sent with QoS 2 before the subscription got
     another one (``begun_otherwise``).  What ``Begun`` has of shared queues is taken from them before any consumer
     is there (``take_begun``), and sent again.
@@ -81,7 +82,7 @@ class Outgoing:
         self._noted = released
         for position in released.positions():
             self._released[_id_of(position)] = position
-        self._settled_before = {position for position in released.positions() if position < SHARED}
+        self._acknowledged_before = {position for position in released.positions() if position < SHARED}
         self._limit = 1
         self._next_shared = OWN_IDS
         self._shared_begun = shared_begun
@@ -140,7 +141,7 @@ class Outgoing:
             tag, _ = taken
             if number in self._released:
                 # PUBREC had come.
-                self._settle([tag])
+                self._accept([tag])
                 self._forget_begun((number,))
             else:
                 self._qos2[number] = tag
@@ -276,8 +277,8 @@ class Outgoing:
             deliveries = [*self._waiting, *deliveries]
             self._waiting.clear()
         done = _Done([], [])
-        if self._settled_before:
-            deliveries = self._without_settled(deliveries, done.settled)
+        if self._acknowledged_before:
+            deliveries = self._without_acknowledged(deliveries, done.processed)
         if self._begun:
             deliveries = self._with_begun_apart(deliveries)
         for index, handed in enumerate(deliveries):
@@ -289,11 +290,11 @@ class Outgoing:
             self._wait_in_front(sender)
 
     def _finish(self, done: _Done, now: float) -> None:
-        if done.settled:
-            self._settle(done.settled)
+        if done.processed:
+            self._accept(done.processed)
         if self._reserved:
             # They need no identifier of QoS 2 any more.
-            self._forget_reserved(done.settled)
+            self._forget_reserved(done.processed)
         for (consumer, tag, span), why in done.undeliverable:
             self.receiver.give_up(consumer.queue, tag, span, why, now, auto_ack=False)
             self._forget_reserved(range(tag, tag + len(span)))
@@ -365,14 +366,14 @@ class Outgoing:
         if self._begun and not consumer.tag and span.first in self._begun and not isinstance(plan, str):
             plan = Delivery(2, False, ()) if plan is None else plan._replace(qos=2)
         if plan is None:
-            done.settled.extend(range(tag, tag + len(span)))
+            done.processed.extend(range(tag, tag + len(span)))
         elif isinstance(plan, str):
             done.undeliverable.append((handed, plan))
         elif sender.largest_packet and sender.is_too_large(span, plan):
             return self._send_what_fits(sender, handed, done, now)
         elif not plan.qos:
             sender.deliver(span, plan, (), now)
-            done.settled.extend(range(tag, tag + len(span)))
+            done.processed.extend(range(tag, tag + len(span)))
         else:
             ids = self._shared_ids(tag, span, plan.qos) if consumer.tag else self._ids_for(span)
             if ids is None:
@@ -406,20 +407,20 @@ class Outgoing:
                 break
         return True
 
-    def _without_settled(self, deliveries: Sequence[Handed], settled: list[int]) -> list[Handed]:
-        """Return the deliveries without the messages that were settled before a crash."""
+    def _without_acknowledged(self, deliveries: Sequence[Handed], processed: list[int]) -> list[Handed]:
+        """Return the deliveries without the messages that were acknowledged before a crash."""
         left: list[Handed] = []
         for consumer, tag, span in deliveries:
             positions = range(span.first, span.base + span.stop)
-            if consumer.tag or self._settled_before.isdisjoint(positions):
+            if consumer.tag or self._acknowledged_before.isdisjoint(positions):
                 left.append((consumer, tag, span))
                 continue
             for at, (position, index) in enumerate(
                 zip(positions, range(span.start, span.stop), strict=True), tag
             ):
-                if position in self._settled_before:
-                    self._settled_before.discard(position)
-                    settled.append(at)
+                if position in self._acknowledged_before:
+                    self._acknowledged_before.discard(position)
+                    processed.append(at)
                 else:
                     left.append((consumer, at, _one_of(span, index)))
         return left
@@ -545,22 +546,22 @@ class Outgoing:
         # An identifier that is unknown was acknowledged before the connection was lost.
         tags = [tag for tag in [pop(number, None) for number in ids] if tag is not None]
         if tags:
-            self._settle(tags)
+            self._accept(tags)
 
     def give_up(self, ids: Sequence[int]) -> None:
         """PUBREC with a failure has come: the client does not want these messages, and knows no identifier."""
         tags = [self._qos2.pop(number) for number in ids if number in self._qos2]
         if tags:
-            self._settle(tags)
+            self._accept(tags)
             self._forget_begun(ids)
 
     def _forget_begun(self, ids: Sequence[int]) -> None:
-        """The messages are settled.  If this note came before that, a crash could give them to another member."""
+        """The messages are acknowledged.  If this note came before that, a crash could give them to another member."""
         if self._shared_begun is not None:
             self._shared_begun.discard(ids)
 
     def received(self, ids: Sequence[int]) -> tuple[list[int], int]:
-        """PUBREC has come: settle the messages.
+        """PUBREC has come: acknowledge the messages.
 
         Return the identifiers that are unknown, and the mark that the store has to reach before PUBREL may be
         sent for the others.
@@ -609,7 +610,7 @@ class Outgoing:
         if not receiver.detached:
             receiver.active = left > 0
 
-    def _settle(self, tags: list[int]) -> None:
+    def _accept(self, tags: list[int]) -> None:
         """Acknowledge tags in the broker."""
         self.receiver.accept(self._take(tags))
 
@@ -635,7 +636,7 @@ class Outgoing:
 class _Done(NamedTuple):
     """What becomes of deliveries in one turn."""
 
-    settled: list[int]
+    processed: list[int]
     """Delivery tags of messages that are done with: they have QoS 0, or nobody wants them."""
     undeliverable: list[tuple[Handed, str]]
     """Messages that cannot be sent, and why."""

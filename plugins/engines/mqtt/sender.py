@@ -17,8 +17,8 @@ from plugins.protocols.mqtt.publishing import (
     REFERENCE_FROM,
     PublishPrefix,
     acknowledge,
+    publish_batch,
     publish_plain,
-    publish_run,
 )
 from plugins.protocols.mqtt.topics import key_to_topic
 
@@ -175,7 +175,7 @@ class Sender:
 
     def _send(self, prefix: PublishPrefix, batch: Batch, ids: Sequence[int]) -> None:
         client = self._client
-        for data in publish_run(prefix, batch.bodies, ids, batch.width):
+        for data in publish_batch(prefix, batch.bodies, ids, batch.width):
             self._produced += len(data)
             client.send(data)
         client.messages_out += len(batch.bodies)

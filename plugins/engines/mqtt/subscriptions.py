@@ -15,7 +15,7 @@ from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.public import Binding, Consumer, VirtualHost
 from plugins.protocols.mqtt.messages import PUBLISHER, RETAIN, RETAINED, properties_of, qos_of, unsayable
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
-from plugins.protocols.mqtt.publishing import REFERENCE_FROM, PublishPrefix, publish_plain, publish_run
+from plugins.protocols.mqtt.publishing import REFERENCE_FROM, PublishPrefix, publish_batch, publish_plain
 from plugins.protocols.mqtt.topics import is_status, key_to_topic, topic_to_key
 
 if TYPE_CHECKING:
@@ -124,10 +124,10 @@ class Group:
             if prefix is None:
                 assert made is not None, "one of both is there"
             elif len(bodies) == 1:
-                # What ``publish_run`` does, in two calls less for each of many topics.
+                # What ``publish_batch`` does, in two calls less for each of many topics.
                 made = b"".join((prefix.header(len(bodies[0])), bodies[0]))
             else:
-                made = b"".join(publish_run(prefix, bodies, (), batch.width))
+                made = b"".join(publish_batch(prefix, bodies, (), batch.width))
             if len(self.sessions) > 1:
                 self._made[version] = made
         return made

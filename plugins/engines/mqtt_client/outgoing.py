@@ -41,7 +41,7 @@ from kernel.contracts.message import Batch, Buffer
 from plugins.engines.mqtt_client.counters import Counters
 from plugins.engines.mqtt_client.forms import Form, Forms
 from plugins.protocols.mqtt.packet_types import PacketType
-from plugins.protocols.mqtt.publishing import acknowledge, publish_run
+from plugins.protocols.mqtt.publishing import acknowledge, publish_batch
 from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode
 
 LAST_ID = 65_435
@@ -67,7 +67,7 @@ class _Flight(msgspec.Struct, gc=False):
         return self.first + len(self.batch.bodies)
 
 
-class _Run(msgspec.Struct, gc=False):
+class _Part(msgspec.Struct, gc=False):
     """Messages of a flight that have to be sent again: from one number up to another."""
 
     flight: _Flight
@@ -94,7 +94,7 @@ class Outgoing:
         """Messages of QoS 0 that the socket has not taken yet: first number, number behind the last."""
         # The connection.
         self._forms: Forms | None = None
-        self._again: deque[_Run] = deque()
+        self._again: deque[_Part] = deque()
         self._dup = False
         self._stale: bytearray | None = None
         """By identifier: 1 if the broker may have a message of a former engine under it; None: it has none."""
@@ -139,25 +139,25 @@ class Outgoing:
             numbers = sorted(self._released)
             self._answers.append(acknowledge(PacketType.PUBREL, [_id_of(number) for number in numbers]))
             self._used = len(numbers)
-        self._again = deque(self._runs())
+        self._again = deque(self._unfinished_parts())
 
-    def _runs(self) -> list[_Run]:
+    def _unfinished_parts(self) -> list[_Part]:
         """Return the messages that are neither done nor released, in order."""
-        runs: list[_Run] = []
-        settled = self._done | self._released
+        parts: list[_Part] = []
+        answered = self._done | self._released
         for flight in self._flights:
             first, end = max(flight.first, self._front), flight.end
-            if not settled:
-                runs.append(_Run(flight, first, end))
+            if not answered:
+                parts.append(_Part(flight, first, end))
                 continue
             for number in range(first, end):
-                if number in settled:
+                if number in answered:
                     continue
-                if runs and runs[-1].flight is flight and runs[-1].end == number:
-                    runs[-1].end = number + 1
+                if parts and parts[-1].flight is flight and parts[-1].end == number:
+                    parts[-1].end = number + 1
                 else:
-                    runs.append(_Run(flight, number, number + 1))
-        return runs
+                    parts.append(_Part(flight, number, number + 1))
+        return parts
 
     def lost(self) -> None:
         """The connection has ended."""
@@ -190,7 +190,7 @@ class Outgoing:
         return out, True
 
     def _send_next(self, out: list[Buffer], most: int) -> int | None:
-        """Send one run of messages; return how many messages that were, None: none may be sent."""
+        """Send messages of one batch; return how many messages that were, None: none may be sent."""
         if self._again:
             return self._send_again(out, most)
         if not self._waiting:
@@ -226,8 +226,8 @@ class Outgoing:
         return len(batch.bodies)
 
     def _send_again(self, out: list[Buffer], most: int) -> int | None:
-        run = self._again[0]
-        flight = run.flight
+        part = self._again[0]
+        flight = part.flight
         assert self._forms is not None
         form = self._forms.form_of(flight.batch.envelope)
         room = most
@@ -237,11 +237,11 @@ class Outgoing:
                 room = min(room, self._limit - self._used)
         if room <= 0:
             return None
-        first, end = run.first, min(run.end, run.first + room)
-        if end == run.end:
+        first, end = part.first, min(part.end, part.first + room)
+        if end == part.end:
             self._again.popleft()
         else:
-            run.first = end
+            part.first = end
         self._counters.messages_resent += end - first
         self._send(out, flight, first, end, form, dup=self._dup and flight.qos > 0)
         return end - first
@@ -277,7 +277,7 @@ class Outgoing:
         count = end - first
         self._counters.messages_out += count
         if not form.qos:
-            out += publish_run(form.prefix(dup=False), payloads, (), batch.width)
+            out += publish_batch(form.prefix(dup=False), payloads, (), batch.width)
             self._unwritten.append((first, end))
             return
         self._used += count
@@ -285,7 +285,7 @@ class Outgoing:
         stale = self._stale
         if stale is not None and form.qos == 2 and (old := [number for number in ids if stale[number]]):
             out.append(acknowledge(PacketType.PUBREL, old))
-        out += publish_run(form.prefix(dup=dup), payloads, ids, batch.width)
+        out += publish_batch(form.prefix(dup=dup), payloads, ids, batch.width)
 
     def written(self) -> None:
         """The socket has taken all packets: messages of QoS 0 are done."""
@@ -293,7 +293,7 @@ class Outgoing:
             unwritten, self._unwritten = self._unwritten, []
             for first, end in unwritten:
                 self._finish(range(first, end))
-            self._settle()
+            self._confirm()
 
     # Answers of the broker
 
@@ -318,17 +318,17 @@ class Outgoing:
             self._counters.messages_unmatched += len(numbers)
         self._used = max(0, self._used - len(numbers))
         self._finish(numbers)
-        self._settle()
+        self._confirm()
 
     def _received(self, ids: Sequence[int], code: int, reason: str) -> None:
         numbers = self._numbers_of(ids)
         if code >= FAILED:
-            # It is settled with this; no PUBREL follows (MQTT 5.0, 4.3.3).
+            # The message is done with this; no PUBREL follows (MQTT 5.0, 4.3.3).
             numbers = [number for number in numbers if number not in self._released]
             self._refuse_numbers(numbers, reason)
             self._used = max(0, self._used - len(numbers))
             self._finish(numbers)
-            self._settle()
+            self._confirm()
             return
         if code == ReasonCode.NO_MATCHING_SUBSCRIBERS:
             self._counters.messages_unmatched += len(numbers)
@@ -359,7 +359,7 @@ class Outgoing:
             done.remove(self._front)
             self._front += 1
 
-    def _settle(self) -> None:
+    def _confirm(self) -> None:
         """Forget messages that are done, and confirm them to the port."""
         flights, front = self._flights, self._front
         position = _UNTRACKED
@@ -389,7 +389,7 @@ class Outgoing:
         """Refuse messages that cannot be sent."""
         self._refuse_one(flight, first, end, reason)
         self._finish(range(first, end))
-        self._settle()
+        self._confirm()
 
     def _refuse_one(self, flight: _Flight, first: int, end: int, reason: str) -> None:
         self._counters.messages_refused += end - first

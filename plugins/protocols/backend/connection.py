@@ -114,7 +114,7 @@ class BackendConnection:
         self._own_questions: set[int] = set()
         self._interval = options.heartbeat or math.inf
         """Seconds without a byte of this side after which it pings."""
-        self._patience = math.inf
+        self._time_limit = math.inf
         """Seconds without a byte of the peer after which it counts as lost."""
         self._refusals = Refusals()
         self.refused = self._refusals.news
@@ -198,7 +198,7 @@ class BackendConnection:
         self._refusals.most = self._peer.max_message
         # The peer has announced its own interval; ours does not matter here.
         if self._peer.heartbeat:
-            self._patience = self._peer.heartbeat / 1000 * MISSED_HEARTBEATS
+            self._time_limit = self._peer.heartbeat / 1000 * MISSED_HEARTBEATS
         # The peer may offer more than our own limits, which also bound the memory of this side.
         self._our_envelopes = SentEnvelopes(
             min(self._peer.envelopes, self._options.envelopes),
@@ -504,7 +504,7 @@ class BackendConnection:
         if self.phase is Phase.GREETED:
             return self._opened + self._options.handshake
         if self.phase is Phase.EXTENDED:
-            return min(self._last_sent + self._interval, self._last_received + self._patience)
+            return min(self._last_sent + self._interval, self._last_received + self._time_limit)
         return None
 
     def handle_timeout(self, now: float) -> None:
@@ -521,7 +521,7 @@ class BackendConnection:
             raise RemoteProtocolError(f"no greeting within {self._options.handshake} s")
         elif self.phase is Phase.EXTENDED:
             # First the end, then the PING: a peer that counts as lost needs none.
-            if now >= self._last_received + self._patience:
+            if now >= self._last_received + self._time_limit:
                 raise RemoteProtocolError(f"nothing heard for {now - self._last_received:.1f} s")
             if now >= self._last_sent + self._interval:
                 self._last_sent = now

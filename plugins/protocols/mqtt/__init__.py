@@ -9,7 +9,7 @@ module             what it has
 ``errors``         ``PacketFault``: what is wrong with a peer's packet, with a reason code
 ``parser``         ``Parser``: bytes in any chunking to packets; consecutive PUBLISH packets are one object
 ``encoder``        ``encode``: a packet to bytes
-``publishing``     ``PublishPrefix`` and ``publish_run``: many messages of one topic to bytes at little cost
+``publishing``     ``PublishPrefix`` and ``publish_batch``: many messages of one topic to bytes at little cost
 ``topics``         topic names and filters: what is valid, and their form as keys of the kernel
 ``messages``       the envelope of a PUBLISH, and the topic and properties of an envelope
 =================  ===========================================================================================
@@ -20,7 +20,7 @@ In short::
     packets = parser.receive_data(data)                      # raises PacketFault and nothing else
     encode(Connack(reason_code=ReasonCode.SUCCESS), parser.version)
     prefix = PublishPrefix(parser.version, "a/b", properties, qos=1)
-    publish_run(prefix, payloads, ids, width=0)              # buffers to write
+    publish_batch(prefix, payloads, ids, width=0)              # buffers to write
     acknowledge(PacketType.PUBACK, ids)                      # bytes
 
 Sections and statements are cited as "MQTT 5.0, 3.3.2.3" and "[MQTT-3.3.1-2]".

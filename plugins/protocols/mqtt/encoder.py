@@ -32,7 +32,7 @@ from plugins.protocols.mqtt.packets import (
     Will,
 )
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, WILL
-from plugins.protocols.mqtt.publishing import PublishPrefix, acknowledge, publish_run
+from plugins.protocols.mqtt.publishing import PublishPrefix, acknowledge, publish_batch
 from plugins.protocols.mqtt.reason_codes import REASONS_OF, ReasonCode, return_code
 from plugins.protocols.mqtt.topics import filter_fault, join_share, name_fault, split_share
 
@@ -136,7 +136,7 @@ def _publish(packet: Publish, version: int) -> bytes:
     prefix = PublishPrefix(
         version, packet.topic, packet.properties, qos=packet.qos, retain=packet.retain, dup=packet.dup
     )
-    return b"".join(publish_run(prefix, packet.payloads, packet.ids, packet.width))
+    return b"".join(publish_batch(prefix, packet.payloads, packet.ids, packet.width))
 
 
 def _acknowledgement(packet: Acknowledgement, version: int) -> bytes:

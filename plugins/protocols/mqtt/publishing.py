@@ -1,7 +1,7 @@
 """Encodes many messages of one topic, and many acknowledgements, with little work for each.
 
 A ``PublishPrefix`` has the bytes that the PUBLISH packets of one topic, properties and flags have in common.
-``publish_run`` puts them before each payload: with QoS 0 and payloads of one size by one join with a constant
+``publish_batch`` puts them before each payload: with QoS 0 and payloads of one size by one join with a constant
 separator.  With QoS 1 and 2 the packet identifiers are written into the result at a constant distance, by two
 assignments to a slice.
 
@@ -98,7 +98,7 @@ class PublishPrefix:
         return found
 
 
-def publish_run(
+def publish_batch(
     prefix: PublishPrefix, payloads: Sequence[Any], ids: Sequence[int] = (), width: int = 0
 ) -> list[Buffer]:
     """Return the PUBLISH packets of these messages, in few buffers.
@@ -233,3 +233,7 @@ def _write_ids(result: bytearray, offset: int, stride: int, numbers: bytes) -> N
     """Write packet identifiers into packets of ``stride`` bytes, ``offset`` bytes behind their beginning."""
     result[offset::stride] = numbers[0::2]
     result[offset + 1 :: stride] = numbers[1::2]
+
+
+publish_run = publish_batch
+"""The former name, which ``benchmarks/mqtt/bare.py`` still has."""

@@ -696,14 +696,14 @@ class ZmtpConnection:
             deadlines.append(self._last_received + self._lifetime)
         interval = self._interval()
         if interval:
-            deadlines.append(self._last_received + (self._patience() if self._pinged else interval))
+            deadlines.append(self._last_received + (self._time_limit() if self._pinged else interval))
         return min(deadlines, default=None)
 
     def _interval(self) -> float:
         """Return the interval of heartbeats; 0 if the peer does not know PING."""
         return self._options.heartbeat if self._framing.version == MAJOR and self._minor >= 1 else 0.0
 
-    def _patience(self) -> float:
+    def _time_limit(self) -> float:
         """Return how long a peer may be silent."""
         interval, timeout = self._options.heartbeat, self._options.heartbeat_timeout
         return interval + timeout if timeout else interval * MISSED_HEARTBEATS
@@ -723,7 +723,7 @@ class ZmtpConnection:
         if self._lifetime is not None and silence >= self._lifetime:
             self.phase = Phase.CLOSED
             raise RemoteProtocolError(f"silent for {silence:.1f} s; its own PING allows {self._lifetime:g} s")
-        if silence >= self._patience():
+        if silence >= self._time_limit():
             self.phase = Phase.CLOSED
             raise RemoteProtocolError(f"silent for {silence:.1f} s, without an answer to PING")
         if not self._pinged:

@@ -8,7 +8,7 @@ import java.util.*;
 import java.util.concurrent.*;
 
 public class Everyday {
-    static final int PATIENCE = 20;
+    static final int TIME_LIMIT = 20;
     static ConnectionFactory factory = new ConnectionFactory();
     static String name;
 
@@ -37,9 +37,9 @@ public class Everyday {
         if (!holds) throw new AssertionError(what);
     }
 
-    static BlockingQueue<Delivery> consume(Channel channel, String queue, boolean settled) throws IOException {
+    static BlockingQueue<Delivery> consume(Channel channel, String queue, boolean autoAck) throws IOException {
         BlockingQueue<Delivery> got = new LinkedBlockingQueue<>();
-        channel.basicConsume(queue, settled, new DefaultConsumer(channel) {
+        channel.basicConsume(queue, autoAck, new DefaultConsumer(channel) {
             @Override
             public void handleDelivery(String tag, Envelope e, AMQP.BasicProperties p, byte[] body) {
                 got.add(new Delivery(e, p, body));
@@ -49,7 +49,7 @@ public class Everyday {
     }
 
     static Delivery next(BlockingQueue<Delivery> got) throws InterruptedException {
-        Delivery delivery = got.poll(PATIENCE, TimeUnit.SECONDS);
+        Delivery delivery = got.poll(TIME_LIMIT, TimeUnit.SECONDS);
         check(delivery != null, "a message came in time");
         return delivery;
     }
@@ -114,8 +114,8 @@ public class Everyday {
         String queue = channel.queueDeclare().getQueue();
         for (int n = 0; n < 100; n++) channel.basicPublish("", queue, true, null, new byte[100]);
         channel.basicPublish("", name + ".nowhere", true, null, new byte[0]);
-        channel.waitForConfirmsOrDie(PATIENCE * 1000);
-        check(returned.poll(PATIENCE, TimeUnit.SECONDS) == 312, "returned");
+        channel.waitForConfirmsOrDie(TIME_LIMIT * 1000);
+        check(returned.poll(TIME_LIMIT, TimeUnit.SECONDS) == 312, "returned");
         check(channel.messageCount(queue) == 100, "all are there");
         check(channel.queuePurge(queue).getMessageCount() == 100, "purged");
         channel.close();
@@ -167,11 +167,11 @@ public class Everyday {
             }
         });
         thread.start();
-        RpcClient client = new RpcClient(calling, "", queue, PATIENCE * 1000);
+        RpcClient client = new RpcClient(calling, "", queue, TIME_LIMIT * 1000);
         for (int n = 0; n < 50; n++) check(client.stringCall("hi " + n).equals("hi " + n + "!"), "answered");
         client.close();
         serving.close(); // ends its main loop
-        thread.join(PATIENCE * 1000);
+        thread.join(TIME_LIMIT * 1000);
     }
 
     static void queueGone(Connection connection) throws Exception {
@@ -185,7 +185,7 @@ public class Everyday {
             }
         });
         channel.queueDelete(queue);
-        check(told.await(PATIENCE, TimeUnit.SECONDS), "told that the queue is gone");
+        check(told.await(TIME_LIMIT, TimeUnit.SECONDS), "told that the queue is gone");
         channel.close();
     }
 
@@ -234,7 +234,7 @@ public class Everyday {
             String queue = channel.queueDeclare(name + ".recovering", false, true, true, null).getQueue();
             BlockingQueue<Delivery> got = consume(channel, queue, true);
             sockets.get(0).close();
-            check(recovered.await(PATIENCE, TimeUnit.SECONDS), "recovered");
+            check(recovered.await(TIME_LIMIT, TimeUnit.SECONDS), "recovered");
             channel.basicPublish("", queue, null, "after".getBytes());
             check(next(got).text().equals("after"), "consumes again");
         }

@@ -21,7 +21,7 @@ def pipe() -> Any:
     return FakePipe()
 
 
-def test_a_page_without_needs_is_settled_at_once() -> None:
+def test_a_page_without_needs_is_confirmed_at_once() -> None:
     tracker = AckTracker()
     tracker.add(3)
     assert tracker.advance()

@@ -10,7 +10,7 @@ from tests.kernel.dispatcher.conftest import System
 SOURCES = ("a/0", "a/1", "a/2", "a/3")
 
 
-def lanes(system: System, whole: str = "net", of: int = 3) -> list[str]:
+def members(system: System, whole: str = "net", of: int = 3) -> list[str]:
     """Let the shares of a destination join."""
     names = [f"{whole}/{index}" for index in range(of)]
     for index, name in enumerate(names):
@@ -26,10 +26,10 @@ def got(system: System, names: list[str]) -> dict[str, list[bytes]]:
 @pytest.mark.parametrize("first", ["sources", "shares"])
 def test_each_source_has_one_share_and_no_share_has_two_more_than_another(system: System, first: str) -> None:
     system.route("a", "net")
-    names = lanes(system) if first == "shares" else []
+    names = members(system) if first == "shares" else []
     for source in SOURCES:
         system.port(source, "a")
-    names = names or lanes(system)
+    names = names or members(system)
     system.turn()
     for source in SOURCES:
         system.send(source, source.encode())
@@ -41,7 +41,7 @@ def test_each_source_has_one_share_and_no_share_has_two_more_than_another(system
 def test_everybody_that_shares_gets_everything_once(system: System) -> None:
     """Two destinations of a fan-out, each in shares."""
     system.route("a", "net")
-    left, right = lanes(system, "left"), lanes(system, "right")
+    left, right = members(system, "left"), members(system, "right")
     system.port("a")
     system.turn()
     system.send("a", b"x")
@@ -52,7 +52,7 @@ def test_a_full_share_stops_its_own_sources_only(system: System) -> None:
     system.route("a", "net", high=2)
     for source in SOURCES[:2]:
         system.port(source, "a")
-    lanes(system)
+    members(system)
     system.turn()
     assert not all(system.send("a/0", b"x") for _ in range(4))
     assert all(system.send("a/1", b"x") for _ in range(1))
@@ -76,7 +76,7 @@ def test_what_a_share_left_unconfirmed_goes_to_the_next_that_the_source_leads_to
     system.route("a", "net", confirm=True)
     for source in SOURCES[:2]:
         system.port(source, "a")
-    names = lanes(system)
+    names = members(system)
     system.turn()
     for source in SOURCES[:2]:
         system.send(source, b"from " + source.encode())
@@ -84,5 +84,5 @@ def test_what_a_share_left_unconfirmed_goes_to_the_next_that_the_source_leads_to
     for name in names:
         system.ports[name].close()
     system.turn()
-    received = got(system, lanes(system))
+    received = got(system, members(system))
     assert sorted(map(tuple, received.values())) == [(b"from a/0",), (b"from a/1",)]

@@ -349,7 +349,7 @@ def test_an_engine_is_told_how_long_it_may_take_to_end_its_conversations(
 
 
 class Polite(Engine):
-    """Says good-bye when it has to go, and stays until there is an answer."""
+    """Asks its peer to close when it has to go, and stays until there is an answer."""
 
     def __init__(self, line: socket.socket) -> None:
         super().__init__()
@@ -388,9 +388,9 @@ def test_an_engine_that_has_to_go_hears_what_it_is_answered(rig: Rig, how: str) 
         peers.settimeout(TIMEOUT)
         assert peers.recv(100) == b"bye"
         rig.thread.stop()  # once more: it is leaving, and leaves when the engine has
-        peers.send(b"good-bye")
+        peers.send(b"close")
         assert rig.thread.join(TIMEOUT)
-        assert engine.answers == [b"good-bye"]
+        assert engine.answers == [b"close"]
 
 
 def test_so_does_one_in_the_applications_own_trio_run() -> None:
@@ -406,13 +406,13 @@ def test_so_does_one_in_the_applications_own_trio_run() -> None:
             guest.stop()
             await trio.lowlevel.wait_readable(peers)
             assert peers.recv(100) == b"bye"
-            peers.send(b"good-bye")
+            peers.send(b"close")
         guest.mailbox.bell.close()
 
     with ours, peers:
         engine = Polite(ours)
         trio.run(main)
-        assert engine.answers == [b"good-bye"]
+        assert engine.answers == [b"close"]
 
 
 @pytest.mark.slow

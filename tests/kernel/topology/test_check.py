@@ -209,7 +209,7 @@ MISTAKES = {
         'f:9: [[routes]] when_full = "drop": must be "block" or "drop-newest" or "drop-oldest"',
     ),
     "mark of nothing": (BOTH + ROUTE + "high = 0\n", "f:9: [[routes]] high = 0: must be at least 1"),
-    "negative patience": (
+    "negative stall timeout": (
         BOTH + ROUTE + "stall_timeout = -1.0\n",
         "f:9: [[routes]] stall_timeout = -1.0: must be 0 or more seconds",
     ),

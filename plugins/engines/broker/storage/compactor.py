@@ -13,7 +13,7 @@ changes the extents of the pages and returns the source, which the log deletes.
 Invariants:
 
 * Only the oldest segment is compacted, and it is deleted only as a whole (rule 2 in ``log``).
-* A message is written again while it is live.  It may be settled before the new copy is written; its SETTLED
+* A message is written again while it is live.  It may be acknowledged before the new copy is written; its ACKNOWLEDGED
   record is then in the same group or in a later one, behind the copy (rule 1).
 * Pages refer to the source until all its live messages are safe in their new places.  So a crash, an error or
   a read in between always finds them.
@@ -203,7 +203,7 @@ class Compactor:
         # Records of format 1 become records of the present format here; nothing else converts them.
         envelope = self._envelopes.current(record.kind, messages.envelope)
         records: list[tuple[list[Entry], Batch, bytes, int]] = []
-        # One record may be stored for several queues that have settled different parts of it.  A body that
+        # One record may be stored for several queues that have acknowledged different parts of it.  A body that
         # any queue still needs is written again, once, with an entry for each queue that needs it.
         for low, high in Intervals((start, stop) for _, start, stop in alive).ranges():
             entries = [

@@ -17,7 +17,7 @@ from plugins.engines.broker.storage.values import decode_value, encode_value
 FORMAT = 3
 """The version of the store's format.  Format 2 is read as format 3 is; it has no stored sets.  In format 1,
 which can be read, too, envelopes and arguments were in AMQP's encodings."""
-_SETTLED = Struct(">QQQ")
+_RANGE = Struct(">QQQ")
 
 
 class ExchangeDefinition(NamedTuple):
@@ -162,10 +162,10 @@ def decode_number(payload: memoryview) -> int:
 
 
 def encode_ranges(ranges: Iterable[tuple[int, int, int]]) -> bytes:
-    """Return the payload of a SETTLED or CLEAN record from (queue, first, stop)."""
-    return b"".join([_SETTLED.pack(*one) for one in ranges])
+    """Return the payload of an ACKNOWLEDGED or CLEAN record from (queue, first, stop)."""
+    return b"".join([_RANGE.pack(*one) for one in ranges])
 
 
 def decode_ranges(payload: memoryview) -> list[tuple[int, int, int]]:
     """Undo ``encode_ranges``."""
-    return list(_SETTLED.iter_unpack(payload))
+    return list(_RANGE.iter_unpack(payload))

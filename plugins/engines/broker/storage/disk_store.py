@@ -146,7 +146,7 @@ class DiskStore:
             self.queues.pop(queue.stored.number, None)
             self.log.close_queue(queue.stored)
             queue.stored = None
-            # The DROP record says that all messages of the queue are gone, so they are not settled one by
+            # The DROP record says that all messages of the queue are gone, so they are not acknowledged one by
             # one.
             self._drop(queue)
 
@@ -228,7 +228,7 @@ class DiskStore:
         for number, definition in self._definitions.items():
             if number in self.queues:
                 # With the present ``next_position``: when the segments with the last messages are deleted,
-                # only this says which positions were used.  A position that was used twice would be settled
+                # only this says which positions were used.  A position that was used twice would be acknowledged
                 # from the beginning.
                 definition = self._definition_of(self.queues[number], number)
             elif number in self._sets:
@@ -254,12 +254,12 @@ class DiskStore:
             item.detach()
             log = self._log_of(item.stored)
             for first, stop in item.ranges:
-                log.settle(item.stored, first, stop)
+                log.acknowledge(item.stored, first, stop)
         elif isinstance(item, Span) and item.location is not None:
             # The queue may have been deleted, and its log with it.
             stored = queue.stored if item.location.durable else queue.overflow
             if stored is not None:
-                self._log_of(stored).settle(stored, item.base + item.start, item.base + item.stop)
+                self._log_of(stored).acknowledge(stored, item.base + item.start, item.base + item.stop)
 
     def keep_in_set(self, stored_set: StoredSet, span: Span) -> None:
         if stored_set.stored is not None:
@@ -269,9 +269,9 @@ class DiskStore:
         stored = stored_set.stored
         if stored is not None:
             # What is live, and not all from ``first`` to ``stop``: a number that has no message yet must not
-            # be settled.
+            # be acknowledged.
             for low, high in stored.live.within(first, stop):
-                self.log.settle(stored, low, high)
+                self.log.acknowledge(stored, low, high)
 
     def numbers_of_set(self, stored_set: StoredSet) -> list[tuple[int, int]]:
         return stored_set.stored.live.ranges() if stored_set.stored is not None else []

@@ -42,7 +42,7 @@ class Kind(IntEnum):
     DROP = 5
     MESSAGES_1 = 6
     """Messages in format 1."""
-    SETTLED = 7
+    ACKNOWLEDGED = 7
     CLEAN = 8
     DEFINITION = 9
     MESSAGES = 10

@@ -50,7 +50,7 @@ class Group:
     def wants_sync(self) -> bool:
         """Whether it has to survive a loss of power.
 
-        SETTLED records alone need not: the messages would come again.
+        ACKNOWLEDGED records alone need not: the messages would come again.
         """
         # ``positions`` are the messages, new ones and those that the compactor moves.  The latter must be on
         # the disk before their old segment is deleted.

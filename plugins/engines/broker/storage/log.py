@@ -2,7 +2,7 @@
 
 **What is on disk.**  A log is a sequence of segments.  A segment is a file that is appended to and never
 changed.  It is a sequence of records (``framing.py``), each with a checksum and with a marker that is random
-for each directory.  A record stores messages (``message_records.py``), says which messages are settled, or
+for each directory.  A record stores messages (``message_records.py``), says which are acknowledged, or
 defines or drops an exchange, a queue, a binding or a stored set (``definition_records.py``).  Each segment
 begins with all definitions of that moment, so that it needs no segment before it.  Its first record also says
 which segment was before it and how long that one was, so that recovery notices a file that is missing or cut;
@@ -11,14 +11,14 @@ spans, and the extents of segments from which its pages are read.  To the log a 
 positions are the numbers of the set.
 
 **Why the order of records does not matter.**  A queue numbers its messages, and gives each number (a
-position) to one message only.  A position that is settled stays settled.  The live messages are those that
-were stored and not settled, in whatever order the records are read and however often a record was written.
+position) to one message only.  A position that is acknowledged stays so.  The live messages are those that
+were stored and not acknowledged, in whatever order the records are read and however often a record was written.
 Two rules keep that true when segments are deleted:
 
-1. A record that settles a message is behind every record that stores it.
+1. A record that acknowledges a message is behind every record that stores it.
 2. Segments are deleted from the oldest on, and only when no message in them is live.
 
-So a record that settles a message is never deleted before one that stores it, and no message can come back.
+So a record that acknowledges a message is never deleted before one that stores it, and no message can come back.
 
 **What is promised when.**  What the broker tells the log in a turn is pending.  When the writer is free, all
 that is pending becomes a group.  The group is written in the writer's thread, and is synced if it has a
@@ -27,7 +27,7 @@ the groups.  ``safe`` is the number of the last group that was written, and sync
 increases in order, and only after a whole group.  A client is told that its messages are safe when ``safe``
 has reached the ``mark`` of the moment at which they were published.  A message that could not be encoded was
 refused before any queue had it (``Store.check_envelope``), so nothing is left out of a group.  A group that
-only settles messages is written at once and need not be synced: after a loss of power those messages come
+only acknowledges messages is written at once and need not be synced: after a loss of power those messages come
 again, which is allowed.  The broker's thread itself writes such a group if it is short.
 
 **When a write fails**, the content of the file is unknown: after a failed ``fsync`` the system may have
@@ -35,7 +35,7 @@ dropped what it could not write, and the next ``fsync`` succeeds nevertheless.  
 to any more.  The group is written again into a new segment, with everything that was written since the last
 sync, until that succeeds.  What is left in the old file behind the last safe group does no harm: it cannot
 be read, or it says what the new segment says.  A segment that was created for a failed group is deleted as
-soon as possible, because it could outlive the records that settle its messages (rule 2).
+soon as possible, because it could outlive the records that acknowledge its messages (rule 2).
 
 **What recovery does** (``recovery.py``).  It reads all segments from the oldest on.  Octets that are no
 record are skipped up to the next marker.  The messages in them are lost, and the damage is reported.  At the
@@ -150,7 +150,7 @@ class Log:
         self._next_segment = 1
         self._current: Segment | None = None
         self._file: Writable | None = None
-        # Groups that were written and not synced.  They have SETTLED records only, so they are short, and
+        # Groups that were written and not synced.  They have ACKNOWLEDGED records only, so they are short, and
         # there are no more of them than one second brings.  They are repeated if the sync that covers them
         # fails.
         self._unsynced: list[Group] = []
@@ -173,7 +173,7 @@ class Log:
     def close_queue(self, stored: StoredQueue) -> None:
         """Forget a queue and all its stored messages."""
         self.stored.pop(stored.number, None)
-        self._pending.settling.pop(stored, None)
+        self._pending.acknowledging.pop(stored, None)
         stored.live = Intervals()
 
     def note(self, kind: Kind, payload: bytes) -> None:
@@ -202,7 +202,7 @@ class Log:
         # All spans of the batch share this object.  It gets its segment and its offsets when the group is
         # written; until then the span cannot be paged out.
         span.location = location
-        # The messages are live before they are written.  A message that is settled before that is not written
+        # The messages are live before they are written.  A message that is acknowledged before that is not written
         # at all (``Pending.joined``).
         stored.live.add(base + start, base + stop)
 
@@ -211,16 +211,16 @@ class Log:
         self._pending.shared.add(id(span.batch))
         self.keep(stored, span)
 
-    def settle(self, stored: StoredQueue, first: int, stop: int) -> None:
-        """Write that messages are settled: acknowledged or dropped, and so not needed any more."""
+    def acknowledge(self, stored: StoredQueue, first: int, stop: int) -> None:
+        """Write that messages are acknowledged, or dropped: they are not needed any more."""
         stored.live.remove(first, stop)
         # Consumers acknowledge mostly in order, so most calls extend the last range.
-        settled = stored.settled
-        if settled and settled[-1][1] == first:
-            settled[-1] = settled[-1][0], stop
+        acknowledged = stored.acknowledged
+        if acknowledged and acknowledged[-1][1] == first:
+            acknowledged[-1] = acknowledged[-1][0], stop
         else:
-            settled.append((first, stop))
-            self._pending.settling[stored] = None
+            acknowledged.append((first, stop))
+            self._pending.acknowledging[stored] = None
 
     @property
     def mark(self) -> int:
@@ -256,8 +256,8 @@ class Log:
         group = Group(self._next_group, self.marker)
         self._next_group += 1
         self._take_pending(group)
-        # After ``_take_pending``: what this group settles is not live any more, so that no message is written
-        # again behind the record that settles it (rule 1).
+        # After ``_take_pending``: what this group acknowledges is not live any more, so that no message is written
+        # again behind the record that acknowledges it (rule 1).
         if compacting:
             group.compacts = True
             for survivors in self.compactor.step(group.size):
@@ -275,13 +275,13 @@ class Log:
             group.add(kind, payload)
         for joined in pending.joined():
             self._add_batch(group, joined)
-        # Behind the messages, because a message of this group can already be settled for one of its queues
+        # Behind the messages, because a message of this group can already be acknowledged for one of its queues
         # (rule 1).
-        for stored in pending.settling:
-            ranges = [(stored.number, first, stop) for first, stop in Intervals(stored.settled).ranges()]
-            stored.settled = []
+        for stored in pending.acknowledging:
+            ranges = [(stored.number, first, stop) for first, stop in Intervals(stored.acknowledged).ranges()]
+            stored.acknowledged = []
             for index in range(0, len(ranges), _MOST_RANGES):
-                group.add(Kind.SETTLED, encode_ranges(ranges[index : index + _MOST_RANGES]))
+                group.add(Kind.ACKNOWLEDGED, encode_ranges(ranges[index : index + _MOST_RANGES]))
 
     def _add_batch(self, group: Group, joined: JoinedBatch) -> None:
         envelope = joined.batch.envelope
@@ -310,7 +310,7 @@ class Log:
             before, file = file, None
             self._current = self._file = None
         removals, self._removals = self._removals, []
-        # SETTLED records that nobody waits for are synced with the next group after a second, so that a loss
+        # ACKNOWLEDGED records that nobody waits for are synced with the next group after a second, so that a loss
         # of power brings back the messages of one second at most while there is traffic.
         late = monotonic() > self.counters.synced_at + _MOST_UNSYNCED_SECONDS
         sync = self._sync and (group.wants_sync or head is not None or bool(removals) or late)
@@ -343,7 +343,7 @@ class Log:
         write.group.attempts += 1
         if write.error is not None:
             if write.head is not None:
-                # Delete it as soon as possible, or it outlives the records that settle its messages (rule 2).
+                # Delete it as soon as possible, or it outlives the records that acknowledge its messages (rule 2).
                 self._removals.append(write.segment)
             self._on_failed(write.group, write.error)
             return
@@ -373,8 +373,8 @@ class Log:
             self._report("cannot write", f"{error}; publishers wait, and the write is repeated each second")
         # After a failed sync the content of the file is unknown, so it is not appended to any more.
         self._current = self._file = None
-        # Behind the group's own records: SETTLED records may stand anywhere behind the messages that they
-        # settle (rule 1).  The sync that failed was to cover these groups, too.
+        # Behind the group's own records: ACKNOWLEDGED records may stand anywhere behind the messages that they
+        # acknowledge (rule 1).  The sync that failed was to cover these groups, too.
         for unsynced in self._unsynced:
             group.repeat(unsynced)
         self._unsynced = []
@@ -402,7 +402,7 @@ class Log:
         if moved is not None:
             self._forget(moved)
         self.forget_dead()
-        # First the callbacks, which may settle or store more; then the next group, which takes that along.
+        # First the callbacks, which may acknowledge or store more; then the next group, which takes that along.
         self._on_done()
         self.flush()
 

@@ -22,19 +22,19 @@ lost."""
 
 
 class Pending(msgspec.Struct):
-    """Definitions, batches and settled messages, in the order in which they came."""
+    """Definitions, batches and acknowledged messages, in the order in which they came."""
 
     notes: list[tuple[Kind, bytes]] = []
     batches: list[tuple[Batch, list[StoredEntry], Location]] = []
     last_batch: Batch | None = None
     shared: set[int] = set()
     """Identities (``id``) of the batches that stored sets keep: each becomes one record."""
-    settling: dict[StoredQueue, None] = {}
+    acknowledging: dict[StoredQueue, None] = {}
     demanded: bool = False
     """Whether somebody waits until it is synced."""
 
     def __bool__(self) -> bool:
-        return bool(self.batches or self.settling or self.notes)
+        return bool(self.batches or self.acknowledging or self.notes)
 
     def joined(self) -> Iterator[JoinedBatch]:
         """Return the batches that still have live messages.

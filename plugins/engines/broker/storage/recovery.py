@@ -1,9 +1,9 @@
 """Recovery: reads the segments of a log, from the oldest on.
 
 There are two passes.  ``read`` goes through all records of all segments once and notes definitions, dropped
-numbers, settled ranges, and a page for each stretch of messages, without their bodies.  Then, for each queue
-that is declared again, ``backlog_of`` subtracts what was settled from what was stored.  The subtraction waits
-until everything was read, because a SETTLED record may be in any later segment.
+numbers, acknowledged ranges, and a page for each stretch of messages, without their bodies.  Then, for each queue
+that is declared again, ``backlog_of`` subtracts what was acknowledged from what was stored.  The subtraction waits
+until everything was read, because an ACKNOWLEDGED record may be in any later segment.
 
 A message may be stored more than once: the compactor has moved it, or a group was written again after an
 error.  All copies have the same position, so they are one message; the last copy counts.
@@ -55,7 +55,7 @@ class Recovered(msgspec.Struct):
 
     definitions: dict[int, Definition] = {}
     dropped: set[int] = set()
-    settled: dict[int, Intervals] = {}
+    acknowledged: dict[int, Intervals] = {}
     pages: dict[int, list[tuple[int, Page]]] = {}
     """By queue: priority and page, in the order of writing."""
     clean: dict[int, Intervals] | None = None
@@ -233,9 +233,9 @@ class Recovery:
         found.clean = None
         if kind in MESSAGE_KINDS:
             self._take_messages(segment, record)
-        elif kind == Kind.SETTLED:
+        elif kind == Kind.ACKNOWLEDGED:
             for queue, first, stop in decode_ranges(record.payload):
-                found.settled.setdefault(queue, Intervals()).add(first, stop)
+                found.acknowledged.setdefault(queue, Intervals()).add(first, stop)
         elif kind == Kind.CLEAN:
             found.clean = {}
             self._end = segment, record.start
@@ -255,7 +255,7 @@ class Recovery:
             raise CannotOpen(
                 f"{segment.name} has format {begins.version}; this version reads formats up to {FORMAT}"
             )
-        # A segment that is deleted later than an older one would bring settled messages back.
+        # A segment that is deleted later than an older one would bring acknowledged messages back.
         if begins.number != segment.number:
             raise CannotOpen(
                 f"{segment.name} is {Segment(begins.number).name} under another name; give each segment its own "
@@ -283,7 +283,7 @@ class Recovery:
             self.log.codecs.require_format_1()
         extent = Extent(segment, record.start, record.stop)
         for queue, base, start, stop, expires in head.entries:
-            # Settled or not: what is dead is known only at the end, and ``forget_dead`` goes by ``live``.
+            # Acknowledged or not: what is dead is known only at the end, and ``forget_dead`` goes by ``live``.
             segment.has(queue, base + start, base + stop)
             # An estimate, since bodies may have different sizes; a batch usually goes to a queue as a whole,
             # and then it is exact.
@@ -311,7 +311,7 @@ class Recovery:
     def backlog_of(self, stored: StoredQueue) -> Backlogs:
         """Return the live messages of a queue, and set ``stored.live``."""
         # Grows with each page below: a position that was met counts as gone for older copies.
-        gone = self.found.settled.get(stored.number) or Intervals()
+        gone = self.found.acknowledged.get(stored.number) or Intervals()
         highest = self._highest.get(stored.number, 0)
         living: list[tuple[int, Page]] = []
         # The latest first: if a message was written again, its last copy counts.  The segment with an older
@@ -326,7 +326,7 @@ class Recovery:
         stored.live = Intervals(sorted(one for _, page in living for one in page.ranges))
         for _, page in living:
             page.attach()
-        # ``gone`` now has every position that was ever stored or settled, as far as segments still tell.
+        # ``gone`` now has every position that was ever stored or acknowledged, as far as segments still tell.
         return Backlogs(living, gone.stop)
 
     def _parts(self, page: Page, ranges: list[tuple[int, int]]) -> list[Page]:

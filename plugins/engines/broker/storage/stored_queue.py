@@ -11,7 +11,7 @@ class StoredQueue:
     The broker's queue or set refers to it and does not look into it.
     """
 
-    __slots__ = ("durable", "live", "number", "settled")
+    __slots__ = ("acknowledged", "durable", "live", "number")
 
     def __init__(self, number: int, *, durable: bool) -> None:
         """``durable``: it is in the durable log, otherwise in the overflow log."""
@@ -19,9 +19,9 @@ class StoredQueue:
         self.durable = durable
         # A few ranges, however many messages: positions are added at the end and mostly removed in order.
         self.live = Intervals()
-        """Positions of messages that were stored and not settled."""
-        self.settled: list[tuple[int, int]] = []
-        """Ranges that the next group writes as SETTLED records."""
+        """Positions of messages that were stored and not acknowledged."""
+        self.acknowledged: list[tuple[int, int]] = []
+        """Ranges that the next group writes as ACKNOWLEDGED records."""
 
     def __repr__(self) -> str:
         return f"<StoredQueue {self.number}, {len(self.live)} messages>"

@@ -48,7 +48,7 @@ def test_a_process_that_is_no_worker_is_left_alone(frozen: list[str]) -> None:
     assert frozen == []
 
 
-def test_a_worker_that_plans_the_writes_of_micro_batches_settles(
+def test_a_worker_that_plans_the_writes_of_micro_batches_freezes_its_objects(
     frozen: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     source = KernelDataSource({"path": str(tmp_path), "checkpointLocation": str(tmp_path / "checkpoint")})
@@ -58,7 +58,7 @@ def test_a_worker_that_plans_the_writes_of_micro_batches_settles(
     assert frozen == ["freeze"]
 
 
-def test_workers_that_describe_a_frame_and_plan_how_to_read_it_settle(
+def test_workers_that_describe_a_frame_and_plan_how_to_read_it_freeze_their_objects(
     frozen: list[str], monkeypatch: pytest.MonkeyPatch, journal: Journal
 ) -> None:
     journal.numbers(10)

@@ -232,7 +232,7 @@ class BrokerModel:
 
     # Acknowledging
 
-    def settle(self, channel: Channel, tag: int, verdict: str, *, multiple: bool) -> None:
+    def acknowledge(self, channel: Channel, tag: int, verdict: str, *, multiple: bool) -> None:
         """``verdict``: ``accept``, ``requeue`` or ``drop``."""
         if multiple and tag == 0:
             tags = list(channel.unacked)

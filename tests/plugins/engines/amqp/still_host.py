@@ -93,7 +93,7 @@ class StillHost:
         self.watched.clear()
         self._timers.clear()
 
-    def settle(self) -> None:
+    def process(self) -> None:
         """Turn until nothing happens any more."""
         while self.turn():
             pass
@@ -106,9 +106,9 @@ class StillHost:
             self.clock = max(self.clock, when)
             _, callback = self._timers.pop(key)
             callback()
-            self.settle()
+            self.process()
         self.clock = end
-        self.settle()
+        self.process()
 
 
 class StillServer:
@@ -137,7 +137,7 @@ class StillServer:
 
     def close(self) -> None:
         self.engine.stop()
-        self.host.settle()
+        self.host.process()
         self.host.release()
         for client in self._clients:
             client.wire.close()
@@ -189,7 +189,7 @@ class StillClient:
         while self.unwritten:
             assert self._host.turn(), "the server does not read"
             self.write()
-        self._host.settle()
+        self._host.process()
 
     @property
     def unwritten(self) -> int:
@@ -217,7 +217,7 @@ class StillClient:
         """Return the next event of a kind; those before it are forgotten."""
         while True:
             self.write()
-            self._host.settle()
+            self._host.process()
             events = self.read()
             for index, event in enumerate(events):
                 if isinstance(event, kind):

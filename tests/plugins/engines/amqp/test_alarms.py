@@ -71,10 +71,10 @@ def test_a_publisher_is_told_and_read_no_more_until_there_is_enough(server: Stil
     low = Low(server)
     low.memory = 101
     publish(publisher, b"this is still taken")
-    server.host.settle()
+    server.host.process()
     assert told(publisher) == ["low on memory"]
     publish(publisher, b"this waits in the wire")
-    server.host.settle()
+    server.host.process()
     assert ready(server) == 1
     low.memory = 95  # less than the limit, but not a tenth less
     server.host.pass_time(PERIOD)
@@ -89,7 +89,7 @@ def test_both_can_be_low_and_each_alone_holds_publishers_back(server: StillServe
     low = Low(server)
     low.memory, low.disk = 200, 99
     publish(publisher)
-    server.host.settle()
+    server.host.process()
     assert told(publisher) == ["low on disk & memory"]
     low.memory = 0
     server.host.pass_time(PERIOD)
@@ -106,11 +106,11 @@ def test_who_only_consumes_goes_on(server: StillServer) -> None:
     publisher, consumer = server.connect(), server.connect()
     for number in range(3):
         publish(publisher, b"%d" % number)
-    server.host.settle()
+    server.host.process()
     low = Low(server)
     low.memory = 1000
     publish(publisher)
-    server.host.settle()
+    server.host.process()
     consumer.ask(basic.Qos(prefetch_count=1), basic.QosOk)
     consumer.send(basic.Consume(queue="q"))
     for tag in range(1, 5):
@@ -126,7 +126,7 @@ def test_a_publisher_gets_its_confirms_while_it_waits(server: StillServer) -> No
     publisher.ask(confirm.Select(), confirm.SelectOk)
     Low(server).memory = 1000
     publish(publisher)
-    server.host.settle()
+    server.host.process()
     assert publisher.hosted.blocked
     assert [event.last_delivery_tag for event in publisher.read() if isinstance(event, Acknowledged)] == [1]
 
@@ -139,7 +139,7 @@ def test_who_does_not_know_the_extension_is_not_told_but_held_back(server: Still
     low = Low(server)
     low.memory = 1000
     publish(publisher)
-    server.host.settle()
+    server.host.process()
     assert publisher.hosted.blocked
     low.memory = 0
     server.host.pass_time(PERIOD)
@@ -185,7 +185,7 @@ def test_what_is_outstanding_counts_as_well(still: Callable[..., StillServer]) -
     consumer.ask(basic.Consume(queue="q"), basic.ConsumeOk)
     for _ in range(20):
         publish(publisher, bytes(100_000))
-        server.host.settle()
+        server.host.process()
         consumer.read()
         server.host.pass_time(PERIOD)
     assert ready(server) < 3
@@ -204,7 +204,7 @@ def test_an_operator_sees_it(server: StillServer) -> None:
     low = Low(server)
     low.memory = 123
     publish(publisher)
-    server.host.settle()
+    server.host.process()
     assert server.engine.statistics()["alarms"] == "memory"
     assert [row["state"] for row in server.engine.inspect("connections")] == ["blocked"]
     low.memory = 0
@@ -267,7 +267,7 @@ def test_an_alarm_whose_figure_cannot_be_read_stays_as_it_is_and_ends_nothing(se
     low = Low(server)
     low.memory = 101
     publish(publisher)
-    server.host.settle()
+    server.host.process()
     assert told(publisher) == ["low on memory"]
     alarms = server.engine.alarm_watch.alarms
     readable = alarms.alarms

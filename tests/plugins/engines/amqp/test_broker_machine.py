@@ -443,7 +443,7 @@ class BrokerMachine(RuleBasedStateMachine):
         multiple=SELDOM,
         reject=st.booleans(),
     )
-    def settle(self, which: int, tag: int, verdict: str, multiple: bool, reject: bool) -> None:
+    def acknowledge(self, which: int, tag: int, verdict: str, multiple: bool, reject: bool) -> None:
         """``tag`` 0 and 40 are taken as they are, any other stands for one that is outstanding."""
         holding = [each for each in self.open_channels() if each.unacked]
         here = holding[which % len(holding)]
@@ -456,7 +456,7 @@ class BrokerMachine(RuleBasedStateMachine):
         else:
             method = basic.Nack(delivery_tag=tag, multiple=multiple, requeue=verdict == "requeue")
         who = self.connections.index(here.connection), here.number
-        self.ask(who, method, lambda here: self.model.settle(here, tag, verdict, multiple=multiple))
+        self.ask(who, method, lambda here: self.model.acknowledge(here, tag, verdict, multiple=multiple))
 
     @step("others", weight=3, who=WHO, requeue=MOSTLY)
     def recover(self, who: tuple[int, int], requeue: bool) -> None:

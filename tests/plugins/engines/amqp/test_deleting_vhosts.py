@@ -96,7 +96,7 @@ def test_others_are_served_meanwhile(still: Callable[..., StillServer]) -> None:
     assert len(removed) > 8
     assert not vhost.queues
     assert [name for name in vhost.exchanges if name and not name.startswith("amq.")] == []
-    server.host.settle()
+    server.host.process()
     assert inside.wait_for(ConnectionClosed).reply_text.endswith("vhost 'big' is deleted")
     assert engine.operate("import-definitions", {"vhosts": [{"name": "big"}]})["complaints"] == []
     assert not engine.broker.vhost("big").queues

@@ -180,7 +180,7 @@ def test_a_long_queue_is_handed_over_in_many_turns(
         server.host.turn()
     client.send(
         basic.Consume(queue="q", consumer_tag="c", no_ack=True)
-    )  # each handed over is written down as settled
+    )  # each handed over is written down as acknowledged
     assert server.host.turn()
     assert server.engine.feed.vhost.queues["q"].backlog.count > 290
     events = client.read_all()
@@ -218,7 +218,7 @@ def slow_disk(
         free.set()
         while store.safe < store.mark:
             server.host.turn()
-        server.host.settle()
+        server.host.process()
 
     server.engine.finish_turn(server.host.now())
     go()
@@ -229,7 +229,7 @@ def slow_disk(
 
 
 def waiting(server: StillServer) -> int:
-    server.host.settle()
+    server.host.process()
     return server.engine.feed.vhost.queues["q"].backlog.count
 
 
@@ -256,7 +256,7 @@ def test_who_waits_for_the_disk_hears_heartbeats(slow_disk: tuple[StillServer, C
     server, go = slow_disk
     client = server.connect(heartbeat=2)
     client.send(queue.Declare(queue="new", durable=True))
-    server.host.settle()
+    server.host.process()
     client.read()
     for _ in range(10):
         client.wire.send(HEARTBEAT_FRAME)
@@ -276,7 +276,7 @@ def test_what_was_on_its_way_before_somebody_waits_for_the_disk_arrives(
     client.connection.publish(1, run(body, key="q"))
     client.flush()
     client.send(basic.Consume(queue="q", no_ack=True))
-    server.host.settle()
+    server.host.process()
     assert client.hosted.unwritten
     client.send(queue.Declare(queue="new", durable=True))
     events = client.read()
@@ -314,7 +314,7 @@ def test_a_confirm_that_waits_for_the_disk_alone_waits_for_no_later_message_on_a
     client.connection.publish(1, run(b"for the disk", key="q", persistent=True))
     client.connection.publish(1, run(b"for the route", key="elsewhere"))
     client.write()
-    server.host.settle()
+    server.host.process()
     server.engine.on_confirmed(1)
     assert not [event for event in client.read() if isinstance(event, Acknowledged)]
     go()

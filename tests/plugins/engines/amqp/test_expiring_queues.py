@@ -24,13 +24,13 @@ def test_a_use_of_a_queue_begins_its_time_anew(still: Callable[..., StillServer]
     server = still(heartbeat=0)
     client = server.connect()
     client.send(queue.Declare(queue="q", arguments={"x-expires": 1000}))
-    server.host.settle()
+    server.host.process()
     queues = server.engine.broker.vhost("/").queues
     for _ in range(3):
         server.host.pass_time(0.8)
         client.send(use)
-        server.host.settle()
+        server.host.process()
         assert "q" in queues
     server.host.pass_time(1.1)
-    server.host.settle()
+    server.host.process()
     assert "q" not in queues

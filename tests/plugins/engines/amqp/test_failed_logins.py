@@ -52,11 +52,11 @@ class Guesser:
         self._connection = ClientConnection(ClientOptions(response=plain_response(user, "wrong")), 0.0)
         for _ in range(2):  # the header and the server's start, then start-ok
             self.wire.sendall(b"".join(self._connection.data_to_send()))
-            server.host.settle()
+            server.host.process()
             self.events = self.read()
 
     def read(self) -> list[Event]:
-        self._server.host.settle()
+        self._server.host.process()
         try:
             return self._connection.receive_data(self.wire.recv(1 << 16), 0.0)
         except BlockingIOError:
@@ -82,7 +82,7 @@ def test_it_is_reported_at_once_and_answered_after_a_while(server: Watched) -> N
 def test_what_comes_behind_it_is_not_read(server: Watched) -> None:
     guesser = Guesser(server)
     guesser.wire.sendall(bytes(1000))
-    server.host.settle()
+    server.host.process()
     server.host.pass_time(LOGIN_DELAY * 1.1)
     (event,) = guesser.read()
     assert isinstance(event, ConnectionClosed)

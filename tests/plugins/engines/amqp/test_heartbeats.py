@@ -42,7 +42,7 @@ def test_a_silent_client_is_given_up_though_it_has_not_read_what_was_written(
     client.connection.publish(1, run(b"x" * 4_000_000, key="q"))
     client.flush()
     client.send(basic.Consume(queue="q"))
-    server.host.settle()
+    server.host.process()
     assert client.hosted.writing
     server.host.pass_time(7)
     assert not client.hosted.is_open

@@ -90,9 +90,9 @@ def test_ten_thousand_channels_are_served_in_turn_and_only_as_far_as_the_window_
         publish(other, body, f"q{number}")
         publish(other, body, f"q{number}")
     other.flush()
-    settled = _count_processing(monkeypatch)
+    processed = _count_processing(monkeypatch)
     assert received(many) == 2 * CHANNELS
-    assert settled[0] < 3 * CHANNELS, "who has written some asks no more queues than fill that"
+    assert processed[0] < 3 * CHANNELS, "who has written some asks no more queues than fill that"
 
 
 def _count_processing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -135,16 +135,16 @@ def test_ten_thousand_channels_may_wait_for_confirms(
     many.ask(basic.Qos(), basic.QosOk)
     assert asked == []
     server.engine.on_confirmed(3)
-    server.host.settle()
+    server.host.process()
     assert acknowledged(many) == [(1, 2), (2, 1)]
     server.engine.on_confirmed(4)
     many.connection.close_channel(3, 200, "")
     many.flush()
-    server.host.settle()
+    server.host.process()
     assert acknowledged(many) == [(2, 2)]
     assert set(asked) == {1, 2}
     server.engine.on_confirmed(2 * CHANNELS)
-    server.host.settle()
+    server.host.process()
     assert acknowledged(many) == [(number, 2) for number in range(4, CHANNELS + 1)]
     assert not many.hosted.session.confirming
 

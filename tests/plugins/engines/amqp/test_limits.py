@@ -61,14 +61,14 @@ def test_a_connection_is_read_no_faster_than_it_may_publish(still: Callable[...,
     publisher.connection.publish(1, Batch([bytes(1000)] * 600, 600_000, Envelope(key="q")))
     publisher.write()
     ready = server.engine.broker.vhost("/").queues["q"].backlog
-    server.host.settle()
+    server.host.process()
     assert 100 < ready.count < 110
     assert [row["state"] for row in server.engine.inspect("connections")] == ["flow"]
     seen = []
     for _ in range(5):
         server.host.pass_time(1.0)
         publisher.write()
-        server.host.settle()
+        server.host.process()
         seen.append(ready.count)
     assert seen == pytest.approx([200, 300, 400, 500, 600], abs=10)
     assert publisher.hosted.is_open, "it was not silent: it was not read"
@@ -79,7 +79,7 @@ def test_a_connection_that_ends_while_it_waits_is_forgotten(still: Callable[...,
     publisher = server.connect()
     publisher.connection.publish(1, Batch([b"x"] * 50, 50, Envelope(key="q")))
     publisher.write()
-    server.host.settle()
+    server.host.process()
     assert [row["state"] for row in server.engine.inspect("connections")] == ["flow"]
     publisher.hosted.hang_up("the test is over")
     server.host.pass_time(100)

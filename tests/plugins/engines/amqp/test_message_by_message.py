@@ -67,7 +67,7 @@ class _World:
             self.clients[who].wire.send(octets)
         except OSError:  # the server has closed the connection, for what came before
             pass
-        self.server.host.settle()
+        self.server.host.process()
         return [_drained(client) for client in self.clients]
 
     def state(self) -> list[Any]:
@@ -170,14 +170,14 @@ _begins = st.builds(
 )
 
 
-def _settlement(tag: int, accepted: bool) -> bytes:
+def _answer(tag: int, accepted: bool) -> bytes:
     if accepted:
         return _acknowledgement(1, tag, multiple=False)
     return _method(1, basic.Nack(delivery_tag=tag, requeue=True))
 
 
-_settles_in_order = st.lists(st.sampled_from((True, True, False)), min_size=1, max_size=6).map(
-    lambda answers: [_settlement(tag, accepted) for tag, accepted in enumerate(answers, 1)]
+_answers_in_order = st.lists(st.sampled_from((True, True, False)), min_size=1, max_size=6).map(
+    lambda answers: [_answer(tag, accepted) for tag, accepted in enumerate(answers, 1)]
 )
 
 
@@ -189,7 +189,7 @@ def _chunks(draw: st.DrawFn) -> list[tuple[int, bytes]]:
         who = draw(st.integers(0, 1))
         frames = draw(
             st.one_of(
-                _settles_in_order,
+                _answers_in_order,
                 st.one_of(_publishes, _publishes, _consumes, _acknowledges, _nacks, _others, _begins).map(
                     lambda frame: [frame]
                 ),

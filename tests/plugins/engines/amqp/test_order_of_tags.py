@@ -40,7 +40,7 @@ def say(client: StillClient, method: Method) -> list[str | int]:
 def test_a_get_is_answered_after_the_deliveries_whose_tags_are_lower(
     still: Callable[..., StillServer],
 ) -> None:
-    """Else an acknowledgement of all up to what was got would settle deliveries that the client has not seen."""
+    """Else an acknowledgement of all up to what was got would count for deliveries that the client has not seen."""
     assert say(consumer_of_a(still), basic.Get(queue="b")) == ["queue.declare-ok", 1, 2]
 
 

@@ -28,7 +28,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def _clients(server: StillServer, count: int) -> list[StillClient]:
     clients = [server.connect() for _ in range(count)]
-    server.host.settle()
+    server.host.process()
     return clients
 
 
@@ -112,7 +112,7 @@ def test_workers_that_acknowledge_together_are_each_given_the_next(ends: list[fl
     for worker in crew:
         worker.send(basic.Qos(prefetch_count=1))
         worker.send(basic.Consume(queue="q", consumer_tag="w"))
-    server.host.settle()
+    server.host.process()
     crew[0].connection.publish(1, batch_of([b"%d" % number for number in range(36)], Envelope(key="q")))
     crew[0].flush()
     bodies: list[bytes] = []
@@ -135,7 +135,7 @@ def test_a_client_that_hangs_up_in_a_turn_of_several_holds_up_nobody(ends: list[
     clients = _clients(server, 4)
     _declare_all(clients)
     clients[1].wire.close()
-    server.host.settle()
+    server.host.process()
     assert all(_answered(client) for at, client in enumerate(clients) if at != 1)
     assert len(server.engine.clients) == 3
     server.close()

@@ -28,7 +28,7 @@ def server(still: Callable[..., StillServer]) -> StillServer:
 def change(server: StillServer, users: Mapping[str, User]) -> None:
     options = msgspec.structs.replace(server.engine.options, users=dict(users))
     server.engine.take_options(options)
-    server.host.settle()
+    server.host.process()
 
 
 def login(server: StillServer, name: str, password: str) -> Login | None:

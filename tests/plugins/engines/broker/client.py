@@ -49,7 +49,7 @@ class Client:
         return consumer
 
     def received(self, now: float = 0.0) -> list[tuple[int, bytes]]:
-        """Settle and return (tag, body) of what came."""
+        """Process, and return (tag, body) of what came."""
         self.vhost.broker.process(now)
         return [
             (first_tag + offset, body)

@@ -92,12 +92,12 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(client=st.integers(0, 1), data=st.data(), multiple=st.booleans())
     def acknowledge(self, client: int, data: st.DataObject, multiple: bool) -> None:
         self.process()
-        self.done += self._settled(client, data, multiple, "acknowledge")
+        self.done += self._acknowledged(client, data, multiple, "acknowledge")
 
     @rule(client=st.integers(0, 1), data=st.data(), multiple=st.booleans(), requeue=st.booleans())
     def reject(self, client: int, data: st.DataObject, multiple: bool, requeue: bool) -> None:
         self.process()
-        numbers = self._settled(client, data, multiple, "requeue" if requeue else "reject")
+        numbers = self._acknowledged(client, data, multiple, "requeue" if requeue else "reject")
         if requeue:
             self.ready = sorted(self.ready + numbers)
             self.redelivered.update(numbers)
@@ -120,7 +120,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.done += self.ready
         self.ready = []
 
-    def _settled(self, client: int, data: st.DataObject, multiple: bool, how: str) -> list[int]:
+    def _acknowledged(self, client: int, data: st.DataObject, multiple: bool, how: str) -> list[int]:
         held = self.held[client]
         if not held:
             return []

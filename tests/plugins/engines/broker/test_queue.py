@@ -377,7 +377,7 @@ def test_messages_expire_at_their_time(vhost: VirtualHost) -> None:
     vhost.publish(run(b"queue's"), 0.0)
     vhost.publish(run(b"own", expiration=5000), 0.0)
     vhost.publish(run(b"own, shorter", expiration=100), 0.0)
-    assert vhost.broker.next_deadline() is None  # known once settled
+    assert vhost.broker.next_deadline() is None  # known once processed
     vhost.process(0.0)
     assert vhost.broker.next_deadline() == 1.0
     vhost.broker.handle_timeout(0.999)

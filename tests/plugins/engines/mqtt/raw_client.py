@@ -95,13 +95,13 @@ class RawClient:
     """One connection."""
 
     def __init__(
-        self, wire: socket.socket, version: int = 5, settle: Callable[[], object] = lambda: None
+        self, wire: socket.socket, version: int = 5, process: Callable[[], object] = lambda: None
     ) -> None:
-        """``settle`` has the server do what it has to do, if no thread of its own does it."""
+        """``process`` has the server do what it has to do, if no thread of its own does it."""
         self.wire = wire
         self.version = version
         self.connack: Connack
-        self._settle = settle
+        self._process = process
         self._parser = Parser("client", version=version)
         self._came: deque[Came] = deque()
 
@@ -114,7 +114,7 @@ class RawClient:
     def close(self) -> None:
         """Close the connection without a DISCONNECT, and let the server see that."""
         self.wire.close()
-        self._settle()
+        self._process()
 
     # Sending
 
@@ -124,7 +124,7 @@ class RawClient:
 
     def send_bytes(self, octets: bytes) -> None:
         self.wire.sendall(octets)
-        self._settle()
+        self._process()
 
     def ack(self, kind: AcknowledgementType, *ids: int, code: int = 0) -> None:
         self.send(*[Acknowledgement(kind, (number,), code) for number in ids])
@@ -214,7 +214,7 @@ class RawClient:
 
     def _receive(self) -> bool:
         """Read what has come; False if the connection is over."""
-        self._settle()
+        self._process()
         data = self.wire.recv(1 << 16)
         if not data:
             return False

@@ -55,7 +55,7 @@ class StillServer:
         front_end = self.engine.front_ends[0]
         assert isinstance(front_end, StreamFrontEnd)
         front_end.begin(accepted)
-        client = RawClient(ours, version, self.settle)
+        client = RawClient(ours, version, self.process)
         self._clients.append(client)
         return client
 
@@ -71,15 +71,15 @@ class StillServer:
         assert isinstance(front_end, MqttFrontEnd)
         return front_end.sessions.find("/", client_id)
 
-    def settle(self) -> None:
+    def process(self) -> None:
         """Do what there is to do, until nothing happens any more; the disk is waited for, unless it is held."""
-        self.host.settle()
+        self.host.process()
         kept = self.engine.kept
         while kept is not None and self._held is None:
             kept._writer.wait()
             if not self.host.turn():
                 return
-            self.host.settle()
+            self.host.process()
 
     def hold_disk(self) -> None:
         """The disk does nothing until ``free_disk``."""
@@ -97,7 +97,7 @@ class StillServer:
         if self._held is not None:
             self._held.set()
             self._held = None
-        self.settle()
+        self.process()
 
     @property
     def vhost(self) -> VirtualHost:
@@ -122,5 +122,5 @@ class StillServer:
         for client in self._clients:
             client.close()
         self.engine.stop()
-        self.host.settle()
+        self.host.process()
         self.host.release()

@@ -1102,7 +1102,7 @@ def test_a_connection_takes_few_calls(quiet: StillServer, version: int) -> None:
         calls += event in ("call", "c_call")
 
     sys.setprofile(count)
-    quiet.settle()
+    quiet.process()
     sys.setprofile(None)
     client.expect(Connack)
     client.expect_close()

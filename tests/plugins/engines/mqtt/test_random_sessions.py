@@ -39,7 +39,7 @@ RELEASED = 3
 """Stands for the QoS of a message of QoS 2 for which PUBREC has come."""
 
 
-class Owed(msgspec.Struct):
+class Pending(msgspec.Struct):
     """A message that a session, or a group, is to get."""
 
     qos: int
@@ -63,7 +63,7 @@ class Half:
         self.durable = False
         """Whether it was made to outlive its first one: then all its subscriptions have a queue."""
         self.filters: dict[str, int] = {}
-        self.owed: dict[int, Owed] = {}
+        self.pending: dict[int, Pending] = {}
         self.latest = 0
         """The last message that has come with QoS 1 or 2 for the first time."""
         self.unanswered: list[Message | Ack] = []
@@ -94,7 +94,7 @@ class Program:
         self.published = 0
         self.repeated: set[int] = set()
         """Messages that were published twice: their order and their holders say nothing."""
-        self.groups: dict[str, dict[int, Owed]] = {name: {} for name in GROUPS.values()}
+        self.groups: dict[str, dict[int, Pending]] = {name: {} for name in GROUPS.values()}
         self.holders: dict[int, Half] = {}
         """Who has a message of a group and has not acknowledged it."""
         self.deaf: Half | None = None
@@ -112,8 +112,10 @@ class Program:
                     self._connect(half, lasting=True, clean=False, version=5, most=3)
             while any(self.answer(half, 100) for half in self.halves):
                 pass
-            for waiting in (*[half.owed for half in self.halves], *self.groups.values()):
-                assert not [message for message, owed in waiting.items() if owed.sure and owed.copies]
+            for waiting in (*[half.pending for half in self.halves], *self.groups.values()):
+                assert not [
+                    message for message, pending in waiting.items() if pending.sure and pending.copies
+                ]
             assert not [row for row in self.server.engine.inspect("queues") if row["messages"]]
         finally:
             self.server.close()
@@ -210,8 +212,8 @@ class Program:
             half.restarted = True
             if not half.lasting:
                 self._ended(half)
-            for owed in half.owed.values():
-                owed.sure = owed.sure and owed.qos > 0
+            for pending in half.pending.values():
+                pending.sure = pending.sure and pending.qos > 0
 
     def _lost(self, half: Half) -> None:
         """The connection is lost: other members get what it has of groups, but not what QoS 2 has begun."""
@@ -265,15 +267,15 @@ class Program:
         self.read()
 
     def _changed(self, half: Half, name: str) -> None:
-        for owed in self.groups.get(name, half.owed).values():
-            owed.sure = False
+        for pending in self.groups.get(name, half.pending).values():
+            pending.sure = False
 
     def _leave_group(self, half: Half, name: str) -> None:
         del half.filters[name]
         if not any(name in other.filters for other in self.halves):
             # Its queue is gone.
-            for owed in self.groups[name].values():
-                owed.sure = False
+            for pending in self.groups[name].values():
+                pending.sure = False
 
     # Messages
 
@@ -299,7 +301,7 @@ class Program:
         """A message is about to be published."""
         if topic in GROUPS:
             if any(GROUPS[topic] in half.filters for half in self.halves):
-                _owe(self.groups[GROUPS[topic]], message, qos)
+                _add_pending(self.groups[GROUPS[topic]], message, qos)
             return
         for half in self.halves:
             found = [most for name, most in half.filters.items() if matcher_of(name)(topic)]
@@ -307,7 +309,7 @@ class Program:
             kinds = (found,) if half.durable else ([q for q in found if not q], [q for q in found if q])
             for kind in kinds:
                 if kind:
-                    _owe(half.owed, message, min(qos, max(kind)))
+                    _add_pending(half.pending, message, min(qos, max(kind)))
 
     def answer(self, half: Half, most: int, *, in_order: bool = True) -> bool:
         """Acknowledge some of what has come; return whether there was any."""
@@ -365,14 +367,14 @@ class Program:
         if again:
             return
         name = GROUPS.get(came.topic)
-        owed = self.groups[name][message] if name else half.owed[message]
+        pending = self.groups[name][message] if name else half.pending[message]
         if name and message in self.repeated:
-            owed.sure = False
+            pending.sure = False
             return
-        assert owed.copies, "it has come before"
-        owed.copies -= 1
-        if owed.sure:
-            assert came.qos <= owed.qos
+        assert pending.copies, "it has come before"
+        pending.copies -= 1
+        if pending.sure:
+            assert came.qos <= pending.qos
         if message in self.repeated:
             return
         if name:
@@ -398,12 +400,12 @@ class Program:
         assert len(half.held.keys() | half.begun) <= half.most, "more than the client takes"
 
 
-def _owe(waiting: dict[int, Owed], message: int, qos: int) -> None:
+def _add_pending(waiting: dict[int, Pending], message: int, qos: int) -> None:
     if message in waiting:
         waiting[message].copies += 1
         waiting[message].qos = max(waiting[message].qos, qos)
     else:
-        waiting[message] = Owed(qos)
+        waiting[message] = Pending(qos)
 
 
 SEEDS = many(0, 120)

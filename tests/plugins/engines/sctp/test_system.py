@@ -264,7 +264,7 @@ def test_what_a_peer_has_sent_that_left_before_it_was_accepted_is_received() -> 
             peer.connect(listening.getsockname())
             for number in range(3):
                 peer.send(b"%d" % number)
-            # The good-bye begins when all is acknowledged.  It is over when the socket has nothing more to read, or is no
+            # The shutdown begins when all is acknowledged.  It is over when the socket has nothing more to read, or is no
             # end of an association any more.
             peer.shutdown(socket.SHUT_WR)
             with contextlib.suppress(OSError):

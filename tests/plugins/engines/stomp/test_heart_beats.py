@@ -52,7 +52,7 @@ class StillStomp:
     def say(self, data: bytes) -> None:
         """Send something, and let the broker do what there is to do."""
         self.wire.sendall(data)
-        self.host.settle()
+        self.host.process()
 
     def heard(self) -> bytes:
         """What has come since the last look."""
@@ -75,12 +75,12 @@ class StillStomp:
         self._free.set()
         assert self.engine.kept is not None
         self.engine.kept._writer.wait()
-        self.host.settle()
+        self.host.process()
 
     def close(self) -> None:
         self._free.set()
         self.engine.stop()
-        self.host.settle()
+        self.host.process()
         self.host.release()
         self.wire.close()
 

@@ -39,8 +39,8 @@ from plugins.protocols.mqtt.publishing import (
     REFERENCE_FROM,
     PublishPrefix,
     acknowledge,
+    publish_batch,
     publish_plain,
-    publish_run,
 )
 from tests.notes import for_each
 from tests.plugins.protocols.mqtt.conversation import fresh, opened, plain, publish
@@ -96,7 +96,7 @@ def test_runs_equal_single_packets(version: int, qos: int, data: some.DataObject
             number += 1
             identifier = number if qos else 0
             expected += plain([publish(topic, body, qos=qos, id=identifier)])
-            octets += b"".join(publish_run(prefix, [body], [identifier] if qos else []))
+            octets += b"".join(publish_batch(prefix, [body], [identifier] if qos else []))
     cut = data.draw(some.integers(0, len(octets)))
     parser = opened("server", version)
     assert plain(parser.receive_data(octets[:cut]) + parser.receive_data(octets[cut:])) == expected
@@ -110,9 +110,9 @@ def test_a_run_is_one_object(version: int, qos: int, size: int) -> None:
     payloads = [bytes((number & 0xFF,)) * size for number in range(count)]
     ids = list(range(1, count + 1)) if qos else []
     prefix = PublishPrefix(version, "sensors/1", qos=qos)
-    octets = b"".join(publish_run(prefix, payloads, ids, size))
+    octets = b"".join(publish_batch(prefix, payloads, ids, size))
     # A width that is not known changes nothing but the speed.
-    assert octets == b"".join(publish_run(prefix, payloads, ids))
+    assert octets == b"".join(publish_batch(prefix, payloads, ids))
     assert octets == b"".join(
         [
             encode(publish("sensors/1", body, qos=qos, id=at + 1 if qos else 0), version)
@@ -139,7 +139,7 @@ def test_mixed_sizes_of_one_topic_are_one_object(version: int) -> None:
     payloads = [bytes(number % 7 * 50) for number in range(500)]
     ids = list(range(1, 501))
     prefix = PublishPrefix(version, "a", qos=1)
-    octets = b"".join(publish_run(prefix, payloads, ids))
+    octets = b"".join(publish_batch(prefix, payloads, ids))
     (packet,) = opened("server", version).receive_data(octets)
     assert isinstance(packet, Publish)
     assert (packet.payloads, packet.ids, packet.width) == (payloads, ids, 0)
@@ -266,7 +266,7 @@ def test_topic_aliases() -> None:
 def test_a_large_payload_in_pieces(version: int, pieces: int) -> None:
     body = bytes(range(256)) * (VIEW_FROM // 128)
     prefix = PublishPrefix(version, "a")
-    octets = b"".join(publish_run(prefix, [b"before", body, b"behind"]))
+    octets = b"".join(publish_batch(prefix, [b"before", body, b"behind"]))
     parser = opened("server", version)
     step = len(octets) // pieces + 1
     found = []
@@ -281,7 +281,7 @@ def test_large_payloads_are_passed_by_reference() -> None:
         prefix = PublishPrefix(5, "a", qos=qos)
         for width in (0, REFERENCE_FROM):
             payloads = [body, body, body if width else b"small"]
-            buffers = publish_run(prefix, payloads, ids, width)
+            buffers = publish_batch(prefix, payloads, ids, width)
             assert sum(buffer is body for buffer in buffers) == (3 if width else 2)
             found = opened("server", 5).receive_data(b"".join(buffers))
             assert [payload for packet in found for payload in packet.payloads] == payloads

@@ -190,7 +190,7 @@ def _association(seed: int) -> tuple[Endpoint, int]:
     client = Endpoint(SctpOptions(), port=5000, key=b"c" * 32)
     server = Endpoint(SctpOptions(), port=5000, key=seed.to_bytes(32, "big"))
     feed = client.connect([THERE], peer_port=5000, now=0.0)
-    _settle(client, server, 0.1)
+    _exchange(client, server, 0.1)
     feed.send(stream=0, data=b"x")
     ((_, packet),) = client.data_to_send(0.2)
     server.receive_data(packet, source=HERE, now=0.2)
@@ -198,7 +198,7 @@ def _association(seed: int) -> tuple[Endpoint, int]:
     return server, packets.decode(packet).tag
 
 
-def _settle(client: Endpoint, server: Endpoint, now: float) -> None:
+def _exchange(client: Endpoint, server: Endpoint, now: float) -> None:
     for _ in range(10):
         for _, packet in client.data_to_send(now):
             server.receive_data(packet, source=HERE, now=now)

@@ -62,7 +62,7 @@ def body(name: str, number: int) -> bytes:
 
 
 def fill(folder: Path, name: str, killed: Path) -> None:
-    """Make a folder of a broker that has done everything: compacted, paged, settled, imported."""
+    """Make a folder of a broker that has done everything: compacted, paged, acknowledged, imported."""
     broker = Opened(folder, segment_bytes=4000, queue_bytes=0)
     vhost = broker.vhost
     vhost.declare_exchange("news", "topic", durable=True)

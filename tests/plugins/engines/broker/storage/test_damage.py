@@ -117,7 +117,7 @@ def test_a_flipped_bit_anywhere_costs_one_record(history: tuple[bytes, list[Mome
         assert (
             len(broker.store.log.counters.damaged) + sum(what == "cut" for what, _ in broker.reports) == 1
         ), at
-        # A definition is there twice, so queues never go; a lost settlement may bring messages back.
+        # A definition is there twice, so queues never go; a lost acknowledgement may bring messages back.
         assert final.keys() <= found.keys(), at
         assert {body for bodies in found.values() for body in bodies} <= everything
         lost = set(final["a"]) - set(found["a"])

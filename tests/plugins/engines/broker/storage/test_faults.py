@@ -90,7 +90,7 @@ def test_after_a_failed_sync_the_file_is_not_trusted_any_more() -> None:
 
 @pytest.mark.parametrize("what", ["sync", "write"])
 @pytest.mark.parametrize("segment_bytes", [2000, 1 << 20])
-def test_what_was_settled_in_a_file_that_is_not_trusted_any_more_stays_settled(
+def test_what_was_acknowledged_in_a_file_that_is_not_trusted_any_more_stays_so(
     what: str, segment_bytes: int
 ) -> None:
     broker = DurableBroker(segment_bytes=segment_bytes)

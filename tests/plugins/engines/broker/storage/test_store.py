@@ -139,7 +139,7 @@ def test_one_batch_in_many_queues_is_written_once() -> None:
     assert all(after.take_all(f"q{number}") == [b"x" * 50_000] for number in range(100))
 
 
-def test_what_was_settled_in_any_way_does_not_come_back() -> None:
+def test_what_was_acknowledged_in_any_way_does_not_come_back() -> None:
     before = DurableBroker()
     queue = before.declare()
     before.declare("dead")

@@ -1,4 +1,4 @@
-"""Random programs with crashes against a naive model: what was safe is there, what was settled safely is not."""
+"""Random programs with crashes against a naive model: what was safe is there, what was acknowledged safely is not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.safe: dict[str, set[bytes]] = {}
         """What was in each queue when all was safe the last time."""
         self.limbo: dict[str, set[bytes]] = {}
-        """What was published or settled since: it may be there or not."""
+        """What was published or acknowledged since: it may be there or not."""
         self.known: set[str] = set()
         """Queues that were declared or deleted since: they may be there or not."""
         self.outstanding: list[tuple[int, str, bytes]] = []
@@ -81,7 +81,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.outstanding)
     @rule(data=st.data(), how=st.sampled_from(["ack", "requeue", "reject"]))
-    def settle_one(self, data: Any, how: str) -> None:
+    def acknowledge_one(self, data: Any, how: str) -> None:
         tag, name, body = self.outstanding.pop(data.draw(st.integers(0, len(self.outstanding) - 1)))
         receiver = self.broker.client.receiver
         if how == "ack":

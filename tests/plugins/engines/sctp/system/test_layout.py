@@ -225,7 +225,7 @@ LINUX: dict[str, tuple[str, notifications.Notification]] = {
         notifications.AssociationChange(Change.CANT_STR_ASSOC, 0, b""),
     ),
     "dry": ("098000000c00000003000000", notifications.Dry()),
-    "good-bye": ("058000000c00000006000000", notifications.ShuttingDown()),
+    "shutdown": ("058000000c00000006000000", notifications.ShuttingDown()),
     "expired": (
         "0d80000028000000 00000000 0100 0300 00000007 be000000 00000000 03000000 79797979",
         notifications.Failed(0xBE),
