@@ -25,8 +25,9 @@ _SIGNS = {True: "ok    ", False: "FAILED", None: "-     "}
 def command(files: tuple[str, ...], seconds: float, as_json: bool) -> int:
     """Open every endpoint, certificate and folder that topology FILES name; no message passes.
 
-    Places to listen at are bound, others are connected to, with TLS if the address says so.  Nobody logs in, and
-    nothing is declared.  The exit status is 1 if anything failed, as a place does that a running system already uses.
+    Places to listen at are bound, others are connected to, with TLS if the address says so.  Nobody logs
+    in, and nothing is declared.  The exit status is 1 if anything failed, as a place does that a running
+    system already uses.
     """
     registry = PluginRegistry.load()
     failed = False

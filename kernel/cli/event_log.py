@@ -5,9 +5,9 @@ With tracebacks, an engine that fails has more lines, which are indented; in JSO
 Engines report events in their own threads, so that several threads write at the same time.  A log that cannot
 be written stops nothing: moving messages matters more than telling of it.
 
-Nor does it fill the disk: ten thousand clients that connect at once are ten lines and one with the number of the
-others.  Events of one engine that are of one sort are counted by the second, each sort by itself, so that a storm of
-one hides no other.
+Nor does it fill the disk: ten thousand clients that connect at once are ten lines and one with the number of
+the others.  Events of one engine that are of one sort are counted by the second, each sort by itself, so that
+a storm of one hides no other.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ COMMANDS: dict[str, str] = {
     "tour": "Follow one message through every hop.",
     "bench": "Measure this machine, in a few seconds.",
 }
-"""The subcommands of this package: each is ``command`` in the module ``kernel.cli.NAME``, with ``_`` for ``-``.
+"""The subcommands of this package: each is ``command`` in the module ``kernel.cli.NAME``,
+with ``_`` for ``-``.
 
 The summaries stand here, so that the help of ``kernel`` imports none of these modules."""
 

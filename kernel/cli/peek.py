@@ -39,8 +39,8 @@ def command(
     """Look at the first messages of QUEUE, and leave them there.
 
     They are shown in the order in which they would be delivered.  They keep their place, and do not count as
-    redelivered.  Messages that a consumer has and has not acknowledged are not shown.  With --json each message is
-    a line; a body that is no text is in base64.
+    redelivered.  Messages that a consumer has and has not acknowledged are not shown.  With --json each
+    message is a line; a body that is no text is in base64.
     """
     path = control or find_running()
     name = engine_with(path, "peek", engine)

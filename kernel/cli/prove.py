@@ -29,8 +29,9 @@ from kernel.topology.proving import Proof, prove
 def command(file: str, at_least: str | None, sources: tuple[str, ...], as_json: bool) -> int:
     """Say for each source of a topology FILE what an acknowledgement to its publisher means, hop by hop.
 
-    From the file alone: nothing is started.  The weakest hop counts.  From weak to strong: nothing, sent, memory (a
-    kill loses it), system (a loss of power loses it), disk; and peer, the word of another system, which counts as disk.
+    From the file alone: nothing is started.  The weakest hop counts.  From weak to strong: nothing, sent,
+    memory (a kill loses it), system (a loss of power loses it), disk; and peer, the word of another system,
+    which counts as disk.
     """
     registry = PluginRegistry.load()
     proofs = prove(load_plan(file, registry), registry)

@@ -104,10 +104,10 @@ def command(
 class Requests:
     """What the main thread is asked to do, in order.
 
-    The main thread sleeps on a socket and not on a lock.  The system may give a signal to any thread.  Python's
-    handler is called by the main thread only, and a lock is not released by a signal that another thread got:
-    the main thread would sleep on, and SIGTERM would do nothing.  Python writes to the socket in whichever
-    thread the signal comes (``signal.set_wakeup_fd``).
+    The main thread sleeps on a socket and not on a lock.  The system may give a signal to any thread.
+    Python's handler is called by the main thread only, and a lock is not released by a signal that another
+    thread got: the main thread would sleep on, and SIGTERM would do nothing.  Python writes to the socket in
+    whichever thread the signal comes (``signal.set_wakeup_fd``).
 
     ``put`` may be called at any time, also by a signal handler in the middle of a ``put`` or ``get``.
     """

@@ -1,4 +1,4 @@
-"""What commands about messages have in common: which system and engine to ask, and how a message is printed."""
+"""What commands about messages share: which system and engine to ask, and how a message is printed."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """Show messages as they pass, until Ctrl-C.  They are not taken, and nobody waits for this.
 
-    Messages that pass faster than they can be shown are dropped here, and counted.  With --json each message is a
-    line, {"message": ...}; {"dropped": N} says how many were dropped so far.
+    Messages that pass faster than they can be shown are dropped here, and counted.  With --json each message
+    is a line, {"message": ...}; {"dropped": N} says how many were dropped so far.
     """
     if not (source or target or queue is not None or exchange is not None or keys):
         raise click.UsageError("say what to watch: --from, --to, --queue, --exchange or --key")

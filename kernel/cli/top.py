@@ -1,7 +1,7 @@
 """``kernel top``: engines, routes and queues of a running system, with rates, in one live view.
 
-The rows are those of ``kernel status`` and ``kernel queues``; the rates are computed from two looks.  The busiest are
-shown, as many as the terminal has room for.
+The rows are those of ``kernel status`` and ``kernel queues``; the rates are computed from two looks.  The
+busiest are shown, as many as the terminal has room for.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ def _print_once(parts: Sequence[_Part]) -> None:
 
 
 def view(parts: Sequence[_Part], by: str, width: int, height: int) -> RenderableType:
-    """Return the view for a terminal of this size: no line is folded, and no table takes the room of all others."""
+    """Return the view for a terminal of this size.
+
+    No line is folded, and no table takes the room of all others.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

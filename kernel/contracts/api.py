@@ -79,8 +79,8 @@ class FastPipe(Interface):
     def append_bare(self) -> Callable[[Any], None]:
         """Return the function that appends a body, or a message under an envelope.
 
-        The body must be ``bytes``, and must not be larger than ``marks.bare_limit``.  Under an envelope it is given
-        as an ``Under`` (``kernel.contracts.mixed_batch``).
+        The body must be ``bytes``, and must not be larger than ``marks.bare_limit``.  Under an envelope it is
+        given as an ``Under`` (``kernel.contracts.mixed_batch``).
         """
         ...
 
@@ -132,8 +132,8 @@ class CallerPort(Port, Interface):
 class Lease(Interface):
     """The right of an application thread to read and write the socket of one connection itself.
 
-    Only the thread that asked for it uses it.  Before that thread sleeps or looks for messages in any other way, it
-    calls ``give_back``.
+    Only the thread that asked for it uses it.  Before that thread sleeps or looks for messages in any other
+    way, it calls ``give_back``.
     """
 
     offered: bool
@@ -145,7 +145,8 @@ class Lease(Interface):
     envelope: Envelope
     """That of all that is received: of the questions of the peer, or of its answers to ours."""
     kept: Any
-    """A body that was received and could not be returned, because a handler of a signal has raised; or None."""
+    """A body that was received and could not be returned, because a handler of a signal
+    has raised; or None."""
 
     def send(self, body: Any) -> bool:
         """Send one small message; False: it has to be sent on the usual way, after ``give_back``."""
@@ -227,9 +228,9 @@ class CallerThread(Interface):
     def ask_lease(self, under: Envelope | None = None) -> Lease | None:
         """Ask for a lease of the connection to which all is sent; None: there is none.
 
-        The answer is ``Lease.offered``, later.  ``under`` is for one who sends and receives questions and answers:
-        the envelope of the questions that will be sent, of which one at a time is open.  Without it only connections are lent
-        whose messages have no addresses.
+        The answer is ``Lease.offered``, later.  ``under`` is for one who sends and receives questions and
+        answers: the envelope of the questions that will be sent, of which one at a time is open.  Without it
+        only connections are lent whose messages have no addresses.
         """
         ...
 
@@ -266,8 +267,8 @@ class CallerThread(Interface):
     def wake_by(self, callback: Callable[[], Any] | None) -> None:
         """Have ``callback`` called when this thread is woken, by the thread that wakes it, and nothing else.
 
-        The descriptor does not become readable.  For event loops that can be woken without a descriptor.  None:
-        wake by the descriptor.
+        The descriptor does not become readable.  For event loops that can be woken without a descriptor.
+        None: wake by the descriptor.
         """
         ...
 

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from kernel.contracts.message import Buffer
 
 _BLOCK = 128
-# Raises ``struct.error`` unless all arguments are bytes or bytearrays, and copies nothing of them: 4 ns for each body,
-# where a list of their types takes 14.
+# Raises ``struct.error`` unless all arguments are bytes or bytearrays, and copies nothing of them: 4 ns for
+# each body, where a list of their types takes 14.
 _check_block = struct.Struct("0s" * _BLOCK).pack
 
 

@@ -187,9 +187,9 @@ class Port(Interface):
     def confirm_only(self, first: int, last: int) -> None:
         """Take the responsibility for the messages with positions ``first`` to ``last``, out of order.
 
-        The source is told when all messages before them are confirmed as well.  But neither ``take_again`` nor a
-        successor of this port gets them again.  Costs more than ``confirm_through`` if many earlier messages
-        are not confirmed.
+        The source is told when all messages before them are confirmed as well.  But neither ``take_again``
+        nor a successor of this port gets them again.  Costs more than ``confirm_through`` if many earlier
+        messages are not confirmed.
         """
         ...
 
@@ -360,8 +360,9 @@ class Host(Interface):
         Routers of the routes that lead here get ``options``.  The kernel knows five of them:
         ``subscriptions`` is a list of patterns; ``port_group`` (a ``PortGroup``) says that this port and
         others are one destination; ``echo``, if it is False, keeps what was sent here from coming back by a
-        route with ``echo = true``; ``reply_name`` is a second name of the port for the router ``reply``; ``apart``,
-        if it is true, gives the port the routes of an engine with its own name, and not those of this engine.
+        route with ``echo = true``; ``reply_name`` is a second name of the port for the router
+        ``reply``; ``apart``, if it is true, gives the port the routes of an engine with its own name,
+        and not those of this engine.
         """
         ...
 
@@ -461,8 +462,8 @@ class TakesOver(Interface):
     def take_over(self, what: Mapping[str, Any], connected: socket.socket) -> None:
         """Go on with a connection.  ``what`` is what the other engine says of it, as plain data.
 
-        Called in the engine's thread.  The engine owns the socket from now on, whatever it makes of it.  What it
-        raises is logged, and the socket is closed.
+        Called in the engine's thread.  The engine owns the socket from now on, whatever it makes of it.  What
+        it raises is logged, and the socket is closed.
         """
         ...
 
@@ -477,7 +478,7 @@ class Operable(Interface):
 
         Called in the engine's thread; must be quick, and must not wait.  An operation with much to do returns
         a generator: the thread goes on with it in each of its next turns, and what it returns is the result.
-        It is closed if the engine ends before.  A generator that has to wait yields a function: it is called with
-        another one, and the thread goes on when that is called, in this thread.
+        It is closed if the engine ends before.  A generator that has to wait yields a function: it is called
+        with another one, and the thread goes on when that is called, in this thread.
         """
         ...

@@ -11,8 +11,8 @@ A row has these keys; rows behind it are in ``next``, so that an explanation is 
 
 An engine with the operation ``explain`` (``EngineKind.operations``) takes a mapping with some of the keys
 ``exchange``, ``key``, ``topic``, ``headers``, ``vhost`` and ``user``, and returns
-``{"rows": [...], "messages": [{"exchange": ..., "key": ...}]}``: what it explains, and under which exchange and
-key it would offer the message to the routes of the topology.
+``{"rows": [...], "messages": [{"exchange": ..., "key": ...}]}``: what it explains, and under which exchange
+and key it would offer the message to the routes of the topology.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Extras: packages of others that only a part of the project needs, and that are installed with it on request."""
+"""Extras: packages of others that only a part of the project needs; they are installed on request."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ class ProtocolKind(Kind, frozen=True, kw_only=True):
     create: Callable[[Any, Side], Any]
     """``create(options, side)`` makes the protocol object of one conversation."""
     link_options: Mapping[str, Any] | None = None
-    """The options with which it links processes of one kernel; None: it cannot.  One that can carries all that a
-    route carries: envelopes, confirmations and subscriptions."""
+    """The options with which it links processes of one kernel; None: it cannot.  One that can carries all
+    that a route carries: envelopes, confirmations and subscriptions."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,13 +120,15 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     live_options: tuple[str, ...] = ()
     """Options that a running engine takes without being started again.  Its engines are ``TakesOptions``."""
     assures: Callable[[Any], Assurance] | None = None
-    """``assures(options)``: what its acknowledgements mean, for ``kernel prove``.  None: it states nothing."""
+    """``assures(options)``: what its acknowledgements mean, for ``kernel prove``.  None:
+    it states nothing."""
     rehearse: Callable[[EnginePlan], Rehearsal] | None = None
     """``rehearse(plan)``: how it takes part in ``kernel rehearse``.  None: a stand-in takes its place."""
     flow: Callable[[Any], Flow] = _any_flow
     """``flow(options)``: which routes an engine with these options can have."""
     shards: Callable[[EnginePlan], Sequence[EnginePlan]] | None = None
-    """``shards(plan)``: the engines that have parts of this one in other threads.  The kernel adds them to the plan.
+    """``shards(plan)``: the engines that have parts of this one in other threads.  The kernel
+    adds them to the plan.
 
     Called with any plan of the kind, also that of a shard, which has none; and before options are checked."""
 
@@ -141,8 +143,8 @@ class RouterKind(Kind, frozen=True, kw_only=True):
     by_content: bool = False
     """It looks at messages, so that even a single destination does not get everything."""
     by_name: bool = False
-    """It looks at the names of ports.  Where a route leads into another process, it chooses there, since the ports
-    are there."""
+    """It looks at the names of ports.  Where a route leads into another process, it chooses there, since
+    the ports are there."""
 
 
 class ThreadKind(Kind, frozen=True, kw_only=True):

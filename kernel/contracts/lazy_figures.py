@@ -1,7 +1,8 @@
 """Lazy figures: those of many things, each made when it is read.
 
-An engine may have a hundred thousand things, such as queues.  To copy the figures of all of them takes a tenth of
-a second, and an engine that shows them would have neither its turn nor the interpreter's lock to give meanwhile.
+An engine may have a hundred thousand things, such as queues.  To copy the figures of all of them takes
+a tenth of a second, and an engine that shows them would have neither its turn nor the interpreter's
+lock to give meanwhile.
 """
 
 from __future__ import annotations

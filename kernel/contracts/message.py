@@ -75,7 +75,8 @@ class Batch(msgspec.Struct, gc=False):
     For readers that have several subscriptions and share them out again.
     """
     encoded: tuple[object, Sequence[Buffer]] | None = None
-    """What a protocol has made of it, for others to whom the same goes, and by what: they compare that with their own.
+    """What a protocol has made of it, for others to whom the same goes, and by what: they compare
+    that with their own.
 
     It stays as long as the batch, which may wait for a slow reader.
     """

@@ -1,9 +1,9 @@
 """Mixed batch: consecutive messages each of which has an envelope of its own.
 
-Where every message has another key, a :class:`Batch` for each of them, and an :class:`Envelope`, cost more than all
-else (docs/decisions/0042-many-envelopes.md).  So the two ends of a way may pass them on together: an application
-whose messages go to one pipe, and a protocol and a reader that have said that they accept it.  All others get
-batches: ports and pipes divide a mixed batch for them (``divided``).
+Where every message has another key, a :class:`Batch` for each of them, and an :class:`Envelope`, cost more
+than all else (docs/decisions/0042-many-envelopes.md).  So the two ends of a way may pass them on together: an
+application whose messages go to one pipe, and a protocol and a reader that have said that they accept it.
+All others get batches: ports and pipes divide a mixed batch for them (``divided``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ envelope_of: Callable[[Batch], Envelope] = attrgetter("envelope")
 
 
 class Under(msgspec.Struct, frozen=True, gc=False):
-    """One message under an envelope: what an application appends to a pipe (``kernel.contracts.api.FastPipe``)."""
+    """One message under an envelope.
+
+    An application appends it to a pipe (``kernel.contracts.api.FastPipe``).
+    """
 
     entry: Entry
     body: bytes
@@ -56,7 +59,9 @@ class EnvelopesByKey(dict[str, Envelope]):
 
 
 class MixedBatch(Batch, gc=False):
-    """Consecutive messages of one part, each under an envelope of its own: ``entries`` has as many as ``bodies``.
+    """Consecutive messages of one part, each under an envelope of its own.
+
+    ``entries`` has as many items as ``bodies``.
 
     Only those get one who have said that they accept it.
     """
@@ -80,10 +85,12 @@ def mixed_batch(bodies: Sequence[Any], entries: Sequence[Entry]) -> MixedBatch:
 
 
 class KeyedBatch(Batch, gc=False):
-    """Consecutive messages whose envelopes differ in their keys only: ``keys`` has as many as ``bodies``, in UTF-8.
+    """Consecutive messages whose envelopes differ in their keys only.
 
-    ``envelope`` is what they have in common: that of a message with an empty key.  Only those get one who have said
-    that they accept it; all others get what ``divided`` returns.
+    ``keys`` has as many items as ``bodies``, in UTF-8.
+
+    ``envelope`` is what they have in common: that of a message with an empty key.  Only those get one who
+    have said that they accept it; all others get what ``divided`` returns.
     """
 
     keys: Sequence[bytes] = ()
@@ -134,7 +141,10 @@ def batches_of(bodies: Iterable[Any], envelopes: Iterable[Any]) -> list[Batch]:
 
 
 def has_mixed(batches: Iterable[Batch]) -> bool:
-    """Whether there is a mixed batch among these.  What runs for each message does the same without this call."""
+    """Whether there is a mixed batch among these.
+
+    What runs for each message does the same without this call.
+    """
     return MIXED in map(envelope_of, batches)
 
 

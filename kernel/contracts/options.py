@@ -69,7 +69,9 @@ class NeedsFiles(Interface):
     """Optional for an options class: an engine with these options reads files when it starts."""
 
     def unreadable(self) -> Iterable[tuple[str, str]]:
-        """Return the option and the complaint for each file that cannot be used; the complaint names the file.
+        """Return the option and the complaint for each file that cannot be used.
+
+        The complaint names the file.
 
         Called by ``kernel check`` only: the file may exist on the machine that runs the topology.
         """
@@ -80,7 +82,8 @@ class NeedsFiles(Interface):
 class Dials(Interface):
     """Optional for an options class: an engine with these options connects to somewhere.
 
-    ``kernel dry-run`` connects there, with the fields ``tls`` (``kernel.hosting.tls_options``) of the same class.
+    ``kernel dry-run`` connects there, with the fields ``tls``
+    (``kernel.hosting.tls_options``) of the same class.
     """
 
     def dials_to(self) -> Iterable[tuple[str, str]]:

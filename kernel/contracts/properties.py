@@ -14,8 +14,8 @@ letter, and the connection goes on.  (A ``StreamProtocol`` catches the exception
 ``Refusal``; see ``send_batches``.)  Names that are not in this table belong to single protocols: other
 protocols carry them or drop them, and must not fail because of them.
 
-Who changes properties calls ``changed``.  Properties that are still the octets of a protocol then stay so, but
-for what is changed: a protocol may have several types of numbers, and Python has one for all of them.
+Who changes properties calls ``changed``.  Properties that are still the octets of a protocol then stay so,
+but for what is changed: a protocol may have several types of numbers, and Python has one for all of them.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def changed(
 ) -> Mapping[str, Any]:
     """Return properties with some of them changed.
 
-    ``changes``: values by name; None removes a property.  ``headers``: the headers to set.  ``without``: names
-    of headers to remove.
+    ``changes``: values by name; None removes a property.  ``headers``: the headers to set.  ``without``:
+    names of headers to remove.
     """
     if isinstance(properties, Changeable):
         return properties.changed(changes, headers, without)

@@ -65,7 +65,9 @@ class ShortMessages(Interface):
         ...
 
     def decode_one(self, data: bytes) -> bytes | None:
-        """Return the body if ``data`` is one message and nothing else; None if ``receive_data`` has to be used.
+        """Return the body if ``data`` is one message and nothing else.
+
+        None if ``receive_data`` has to be used.
 
         Changes nothing.
         """
@@ -173,8 +175,8 @@ class Subscribing(Interface):
 class HoldsBack(Interface):
     """Optional, with ``Subscribing``: a peer may send before it can have been subscribed at.
 
-    What comes in the same read as the end of the handshake is held back, since what of it readers want is only
-    known when they have subscribed.
+    What comes in the same read as the end of the handshake is held back, since what of it readers want is
+    only known when they have subscribed.
     """
 
     def held_back(self) -> list[Batch]:

@@ -1,8 +1,9 @@
 """Rehearsals: how an engine takes part in one (``EngineKind.rehearse``).
 
-A rehearsal plays recorded messages through a topology in memory, to see who would get what.  An engine whose kind says
-nothing is replaced by a stand-in, which sends what the engine has sent and counts what routes bring.  An engine that
-decides itself who gets a message runs in a form without sockets and files (docs/decisions/0040-rehearsals.md).
+A rehearsal plays recorded messages through a topology in memory, to see who would get what.  An engine whose
+kind says nothing is replaced by a stand-in, which sends what the engine has sent and counts what routes
+bring.  An engine that decides itself who gets a message runs in a form without sockets and files
+(docs/decisions/0040-rehearsals.md).
 """
 
 from __future__ import annotations
@@ -72,5 +73,5 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     plan: EnginePlan
     """The engine as it runs: of the same name, without anything that reaches beyond the process."""
     enter: Callable[[Kernel, str], Inside] | None = None
-    """``enter(kernel, name)``, when the engine runs.  None: it has neither clients nor receivers of its own, and
-    messages that it has sent are brought to it by a route."""
+    """``enter(kernel, name)``, when the engine runs.  None: it has neither clients nor receivers of its own,
+    and messages that it has sent are brought to it by a route."""

@@ -1,6 +1,7 @@
 """Shown: a message as data for an operator, and the choice of the messages that an operator wants to see.
 
-Taps and ``kernel peek`` use it.  What is shown of a message is bounded, whatever its publisher has put into it.
+Taps and ``kernel peek`` use it.  What is shown of a message is bounded, whatever its
+publisher has put into it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from kernel.contracts.message import Batch, Buffer, Envelope
 Row: TypeAlias = dict[str, Any]
 
 MOST_BYTES = 4096
-"""Octets of a body, or of a text among the properties, that are shown if the operator does not say how many."""
+"""Octets of a body, or of a text among the properties, that are shown if the operator does
+not say how many."""
 _DEEPEST = 8
 """Tables in tables among the properties: a client may nest them without end."""
 _MOST_ENTRIES = 100
@@ -27,9 +29,9 @@ _MOST_ENTRIES = 100
 def shown(envelope: Envelope, body: Any, most_bytes: int = MOST_BYTES) -> Row:
     """Return a message as JSON has it.
 
-    ``body`` is text if it is UTF-8 (``body_encoding`` is ``text``), otherwise in base64.  ``body_bytes`` is its
-    whole size, also if ``truncated`` says that only its beginning is shown.  The parts of a multi-part message
-    are joined.
+    ``body`` is text if it is UTF-8 (``body_encoding`` is ``text``), otherwise in base64.  ``body_bytes``
+    is its whole size, also if ``truncated`` says that only its beginning is shown.  The parts of a
+    multi-part message are joined.
     """
     if isinstance(body, tuple):
         body = b"".join(body)

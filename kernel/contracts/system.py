@@ -63,10 +63,12 @@ class System(Interface):
         ...
 
     def hand_over(self, engine: str, what: Mapping[str, Any], connected: socket.socket) -> None:
-        """Give another engine a connection (``TakesOver``), with what it has to know, as plain data.  Any thread.
+        """Give another engine a connection (``TakesOver``), with what it has to know, as plain data.
 
-        The socket is not the caller's any more.  ``KernelError``: the engine does not exist, is not running or
-        takes none; then it still is.
+        Any thread.
+
+        The socket is not the caller's any more.  ``KernelError``: the engine does not exist, is not running
+        or takes none; then it still is.
         """
         ...
 

@@ -142,7 +142,9 @@ class EngineThread(Interface):
         ...
 
     def take_options(self, engine: str, options: Any, answer: Callable[[Done], Any]) -> None:
-        """Give a running engine changed options (``TakesOptions``).  ``answer`` is called once, by any thread.
+        """Give a running engine changed options (``TakesOptions``).
+
+        ``answer`` is called once, by any thread.
 
         Raises ``KernelError`` at once if the engine is not running.
         """
@@ -183,8 +185,9 @@ class GuestThread(EngineThread, Interface):
 class ThreadApart(EngineThread, Interface):
     """A thread in another process (``ThreadKind.apart``).
 
-    It makes its engines from their plans.  Routes that lead there, or begin there, have legs: the part of a route in
-    one process.  A link joins two legs; its ends get sockets that the system has made (``topology/border.py``).
+    It makes its engines from their plans.  Routes that lead there, or begin there, have legs: the part of a
+    route in one process.  A link joins two legs; its ends get sockets that the system has made
+    (``topology/border.py``).
     """
 
     @property
@@ -193,7 +196,10 @@ class ThreadApart(EngineThread, Interface):
         ...
 
     def add_leg(self, name: str, label: str, plan: RoutePlan) -> None:
-        """Add a route between engines and link ends there.  ``name`` is for ``remove_leg``, ``label`` is shown."""
+        """Add a route between engines and link ends there.
+
+        ``name`` is for ``remove_leg``, ``label`` is shown.
+        """
         ...
 
     def remove_leg(self, name: str) -> None:
@@ -213,7 +219,10 @@ class ThreadApart(EngineThread, Interface):
         ...
 
     def statistics(self, timeout: float) -> dict[str, Any] | None:
-        """Return the figures of the process (``SystemStatistics``) as plain data; None if it does not answer."""
+        """Return the figures of the process (``SystemStatistics``) as plain data.
+
+        None if it does not answer.
+        """
         ...
 
     def look(self, answer: Callable[[dict[str, Any] | None], Any]) -> bool:
@@ -236,11 +245,11 @@ class ThreadSetup(msgspec.Struct, frozen=True, kw_only=True):
     report: Callable[[EngineEvent], Any]
     """Reports an event to the log and to the listeners of ``kernel.events``.  Any thread."""
     changed: Callable[[str], Any] = _ignore
-    """For a thread in another process.  ``changed("up")``: the process can take sockets; ``changed("down")``: it has
-    ended.  Any thread."""
+    """For a thread in another process.  ``changed("up")``: the process can take sockets; ``changed("down")``:
+    it has ended.  Any thread."""
     renew: Callable[[str, int], Any] = _ignore
-    """For a thread in another process.  ``renew(link, pair)``: one of its link ends needs a socket; the last that it was
-    given is of that pair (0: it was given none).  Any thread."""
+    """For a thread in another process.  ``renew(link, pair)``: one of its link ends needs a socket; the last
+    that it was given is of that pair (0: it was given none).  Any thread."""
     at_rest: Callable[[], bool] = _never
     """For a thread in another process: whether none has anything left to write.  Any thread."""
     plugins: Mapping[str, str] = {}

@@ -1,9 +1,9 @@
 """Word automaton: finds the values of many keys in a word trie, with one dictionary look-up for each word.
 
-A look-up in a :class:`~kernel.contracts.word_trie.WordTrie` follows all nodes that the words so far lead to.  This class
-makes one *state* of such a set of nodes, when a key leads there for the first time, and remembers to which state each
-word leads (the subset construction for automata, done lazily).  For keys that never come again: what they have in
-common with others is then found again, although the keys are not.
+A look-up in a :class:`~kernel.contracts.word_trie.WordTrie` follows all nodes that the words so far lead to.
+This class makes one *state* of such a set of nodes, when a key leads there for the first time, and remembers
+to which state each word leads (the subset construction for automata, done lazily).  For keys that never come
+again: what they have in common with others is then found again, although the keys are not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ V = TypeVar("V")
 _MOST_STATES = 1000
 _MOST_WORDS = 50_000
 _MOST_FRONTS = 4096
-"""Patterns may lead to a number of states that is exponential in theirs: what is remembered is bounded, and cleared."""
+"""Patterns may lead to a number of states that is exponential in theirs: what is remembered is
+bounded, and cleared."""
 
 
 class _State(Generic[V]):
@@ -68,11 +69,11 @@ class WordAutomaton(Generic[V]):
     def find_all(self, keys: Iterable[str], separator: str) -> list[tuple[V, ...]]:
         """Return for each key, whose words are separated so, the values of the patterns that match it.
 
-        In no particular order, a value once for each of its patterns.  Equal answers are mostly the same object.
-        The empty key has no word.
+        In no particular order, a value once for each of its patterns.  Equal answers are mostly the same
+        object.  The empty key has no word.
         """
-        # What does not come again is mostly the last word (an order number), so where the words in front of it lead
-        # is remembered.
+        # What does not come again is mostly the last word (an order number), so where the words in front of
+        # it lead is remembered.
         start, fronts = self._start, self._fronts
         found: list[tuple[V, ...]] = []
         append = found.append

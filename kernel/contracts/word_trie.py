@@ -142,9 +142,9 @@ class WordTrie(Generic[V]):
             # ``ANY_WORDS`` alone, which is what those have who want everything.
             return [*after.values()]
         # Each node is in one of the two, and once. One way leads to a node of ``reached``, so a list will do.
-        # ``staying`` has the nodes of ``ANY_WORDS``, which any further word does not leave. There a dict is an
-        # ordered set: a pattern with several ``#`` can match a key in a number of ways that grows
-        # exponentially.
+        # ``staying`` has the nodes of ``ANY_WORDS``, which any further word does not leave. There a
+        # dict is an ordered set: a pattern with several ``#`` can match a key in a number of ways that
+        # grows exponentially.
         reached = [root]
         staying: dict[Node[V], None] = {}
         if hidden:

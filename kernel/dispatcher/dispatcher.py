@@ -36,8 +36,8 @@ Invariants
 3. A pipe of a removed route that confirms stays in ``_removed`` until its reader has confirmed all of it, or
    one of its ports leaves.  If the reader leaves, the writer still has to hear of it: it waits for the
    confirmations.
-4. The sources of a removed route keep its dead-letter route as long as a pipe of the route is in ``_removed``:
-   its reader may still refuse something.
+4. The sources of a removed route keep its dead-letter route as long as a pipe of the route is in
+   ``_removed``: its reader may still refuse something.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class ThreadSlot:
         self.name: str = name
         self.mailbox: Mailbox = mailbox
         self.called: bool = False
-        """Whether it is a thread of the application, which processes its mailbox at the beginning of each call
-        and at no other time."""
+        """Whether it is a thread of the application, which processes its mailbox at the beginning of each
+        call and at no other time."""
 
 
 class Dispatcher:
@@ -273,8 +273,8 @@ class Dispatcher:
     def _prune(self) -> None:
         """Drop what removed routes have left and is not needed any more.
 
-        Nothing tells the dispatcher when the last message of a pipe was confirmed. So it looks at each change,
-        and the lists do not grow without limit.
+        Nothing tells the dispatcher when the last message of a pipe was confirmed. So it looks at each
+        change, and the lists do not grow without limit.
         """
         self._removed = [ends for ends in self._removed if not ends[0].all_confirmed()]
         refusable, self._refusable = self._refusable, []
@@ -387,7 +387,7 @@ class Dispatcher:
             return [port for group in self._groups.values() for port in group]
 
     def port_figures(self) -> dict[str, Counter[str]]:
-        """Return for each engine the sums of all its ports, with those that have left, and how many are left."""
+        """Return for each engine the sums of all its ports, closed ones included, and how many are open."""
         sums = {}
         # One hold of the lock for both: a port that leaves in between would be counted twice, or not at all.
         with self._lock:

@@ -1,6 +1,7 @@
 """Effect: finds out when the subscriptions of a port are in effect at its sources.
 
-A port has two parts in this, one for each direction of its messages (docs/decisions/0022-subscriptions-travel.md).
+A port has two parts in this, one for each direction of its messages
+(docs/decisions/0022-subscriptions-travel.md).
 
 * As a reader it asks the writers of its pipes (``Effect``).  The question is posted behind the subscriptions,
   so a writer answers it when it has applied them.

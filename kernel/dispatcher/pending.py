@@ -21,7 +21,8 @@ class PendingBatches:
 
     def __init__(self) -> None:
         self.batches: deque[tuple[Batch, Entry | None]] = deque()
-        """Empty: nothing is pending.  To be looked at where a call would count; only the methods change it."""
+        """Empty: nothing is pending.  To be looked at where a call would count; only the
+        methods change it."""
         self.messages: int = 0
         self.bytes: int = 0
 

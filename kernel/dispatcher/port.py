@@ -219,7 +219,10 @@ class Port:
         return self._only
 
     def only_target(self) -> Pipe | None:
-        """The only pipe that leads from here, whatever the router chooses by; None: there is none, or another one."""
+        """The only pipe that leads from here, whatever the router chooses by.
+
+        None: there is none, or another one.
+        """
         if self._only is None and len(self.routes) == 1 and self._tracker is None:
             route = self.routes[0]
             if not (route.filtered or route.pending or route.spec.confirm) and len(route.pipes) == 1:
@@ -432,8 +435,8 @@ class Port:
             # and has to send it again.
             self.abandoned += sum(route.waiting for route in self.routes if not route.spec.confirm)
             self.leave(self)
-            # Nobody is told anything any more.  Without these references the port and its owner are freed now,
-            # and not by a collection of garbage.
+            # Nobody is told anything any more.  Without these references the port and its owner are freed
+            # now, and not by a collection of garbage.
             self._owner = _NOBODY
             self._demand.forget_owner()
             self._peer_answers.forget_owner()

@@ -1,7 +1,7 @@
 """Borrower: when an application thread asks for a lease of its connection, and from when on it uses it.
 
-APIs share it.  A thread asks after a few waits in a row that each brought one message.  One that has to give its
-lease back soon, or that is refused, asks half as often each time (docs/decisions/0046-leases.md).
+APIs share it.  A thread asks after a few waits in a row that each brought one message.  One that has to give
+its lease back soon, or that is refused, asks half as often each time (docs/decisions/0046-leases.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class Borrower:
         self._lone = 0
 
     def waited(self, *, lone: bool) -> Lease | None:
-        """Take notice that a wait has ended, which brought one message or not; return a lease to use from now on."""
+        """Take notice that a wait has ended, which brought one message or not.
+
+        Return a lease to use from now on.
+        """
         if not lone:
             self.forget()
             return None

@@ -15,7 +15,10 @@ _SHORT_YEAR = 0x17
 
 
 def ends_of(path: str) -> list[datetime]:
-    """Return when the certificates of a PEM file expire; ``OSError`` or ``ValueError`` if it cannot be read."""
+    """Return when the certificates of a PEM file expire.
+
+    ``OSError`` or ``ValueError`` if it cannot be read.
+    """
     with open(path, encoding="ascii", errors="replace") as file:
         blocks = _BLOCK.findall(file.read())
     if not blocks:

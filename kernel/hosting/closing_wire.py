@@ -67,8 +67,8 @@ class ClosingWire:
     def begin(self) -> None:
         """Write and read what is possible now, and continue when the descriptor is ready."""
         self._send()
-        # Most peers that close first have done so by now.  Then nothing needs to be watched, and a socket need
-        # not be shut down before it is closed.
+        # Most peers that close first have done so by now.  Then nothing needs to be watched, and a socket
+        # need not be shut down before it is closed.
         if self._written:
             if self._wire.announces_end:
                 self._shut_down()

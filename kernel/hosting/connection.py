@@ -284,10 +284,10 @@ class Connection:
         # Short reads are not timed, which saves two looks at the clock for each small message.
         if got >= SMALLEST_READ:
             # Large reads by the processor time of this thread, and not by the time that passes: on a busy
-            # machine a thread waits longer for a core, or for the interpreter's lock, than it works, and reads
-            # would become small when large ones are needed most.  That clock is a system call, which is too
-            # much for what a few bytes cost.  They may be judged too slow, and a full read or two make up for
-            # it.
+            # machine a thread waits longer for a core, or for the interpreter's lock, than it works, and
+            # reads would become small when large ones are needed most.  That clock is a system call,
+            # which is too much for what a few bytes cost.  They may be judged too slow, and a full read
+            # or two make up for it.
             clock = self._host.processor_time if got > FIRST_READ_SIZE else self._host.now
             began = clock()
             self._owner.on_data(data, now)
@@ -314,7 +314,10 @@ class Connection:
         self._watch()
 
     def lend_output(self, lease: Lease) -> None:
-        """Let the thread of an application write, and go on reading.  Called by that thread, which has the turn."""
+        """Let the thread of an application write, and go on reading.
+
+        Called by that thread, which has the turn.
+        """
         self.lease = lease
 
     def lease_used(self) -> None:
@@ -489,8 +492,8 @@ class Connection:
             # It may have another connection, which is taken back in a later turn.
             lease.end_soon()
         self._host.poller.watch(self.wire.fileno(), readable=None, writable=None)
-        # The owner refers to its connection.  Without these references back, both are freed now and not by the
-        # next collection of garbage, which costs as much as a fifth of a short connection.
+        # The owner refers to its connection.  Without these references back, both are freed now and not by
+        # the next collection of garbage, which costs as much as a fifth of a short connection.
         self._timer.end()
         owner, self._owner = self._owner, _NOBODY
         return owner

@@ -1,15 +1,17 @@
 """Fast sender: the fast path of an application's ``send`` for a small message to the only destination.
 
-APIs share it.  The body is appended to the pipe as it is, without a batch around it, or together with its key.
+APIs share it.  The body is appended to the pipe as it is, without a batch around it, or
+together with its key.
 
 It is a closure because a closure is the fastest callable that can keep a count: 109 ns a call, where a method
 takes 152 and ``deque.append`` alone 17.  The pipe gives it credit in advance, for up to 1,024 messages at a
 time, so that neither side has to count each message.
 
 The state is five variables of the closure: ``pipe`` and its ``append``; ``small``, the largest body that may
-be appended bare; ``credit``, an iterator that has as many items as bodies may be appended; ``owner``, the thread.
-Invariants: ``credit`` is used up and ``small`` is -1 while there is no pipe, and as many bodies as ``credit`` has
-items are already counted as written in the pipe.  Whoever stops using a pipe therefore gives the rest back.
+be appended bare; ``credit``, an iterator that has as many items as bodies may be appended; ``owner``, the
+thread.  Invariants: ``credit`` is used up and ``small`` is -1 while there is no pipe, and as many bodies
+as ``credit`` has items are already counted as written in the pipe.  Whoever stops using a pipe therefore
+gives the rest back.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ def fast_sender(  # noqa: C901 - one state, several functions
 
     ``posted``: the calls that were posted to the thread.  They may change routes, so while there are any the
     slow path is taken, which processes them.  The calling thread is checked once a batch: a check for each
-    message would cost 20 ns, a fifth of the call.  An API that any thread may use gives ``int`` as ``this_thread``:
-    all threads are one to it.
+    message would cost 20 ns, a fifth of the call.  An API that any thread may use gives ``int`` as
+    ``this_thread``: all threads are one to it.
     """
     pipe: FastPipe | None = None
     append: Callable[[Any], None] = _no_pipe
@@ -71,11 +73,11 @@ def fast_sender(  # noqa: C901 - one state, several functions
     credit = _USED_UP
     owner = this_thread()
 
-    # ``key`` and ``timeout`` are given by name (``Send``). A function that insists on that takes 30 ns more: the
-    # interpreter looks their defaults up by name.
+    # ``key`` and ``timeout`` are given by name (``Send``). A function that insists on that takes 30 ns more:
+    # the interpreter looks their defaults up by name.
     def send(body: Buffer, key: str | None = None, timeout: float | None = None) -> None:
-        # ``bytes`` only: other buffers may be changed by the application, and have to be checked. Without a pipe
-        # nothing is small.
+        # ``bytes`` only: other buffers may be changed by the application, and have to be checked. Without a
+        # pipe nothing is small.
         if (
             type(body) is bytes
             and len(body) <= small

@@ -116,7 +116,10 @@ class InprocEnd:
             self._waiting_for_room |= not outgoing.write(batch)  # type: ignore[union-attr]  # tested above
 
     def outgoing_of(self, batches: Sequence[Batch]) -> Sequence[Batch]:
-        """Return what the other end gets of these batches.  For protocols that change messages on their way."""
+        """Return what the other end gets of these batches.
+
+        For protocols that change messages on their way.
+        """
         return batches
 
     def incoming_of(self, batches: Sequence[Batch]) -> Sequence[Batch]:

@@ -1,4 +1,4 @@
-"""Lease: an application thread reads and writes the socket of one connection itself, in place of the poll thread.
+"""Lease: an application thread reads and writes the socket of one connection itself.
 
 A lone message and its answer cross two threads on each side: the application's and the poll thread.  While an
 application thread sends one message, waits for one, sends one, and so on, it may do without the poll thread:
@@ -6,15 +6,15 @@ it encodes the message and gives it to the socket, then waits for the socket, re
 is in docs/decisions/0046-leases.md.
 
 Two sides
-    The methods under "in the thread of the application" are called by the thread that has asked for the lease,
-    the others by the thread of the connection.  What belongs to the connection, its protocol and its ports is
-    touched only by who has the *turn*: a lock that the thread of the connection gives up nowhere but in its
-    poller.  So the application's thread has it only while the other one sleeps.
+    The methods under "in the thread of the application" are called by the thread that has asked for the
+    lease, the others by the thread of the connection.  What belongs to the connection, its protocol and its
+    ports is touched only by who has the *turn*: a lock that the thread of the connection gives up nowhere but
+    in its poller.  So the application's thread has it only while the other one sleeps.
 
 Two connections
     What is sent may go over another connection than that which is read, if both belong to one thread: the two
-    links of an application that exchanges messages with an engine in another process.  ``_connection`` and its
-    companions are those that are written, ``_source`` is the half that is read; mostly they are the same.
+    links of an application that exchanges messages with an engine in another process.  ``_connection`` and
+    its companions are those that are written, ``_source`` is the half that is read; mostly they are the same.
 
 Invariants
     1.  *One reader.*  While ``active``, the poller does not watch the socket that is read.  Both change
@@ -66,7 +66,8 @@ class HasTurn(Protocol):
     """What the thread of a connection sleeps in."""
 
     turn: Lock | None
-    """Held by that thread except while it sleeps.  Another one, or None: the one before is not valid any more."""
+    """Held by that thread except while it sleeps.  Another one, or None: the one before is
+    not valid any more."""
 
 
 class Counting(Protocol):
@@ -202,7 +203,8 @@ class Lease:
         # One message between two waits: more than that are faster in batches.
         if self._posted or type(body) is not bytes or get_ident() != self._thread:
             return False
-        # It may begin here, while nothing is on its way. A little later the other thread could have read the answer.
+        # It may begin here, while nothing is on its way. A little later the other thread could
+        # have read the answer.
         if not self._may_send and (self.active or not self._begin()):
             return False
         self._may_send = False

@@ -1,14 +1,14 @@
 """Link: one end of a route that leads into another process.
 
-A route whose source and targets are in several processes has two legs, and a link between them: the first leg ends
-at a link engine in the process of the source, the second begins at one in the process of the targets.  The two
-engines have a conversation over a socketpair, in a protocol that carries all that a route carries: batches with
-their envelopes, confirmations, subscriptions.  So back-pressure, confirmation and hand-over are those of any
-connection.
+A route whose source and targets are in several processes has two legs, and a link between them: the first leg
+ends at a link engine in the process of the source, the second begins at one in the process of the targets.
+The two engines have a conversation over a socketpair, in a protocol that carries all that a route carries:
+batches with their envelopes, confirmations, subscriptions.  So back-pressure, confirmation and hand-over are
+those of any connection.
 
-A conversation lasts as long as both processes.  Its port is opened when it begins and closed when it ends, as that
-of a listener's connection: what the other process has not confirmed is handed over.  Sockets are given from outside
-(``LinkEnd.give``), since the processes that a kernel starts are started again by it.
+A conversation lasts as long as both processes.  Its port is opened when it begins and closed when it ends, as
+that of a listener's connection: what the other process has not confirmed is handed over.  Sockets are given
+from outside (``LinkEnd.give``), since the processes that a kernel starts are started again by it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ class LinkEnd:
             self._poke = poke
 
     def when_over(self, then: Callable[[], Any]) -> None:
-        """Call ``then`` when the present conversation is over, in the engine's thread, or at once if there is none."""
+        """Call ``then`` in the engine's thread when the present conversation is over.
+
+        At once if there is none.
+        """
         with self._lock:
             if self.connected:
                 self._then.append(then)
@@ -179,8 +182,9 @@ class LinkEngine:
 
     def _on_given(self) -> None:
         self._given.set()
-        # The other process was started again, and its end of the old conversation has gone.  But this call may come
-        # late: the socket that it is about may have been taken, and be that of the present conversation.
+        # The other process was started again, and its end of the old conversation has gone.  But this
+        # call may come late: the socket that it is about may have been taken, and be that of the
+        # present conversation.
         if self._conversation is not None and self._end.has_newer():
             self._conversation.close("the other process has begun again")
 

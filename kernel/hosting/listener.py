@@ -40,7 +40,8 @@ BACKLOG = 1024
 class _ListeningSocket(socket.socket):
     """A socket that listens, and accepts in half the time.
 
-    ``socket.socket.accept`` looks up family and type in enumerations for each connection, and asks about time-outs.
+    ``socket.socket.accept`` looks up family and type in enumerations for each connection, and
+    asks about time-outs.
     """
 
     __slots__ = ("_family", "_type")

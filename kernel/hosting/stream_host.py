@@ -443,7 +443,7 @@ class StreamHost(ConnectionOwner):
             self._flush()
 
     def on_lease_asked(self, lease: Lease) -> None:
-        """Lend the connection to the thread of an application that exchanges all messages with this peer alone.
+        """Lend the connection to an application thread that exchanges all messages with this peer alone.
 
         Or with this one and another, if what it sends goes here and what it receives comes from there.
         """
@@ -455,8 +455,8 @@ class StreamHost(ConnectionOwner):
         if lease.sends is None:
             lease.sends = half
             if lease.source is not port:
-                # An answer goes to the peer whose question was read. While peers join and leave, there may be a
-                # moment in which one has only the pipe from here, and another one only the pipe to here.
+                # An answer goes to the peer whose question was read. While peers join and leave, there may be
+                # a moment in which one has only the pipe from here, and another one only the pipe to here.
                 if lease.addressed:
                     return
                 lease.source.post(partial(lease.source.lend, lease))

@@ -56,7 +56,10 @@ def _context(purpose: ssl.Purpose, options: TlsOptions) -> ssl.SSLContext:
 
 
 def read_files(options: TlsOptions) -> None:
-    """Read the files of the options as an engine does; ``OSError`` or ``ValueError`` if one cannot be used."""
+    """Read the files of the options as an engine does.
+
+    ``OSError`` or ``ValueError`` if one cannot be used.
+    """
     _context(ssl.Purpose.CLIENT_AUTH, options)
 
 

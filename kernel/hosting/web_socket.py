@@ -2,9 +2,9 @@
 
 Payload
     The bytes of the conversation are the payload of binary messages.  The borders between messages have no
-    meaning, so a stream protocol does not need to know about WebSocket (``MessageWire`` is for one to which they
-    have).  Text messages are read as their UTF-8 bytes.  wsproto (extra ``web``) reads and writes the frames; it does no input or output, as our
-    protocols.
+    meaning, so a stream protocol does not need to know about WebSocket (``MessageWire`` is for one to which
+    they have).  Text messages are read as their UTF-8 bytes.  wsproto (extra ``web``) reads and writes the
+    frames; it does no input or output, as our protocols.
 
 Two queues of output
     A frame has to be written whole before the next one, and a frame that wsproto has made cannot be taken
@@ -82,8 +82,8 @@ class WebSocketWire:
     """A wire after the WebSocket handshake.
 
     ``early``: events that came together with the handshake.  ``takes_text``: whether text messages are
-    allowed, beside binary ones.  ``subprotocol``: what both have agreed on, if anything.  ``path``: for what a
-    client has asked; empty for a client's own wire.
+    allowed, beside binary ones.  ``subprotocol``: what both have agreed on, if anything.  ``path``: for what
+    a client has asked; empty for a client's own wire.
     """
 
     __slots__ = (
@@ -280,8 +280,8 @@ class WebSocketWire:
 class MessageWire(WebSocketWire):
     """A wire for a protocol that has one unit in each message of WebSocket.
 
-    Each buffer that is sent is one message.  What is received has the size of each message, in eight bytes, before
-    its payload.
+    Each buffer that is sent is one message.  What is received has the size of each message, in eight
+    bytes, before its payload.
     """
 
     __slots__ = ("_begin",)

@@ -68,7 +68,8 @@ class Doorbell:
     def wait(self, timeout: float | None) -> bool:
         """Sleep until rung, at most ``timeout`` seconds.  The caller has set ``sleeping`` and looked again.
 
-        False: not rung.  This may be before ``timeout`` if that is very long.  A bell that is closed counts as rung.
+        False: not rung.  This may be before ``timeout`` if that is very long.  A bell that is
+        closed counts as rung.
         """
         if timeout is not None and not self._poll.poll(min(max(timeout, 0), _LONGEST) * 1000):
             self.sleeping = False

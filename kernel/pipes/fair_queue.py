@@ -52,13 +52,16 @@ class FairQueue:
         del self._at[pipe]
 
     def activate(self, pipe: Pipe) -> bool:
-        """Mark a pipe as active, unless it has ended with nothing in it; False if it is not (or no longer) here."""
+        """Mark a pipe as active, unless it has ended with nothing in it.
+
+        False if it is not (or no longer) here.
+        """
         # The post of a writer may come before the pipe is attached here, and after it was detached.
         at = self._at.get(pipe)
         if at is None:
             return False
-        # The order of the looks is that of ``take``.  Whoever does not take, because its peer is away, would keep
-        # a pipe that has nothing and will have nothing, and would linger for it.
+        # The order of the looks is that of ``take``.  Whoever does not take, because its peer is away, would
+        # keep a pipe that has nothing and will have nothing, and would linger for it.
         if pipe.ended and not pipe.more():
             self._forget_ended(pipe)
         elif at >= self.active:

@@ -43,8 +43,9 @@ application's ``send`` without even a batch around them.  ``take`` makes batches
 small (``WaterMarks.bare_limit``) and are counted in messages only.  Their writer asks for credit in advance
 (``credit``), so that not even a counter changes per message.
 
-A message that has a key or an envelope of its own may be appended in the same way, together with it (``Under``).
-``take`` makes mixed batches of these, and divides them for readers that do not accept mixed batches.
+A message that has a key or an envelope of its own may be appended in the same way, together with
+it (``Under``).  ``take`` makes mixed batches of these, and divides them for readers that do not
+accept mixed batches.
 """
 
 from __future__ import annotations
@@ -185,10 +186,11 @@ class Pipe:
         self.target: str = name
         self.engine: str = name
         self.origin: tuple[str, str] = (name, "")
-        # Whether the writing thread belongs to the application: it does what is posted to it in its next call.
+        # Whether the writing thread belongs to the application: it does what is posted to
+        # it in its next call.
         self.called: bool = False
-        # Written by the writing thread only. ``unders``: whether there ever was an ``Under``; set before it is
-        # appended.
+        # Written by the writing thread only. ``unders``: whether there ever was an ``Under``; set
+        # before it is appended.
         self.unders: bool = False
         self.written: int = 0
         self.written_bytes: int = 0
@@ -204,7 +206,8 @@ class Pipe:
         self.taken_bytes: int = 0
         self.bytes_taken: int = 0
         self.batches_taken: int = 0
-        # Whether the reader accepts mixed batches. Never set if the pipe confirms: what is retained is batches.
+        # Whether the reader accepts mixed batches. Never set if the pipe confirms: what is
+        # retained is batches.
         self.takes_mixed: bool = False
         self._by_key = EnvelopesByKey()
         self.confirmed: int = 0
@@ -227,7 +230,8 @@ class Pipe:
         for _ in range(_COPIES):
             try:
                 # A copy: a loop over the queue itself ends when another thread changes it. With the
-                # interpreter's lock a copy is one step. Without it each item is one, and a change ends it too.
+                # interpreter's lock a copy is one step. Without it each item is one, and a
+                # change ends it too.
                 return sum(map(messages_in, list(self._items)))
             except RuntimeError:
                 continue
@@ -662,7 +666,8 @@ class Pipe:
         self._post_to_writer(partial(self._effect_asked, hops, then))
 
     def _effect_asked(self, hops: int, then: Callable[[], Any]) -> None:
-        # ``on_effect`` is looked up here, in the writing thread, like ``on_asked``: ``attach_out`` has set it.
+        # ``on_effect`` is looked up here, in the writing thread, like ``on_asked``:
+        # ``attach_out`` has set it.
         self.on_effect(hops, partial(self._post_to_reader, then))
 
     def unconfirmed(self) -> list[Batch]:
@@ -725,7 +730,10 @@ class Pipe:
 
 
 def _pop_all(pop: Callable[[], Any], count: int) -> list[Any]:
-    """Return the next ``count`` items.  They are called for in C: 14 ns each, where a comprehension takes 33."""
+    """Return the next ``count`` items.
+
+    They are called for in C: 14 ns each, where a comprehension takes 33.
+    """
     return list(starmap(pop, repeat((), count)))
 
 

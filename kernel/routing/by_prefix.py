@@ -1,4 +1,4 @@
-"""By prefix: as by key, and messages without a key are chosen for by the octets that they begin with (ØMQ)."""
+"""By prefix: as by key, and messages without a key are routed by their first octets (ØMQ)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,10 @@ from kernel.routing.dealing import deal
 
 
 class RoundRobin:
-    """Chooses the pipe whose reader has the fewest messages before it; in turn among those with equally many."""
+    """Chooses the pipe whose reader has the fewest messages before it.
+
+    In turn among those with equally many.
+    """
 
     def __init__(self) -> None:
         self._outlets: list[Outlet] = []

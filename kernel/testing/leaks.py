@@ -10,7 +10,8 @@ from time import monotonic
 
 DESCRIPTORS = "/proc/self/fd"
 _IDLE = re.compile(r"Trio thread \d+")
-"""The name of a thread that trio keeps for later work, and that has none; while it works, it has another name.
+"""The name of a thread that trio keeps for later work, and that has none; while it works,
+it has another name.
 
 It ends by itself after ten seconds: to wait for it would make each test that uses ``trio.to_thread`` as long.
 """

@@ -1,11 +1,12 @@
 """Control wire: messages between a kernel and a process that it has started, over a socketpair.
 
-A message is a list of plain data, in msgpack behind four bytes of length.  It begins with its name.  A message may
-bring a descriptor.  ``send`` is for any thread; all else belongs to the one thread that calls ``turn``.  A ``send``
-never waits: what the socket does not take at once waits here, and there is little of it.
+A message is a list of plain data, in msgpack behind four bytes of length.  It begins with its name.
+A message may bring a descriptor.  ``send`` is for any thread; all else belongs to the one thread
+that calls ``turn``.  A ``send`` never waits: what the socket does not take at once waits here, and
+there is little of it.
 
-The kernel does not rely on the process that it has started: what is no message raises ``KernelError``, a message has
-at most ``LARGEST`` bytes, and descriptors from there are not received at all.
+The kernel does not rely on the process that it has started: what is no message raises ``KernelError``, a
+message has at most ``LARGEST`` bytes, and descriptors from there are not received at all.
 """
 
 from __future__ import annotations
@@ -102,7 +103,10 @@ class ControlWire:
             return
 
     def claim(self) -> int:
-        """Return the descriptor that came with a message.  They are claimed in the order of their messages."""
+        """Return the descriptor that came with a message.
+
+        They are claimed in the order of their messages.
+        """
         return self._descriptors.popleft()
 
     def close(self) -> None:

@@ -368,7 +368,10 @@ def _pending(state: EngineState) -> bool:
 
 
 def _answer(do: Callable[[], Any], answer: Callable[[Done], Any]) -> None:
-    """Do it, and answer with the result.  An exception is the answer: an operator's mistake ends no engine."""
+    """Do it, and answer with the result.
+
+    An exception is the answer: an operator's mistake ends no engine.
+    """
     try:
         done: Done = (do(), None)
     except Exception as error:

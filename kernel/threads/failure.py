@@ -14,8 +14,8 @@ _LIBRARIES = frozenset({*sys.stdlib_module_names, "trio", "outcome", "msgspec", 
 def described(error: BaseException) -> str:
     """Return type and text of an exception, and the place, unless the text says what to do by itself."""
     text = f"{type(error).__name__}: {error}"
-    # Errors of the kernel, and of files and sockets, are for operators: their texts name the file or the peer.
-    # Any other is probably a mistake in an engine.
+    # Errors of the kernel, and of files and sockets, are for operators: their texts name the file or the
+    # peer.  Any other is probably a mistake in an engine.
     if isinstance(error, KernelError | OSError):
         return text
     place = _place(error)

@@ -110,7 +110,7 @@ class EngineHost:
 
     @property
     def more(self) -> bool:
-        """Whether another descriptor of this engine was found ready together with the present one, and comes next."""
+        """Whether another descriptor of this engine was found ready with this one, and comes next."""
         return self._loop.poller.following in self._fds
 
     def set_timer(self, when: float | None, callback: Callable[[], Any], key: object) -> None:

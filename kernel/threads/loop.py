@@ -113,7 +113,8 @@ class Loop:
     async def run(self) -> None:
         """Take turns until stopped.  May be called again afterwards."""
         self.stopping = False
-        # The clock's own method: ``trio.current_time`` looks it up in three calls more, and a turn asks for it.
+        # The clock's own method: ``trio.current_time`` looks it up in three calls more, and
+        # a turn asks for it.
         self.now = trio.lowlevel.current_clock().current_time
         inside = trio_inside() if self._own_thread else None
         self._in_trios_place = inside is not None

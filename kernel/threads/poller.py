@@ -23,10 +23,11 @@ class Poller(Protocol):
     """The methods of a poller that a loop uses."""
 
     turn: Lock | None
-    """Held by the thread that polls, except while it sleeps here.  None: nobody has asked for it, or this poller
-    has none."""
+    """Held by the thread that polls, except while it sleeps here.  None: nobody has asked for it, or
+    this poller has none."""
     following: int
-    """While a callback runs: the descriptor that was found ready together with its own and comes next; -1: none."""
+    """While a callback runs: the descriptor that was found ready together with its own and
+    comes next; -1: none."""
 
     def fileno(self) -> int:
         """A descriptor that is readable while any of the watched is ready."""
@@ -111,8 +112,8 @@ class EpollPoller:
                 events = self._epoll.poll(timeout, 256)
             finally:
                 if not turn.acquire(timeout=TURN_TIMEOUT):
-                    # A handler of a signal runs in the middle of a short use of the connection, and may wait for
-                    # this very thread. Who has the old lock finds that it is not valid any more.
+                    # A handler of a signal runs in the middle of a short use of the connection, and may wait
+                    # for this very thread. Who has the old lock finds that it is not valid any more.
                     self.turn = None
         watches = self._watches
         count = len(events)

@@ -1,16 +1,16 @@
 """Process thread: a thread that hosts engines in a process of its own, as the process of the kernel sees it.
 
-A small thread here, the *keeper*, starts the process, talks with it over a control wire, and starts it again when it
-has ended.  What the process has to host (engines, legs of routes, link ends) is kept here as data, and told to each
-new process.  The other half is ``kernel/topology/process.py``.
+A small thread here, the *keeper*, starts the process, talks with it over a control wire, and starts it again
+when it has ended.  What the process has to host (engines, legs of routes, link ends) is kept here as data,
+and told to each new process.  The other half is ``kernel/topology/process.py``.
 
-The process is started as a new interpreter, never forked: a fork would copy threads, locks and descriptors of a
-running kernel.  Its command line has the name of the thread and the number of a descriptor.  All else it gets over
-the wire, secrets included.  It ignores the signals that a terminal or a service manager sends to all processes of a
-group, and stops when it is told to, or when the wire ends because this process has.
+The process is started as a new interpreter, never forked: a fork would copy threads, locks and descriptors of
+a running kernel.  Its command line has the name of the thread and the number of a descriptor.  All else it
+gets over the wire, secrets included.  It ignores the signals that a terminal or a service manager sends to
+all processes of a group, and stops when it is told to, or when the wire ends because this process has.
 
-Threads: any thread calls the methods of ``ThreadApart``.  They change the data under the lock and send what has
-changed to the present process, if there is one.  The keeper owns the wire and the process.
+Threads: any thread calls the methods of ``ThreadApart``.  They change the data under the lock and send what
+has changed to the present process, if there is one.  The keeper owns the wire and the process.
 """
 
 from __future__ import annotations
@@ -368,7 +368,8 @@ class ProcessThread:
     def _serve(self, wire: ControlWire, process: subprocess.Popen[bytes]) -> str:
         """Carry out what the process sends until it ends.
 
-        Return why it had to be killed; empty if it was not.  Raises ``KernelError`` if it sends what is no message.
+        Return why it had to be killed; empty if it was not.  Raises ``KernelError`` if it
+        sends what is no message.
         """
         start_by: float | None = time.monotonic() + self._options.start_timeout
         late = ""

@@ -1,22 +1,22 @@
 """Border: routes between engines in different processes.
 
-An engine is *here*, in the process of the kernel, or in the process of a thread that is ``apart``.  A route whose
-ends are in one process is one leg there.  Any other route is divided (``cross``): the *first leg* leads from the
-source to the targets in its process, and to a link for each other process; a *second leg* leads from that link to
-the targets there.  The filter belongs to the first leg.  The router is that of both, but one that looks at the names
-of ports chooses only where the ports are.  Dead letters have legs and links of their own, since it is the second leg
-whose targets refuse.
+An engine is *here*, in the process of the kernel, or in the process of a thread that is ``apart``.  A route
+whose ends are in one process is one leg there.  Any other route is divided (``cross``): the *first leg* leads
+from the source to the targets in its process, and to a link for each other process; a *second leg* leads from
+that link to the targets there.  The filter belongs to the first leg.  The router is that of both, but one
+that looks at the names of ports chooses only where the ports are.  Dead letters have legs and links of their
+own, since it is the second leg whose targets refuse.
 
-``Border`` makes the links and keeps them connected: when a process has come up, each link that ends there gets a new
-pair of sockets.  Two processes are connected directly, and this process only hands them the ends.
+``Border`` makes the links and keeps them connected: when a process has come up, each link that ends there
+gets a new pair of sockets.  Two processes are connected directly, and this process only hands them the ends.
 
 At rest
 -------
-A closing kernel has to know when nothing is left to write anywhere.  What is on its way between two processes is in
-neither.  So each process is asked for its state: whether nothing waits there (``Lingering``), how many messages it
-has moved, and how many each link end has sent and received.  If two rounds of answers are equal, nothing waits in
-any process, and each link has received what was sent, nothing was on its way between the rounds, and nothing can
-come any more.
+A closing kernel has to know when nothing is left to write anywhere.  What is on its way between two processes
+is in neither.  So each process is asked for its state: whether nothing waits there (``Lingering``), how many
+messages it has moved, and how many each link end has sent and received.  If two rounds of answers are equal,
+nothing waits in any process, and each link has received what was sent, nothing was on its way between the
+rounds, and nothing can come any more.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _ROUND = 0.002
 _ANSWER = 1.0
 """Seconds that a process may take for its answer."""
 SEND_BUFFER = 512 * 1024
-"""Bytes that a link may have on their way.  What a turn writes fits in, so that the sender need not wait in the middle
-of it, and both processes work at the same time."""
+"""Bytes that a link may have on their way.  What a turn writes fits in, so that the sender need not wait in
+the middle of it, and both processes work at the same time."""
 LET_LINK_LINGER = 1.0
 """Seconds that the link of a removed route may take to pass on what is in its pipe."""
 
@@ -94,7 +94,10 @@ class Crossing(msgspec.Struct, frozen=True, kw_only=True):
 def cross(
     route: RoutePlan, place: Callable[[str], str], *, by_name: bool, name: Callable[[str], str]
 ) -> Crossing:
-    """Divide a route.  ``place(engine)`` says where an engine is, ``name(wanted)`` makes a name that is free."""
+    """Divide a route.
+
+    ``place(engine)`` says where an engine is, ``name(wanted)`` makes a name that is free.
+    """
     home = place(route.source)
     groups: dict[str, list[str]] = {}
     for target in route.targets:
@@ -206,7 +209,8 @@ class Border:
         last pair could not be made."""
         self._crossings: list[tuple[RoutePlan, Crossing]] = []
         self._rest: tuple[Any, dict[str, tuple[int, int]]] | None = None
-        """What all processes answered when they were at rest, and the counts of the ends here at that time."""
+        """What all processes answered when they were at rest, and the counts of the ends
+        here at that time."""
 
     # ------------------------------------------------------------------ places
 
@@ -359,8 +363,8 @@ class Border:
     def renew(self, link: str, pair: int) -> None:
         """Give both ends of a link new sockets, if both processes are up.
 
-        ``pair``: the last one that the end which asks was given.  A newer one is on its way to it otherwise, and
-        the conversation over it may have begun at the other end.
+        ``pair``: the last one that the end which asks was given.  A newer one is on its way to it otherwise,
+        and the conversation over it may have begun at the other end.
         """
         with self._lock:
             found = self._links.get(link)
@@ -373,7 +377,8 @@ class Border:
         try:
             sockets = socket.socketpair()
             for connected in sockets:
-                # No error if it is more than the system allows (``net.core.wmem_max``): then it is what it allows.
+                # No error if it is more than the system allows (``net.core.wmem_max``): then it
+                # is what it allows.
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         except OSError as error:
             # No descriptors are left, for example.  The sender asks again, whatever it was given last.

@@ -188,7 +188,10 @@ class Checker:
         return present
 
     def _missing_kind(self, path: Path, table: dict[str, Any]) -> str:
-        """Return why an optional engine cannot be made; empty: it is not optional, or its kind is installed."""
+        """Return why an optional engine cannot be made.
+
+        Empty: it is not optional, or its kind is installed.
+        """
         kind = table.get("kind")
         if table.get("optional") is not True or not isinstance(kind, str) or self._installed(kind, table):
             return ""

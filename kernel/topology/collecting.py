@@ -1,11 +1,12 @@
 """Garbage collection around the start of a process that is the kernel's own.
 
-A start makes 60,000 to 130,000 objects that stay: modules, classes, functions, engines.  Python's collector looks
-through them again and again, and finds nothing: 13 of 180 ms of processor time until ``kernel run`` listens.
-Later each full collection would look through them once more, in a pause of 12 to 50 ms for all engines (2026-11-24,
-a link and ``examples/everyone.toml``).  So the collector has little to do until everything is up, and what is there
-by then is left out for ever (``gc.freeze``).  Cycles among these objects that are dropped later, such as an engine
-that a reload removes, are not freed any more.  That happens once for each, so it is bounded.
+A start makes 60,000 to 130,000 objects that stay: modules, classes, functions, engines.  Python's collector
+looks through them again and again, and finds nothing: 13 of 180 ms of processor time until ``kernel run``
+listens.  Later each full collection would look through them once more, in a pause of 12 to 50 ms for all
+engines (2026-11-24, a link and ``examples/everyone.toml``).  So the collector has little to do until
+everything is up, and what is there by then is left out for ever (``gc.freeze``).  Cycles among these objects
+that are dropped later, such as an engine that a reload removes, are not freed any more.  That happens once
+for each, so it is bounded.
 """
 
 from __future__ import annotations

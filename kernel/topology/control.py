@@ -3,9 +3,10 @@
 A request ``{"what": NAME}`` asks for a table that an engine kind announces.  The answer has ``rows``, and
 ``at``, the time of this system's monotonic clock, so that a client can compute rates.  For ``status`` it has
 the statistics instead; for ``operations`` the rows say which engine can do what; ``explain`` has an
-``argument`` (``kernel.topology.explaining.Question``) and gets ``done``.  ``tap`` has one as well and gets many lines
-(``kernel.topology.tapping``).  A request that also has ``engine`` and ``argument`` calls an operation of that engine
-(``Kernel.operate``); the answer has its result, ``done``.  If a request fails, the answer has ``error``.
+``argument`` (``kernel.topology.explaining.Question``) and gets ``done``.  ``tap`` has one as well and gets
+many lines (``kernel.topology.tapping``).  A request that also has ``engine`` and ``argument`` calls an
+operation of that engine (``Kernel.operate``); the answer has its result, ``done``.  If a request fails, the
+answer has ``error``.
 
 One connection carries one request and one answer.  There is no login: whoever may connect may ask for
 everything, and the permissions of the socket's file let only its owner connect.
@@ -223,7 +224,10 @@ def ask(path: str | Path, what: str, timeout: float = 3 * TIMEOUT, **more: Any) 
 
 
 def watch(path: str | Path, argument: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Ask for a tap, and yield the lines of its answer as they come; ``KernelError`` if there is no such system."""
+    """Ask for a tap, and yield the lines of its answer as they come.
+
+    ``KernelError`` if there is no such system.
+    """
     try:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.connect(str(path))
@@ -239,7 +243,9 @@ def watch(path: str | Path, argument: dict[str, Any]) -> Iterator[dict[str, Any]
 
 
 def engine_with(path: str, operation: str, named: str | None, option: str = "--engine") -> str:
-    """Return which engine of a running system to ask: the one that is named, or else the only one that can do it.
+    """Return which engine of a running system to ask.
+
+    The one that is named, or else the only one that can answer.
 
     ``option`` is how a user names one; it is for the error, a ``KernelError``.
     """

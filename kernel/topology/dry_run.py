@@ -1,8 +1,9 @@
 """Dry run: opens every endpoint, certificate and folder that a topology file names, and passes no message.
 
-``kernel check`` looks at what can be known without the network.  Here each place to listen at is bound, each place to
-connect to is connected to, with TLS if its address says so, and each folder is tried.  No engine is made: nobody logs
-in, and nothing is declared.  A WebSocket is not opened, since that already is a conversation with the peer.
+``kernel check`` looks at what can be known without the network.  Here each place to listen at is bound, each
+place to connect to is connected to, with TLS if its address says so, and each folder is tried.  No engine is
+made: nobody logs in, and nothing is declared.  A WebSocket is not opened, since that already is a
+conversation with the peer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Explaining: who would get a message, from an engine on, and for those who would not, why.
 
-The routes are explained here, from the plan and as their filters decide.  What happens inside an engine, such as
-the bindings of a broker, the engine explains itself: the one where the message begins, and those to which routes
-lead.  ``kernel.contracts.explaining`` has the form of the rows.
+The routes are explained here, from the plan and as their filters decide.  What happens inside an engine, such
+as the bindings of a broker, the engine explains itself: the one where the message begins, and those to which
+routes lead.  ``kernel.contracts.explaining`` has the form of the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A message, and where it begins."""
 
     engine: str = ""
-    """The engine that sends it, or to whose clients it belongs; empty: the only one that explains messages."""
+    """The engine that sends it, or to whose clients it belongs; empty: the only one that
+    explains messages."""
     exchange: str | None = None
     key: str = ""
     topic: str | None = None
@@ -122,7 +123,10 @@ class _Routes:
         return made
 
     def _explain_absence(self, made: Row, route: RoutePlan) -> None:
-        """The destination has no port now: a client of a bridge is not connected, or no application has opened it."""
+        """The destination has no port now.
+
+        A client of a bridge is not connected, or no application has opened it.
+        """
         made["gets"] = False
         waits = (
             route.marks.when_full == "block"

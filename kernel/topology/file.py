@@ -3,8 +3,8 @@
 In every string ``${NAME}`` is replaced by that variable, and ``${NAME:-default}`` by the default if the
 variable is not set or empty, as in a shell; ``$$`` is a dollar.  ``check.py`` checks the values.
 
-An engine or a route whose key ``when`` is empty is left out.  Of such a table nothing else is read, so that it may
-name variables that are not set, and a kind that is not installed.
+An engine or a route whose key ``when`` is empty is left out.  Of such a table nothing else is read, so that
+it may name variables that are not set, and a kind that is not installed.
 
 The text is read twice: by ``tomllib`` for the values, and by ``toml_lines`` for the lines.  Both describe a
 value by its path, and the path connects them: a check that finds a mistake knows the path and so the line.
@@ -48,7 +48,8 @@ class TopologyFile(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
     """What is probably not meant, and could be."""
     left_out: set[Path] = set()
-    """Engines and routes whose ``when`` is empty; the check adds optional engines whose kind is not installed."""
+    """Engines and routes whose ``when`` is empty; the check adds optional engines whose kind
+    is not installed."""
     with_variables: set[Path] = set()
     """Strings with a variable in them.  They are never shown, because they may be secrets."""
     from_python: bool = False

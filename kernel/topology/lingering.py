@@ -1,11 +1,11 @@
 """Lingering: finds out, while a kernel closes, when all of it has written what was queued.
 
-A message is in a pipe, or an engine has it and says so (``pending``), or it is in the hands of a call that has
-taken it from a pipe and has not passed it on yet.  Nobody can look at the last, so a look from another thread
-may find nothing anywhere.  But the call moves a counter of the pipe from which it takes, and of the one to
-which it writes.  Each thread notes these counters after its turn, when no call of its engines is under way.
-If the pipes are empty, no engine has anything, and then every counter is as its thread has noted it, no thread
-has touched a message since; so there is none left.
+A message is in a pipe, or an engine has it and says so (``pending``), or it is in the hands of a call that
+has taken it from a pipe and has not passed it on yet.  Nobody can look at the last, so a look from another
+thread may find nothing anywhere.  But the call moves a counter of the pipe from which it takes, and of the
+one to which it writes.  Each thread notes these counters after its turn, when no call of its engines is under
+way.  If the pipes are empty, no engine has anything, and then every counter is as its thread has noted it, no
+thread has touched a message since; so there is none left.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Lingering:
         threads: Callable[[], list[EngineThread]],
         others: Callable[[int], Mapping[Any, int]] = _none,
     ) -> None:
-        """``pipes`` returns all pipes with their writing and reading threads' numbers, ``threads`` all threads.
+        """``pipes`` returns all pipes with the numbers of their threads.
+
+        The numbers are those of the writing and the reading thread.  ``threads`` returns all threads.
 
         ``others(number)``: what else a thread has that messages pass, such as link ends, with how many it has
         moved there.
@@ -46,7 +48,10 @@ class Lingering:
         self._noted: dict[int, dict[Any, int]] = {}
 
     def is_over(self, number: int) -> bool:
-        """Return whether nothing is left to write.  The thread of this number calls it after each of its turns."""
+        """Return whether nothing is left to write.
+
+        The thread of this number calls it after each of its turns.
+        """
         threads = self._threads()
         pipes = self._pipes()
         self._noted[number] = {**_moved_by(number, pipes), **self._others(number)}
@@ -61,8 +66,8 @@ class Lingering:
         pipes = self._pipes()
         late = [thread for thread in threads if not self._rests(thread, pipes)]
         for thread in late:
-            # A guest may have moved something in a task of its own, outside its turns. It is asked for rows of
-            # no table, and looks itself in the turn in which it answers.
+            # A guest may have moved something in a task of its own, outside its turns. It is asked for rows
+            # of no table, and looks itself in the turn in which it answers.
             thread.inspect("", _forget)
         return not late
 

@@ -30,9 +30,9 @@ def connect(address: str, *, timeout: float | None = 10.0, **options: Any) -> It
     ``address``: ``tcp://HOST:PORT`` or ``unix:///PATH`` for the backend protocol; another protocol stands in
     front, as in ``backend+tls://HOST:PORT``.  ``options`` are those of the stream engine.
 
-    Waits until the connection is there, at most ``timeout`` seconds; then ``KernelError`` says what was wrong.
-    A connection that is lost later is made again.  At the end what was sent is still written (``linger`` of
-    ``Kernel.close``).
+    Waits until the connection is there, at most ``timeout`` seconds; then ``KernelError`` says what was
+    wrong.  A connection that is lost later is made again.  At the end what was sent is still written
+    (``linger`` of ``Kernel.close``).
     """
     with _linked(address, "dial", "fan-out", timeout, options) as channel:
         yield channel
@@ -47,7 +47,8 @@ def listen(
     ``router`` says who gets what the channel sends: all (``fan-out``), one after the other (``round-robin``),
     those that have subscribed to the key (``by-key``), or the one to whose message it is a ``reply``.
 
-    ``address`` and ``options`` are as for ``connect``.  ``KernelError`` if it is not possible to listen there.
+    ``address`` and ``options`` are as for ``connect``.  ``KernelError`` if it is not
+    possible to listen there.
     """
     if router == "reply":
         options = {"stamp_reply_to": True, **options}

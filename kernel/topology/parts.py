@@ -92,8 +92,8 @@ class Parts:
         self._released: list[BoundSockets] = []
         """The same for engines that were removed and have not ended yet."""
         self._specs: dict[str, list[tuple[RoutePlan, RouteSpec | None]]] = {}
-        """By label, what the dispatcher knows of each route; None for one that the border has divided.  Lists, because
-        two routes may be equal."""
+        """By label, what the dispatcher knows of each route; None for one that the border has divided.
+        Lists, because two routes may be equal."""
         self._legs: dict[str, RouteSpec] = {}
         self._threads_wanted: dict[str, str] = {}
         self._beside: dict[str, str] = {}
@@ -309,7 +309,8 @@ class Parts:
             self._released.append(bound)
 
         def gone() -> None:
-            # Not before: it is made again if it fails while it lingers.  There may be another one of the name.
+            # Not before: it is made again if it fails while it lingers.  There may be
+            # another one of the name.
             if setup is not None and self._setups.get(name) is setup:
                 del self._setups[name]
             if bound is not None:
@@ -410,7 +411,7 @@ class Parts:
         self._dispatcher.remove_route(self._legs.pop(name))
 
     def host_link(self, name: str, make_engine: Callable[[EngineSetup], Engine], beside: str) -> EngineThread:
-        """Host a link end in the thread of the engine ``beside``, so that its messages cross no other thread."""
+        """Host a link end in the thread of the engine ``beside``: its messages then cross no other thread."""
         home = self.homes.get(beside)
         # At the start routes come before engines.
         wanted = self._threads_wanted.get(beside)
@@ -482,8 +483,8 @@ class Parts:
         return (given, *plan.threads)
 
     def _remove_thread(self, name: str) -> None:
-        # Out of ``threads`` before it stops, so that ``_thread_for`` gives it no engine any more.  Under the lock:
-        # other threads choose among ``threads``, and change ``homes`` below.
+        # Out of ``threads`` before it stops, so that ``_thread_for`` gives it no engine any more.  Under the
+        # lock: other threads choose among ``threads``, and change ``homes`` below.
         with self.changing:
             gone = self.threads.pop(name)
             # Link ends of routes that stay may be in it, since no engine of these routes is in this process.

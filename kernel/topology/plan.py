@@ -112,8 +112,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     """Where it was read from; empty for a plan made in Python."""
     left_out: tuple[str, ...] = ()
-    """A line, with its place in the file, for each part that is left out because its ``when`` is empty or its kind
-    not installed, and for what is left out with it."""
+    """A line, with its place in the file, for each part that is left out because its ``when`` is empty or its
+    kind not installed, and for what is left out with it."""
 
     def thread(self, name: str) -> ThreadPlan | None:
         """Return the thread of that name."""
@@ -124,7 +124,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return next((engine for engine in self.engines if engine.name == name), None)
 
     def process_of(self, name: str) -> str:
-        """Return the thread of kind ``process`` that an engine is in; empty: it is in the main process, or nowhere."""
+        """Return the thread of kind ``process`` that an engine is in.
+
+        Empty: it is in the main process, or nowhere.
+        """
         engine = self.engine(name)
         return "" if engine is None or engine.thread is None else self.process_named(engine.thread)
 

@@ -1,8 +1,8 @@
 """The process of a process thread: ``python -m kernel.topology.process DESCRIPTOR NAME``.
 
-It has a kernel of its own, with one poll thread that hosts the engines, the legs of routes and the link ends that
-``kernel/threads/process_thread.py`` tells it of.  The main thread carries out what comes over the control wire.  The
-answers of engines and their events are sent by the threads that they come from.
+It has a kernel of its own, with one poll thread that hosts the engines, the legs of routes and the link ends
+that ``kernel/threads/process_thread.py`` tells it of.  The main thread carries out what comes over the
+control wire.  The answers of engines and their events are sent by the threads that they come from.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Proving: what an acknowledgement means to each publisher of a plan, hop by hop, from the plan alone.
 
-For each engine that gives messages to routes, or acknowledges them to its clients, the hops are: what it keeps itself,
-and each of its routes with its destinations.  An acknowledgement is worth as much as its weakest hop, since it says that
-the message is at all of them.  Nothing is started or opened.
+For each engine that gives messages to routes, or acknowledges them to its clients, the hops are: what it
+keeps itself, and each of its routes with its destinations.  An acknowledgement is worth as much as its
+weakest hop, since it says that the message is at all of them.  Nothing is started or opened.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rehearsing: play recorded messages through a topology in memory, and count who gets what.
 
-For each engine of the plan there is a stand-in, or the engine itself in a form without sockets and files, as its kind
-says (``kernel.contracts.rehearsing``).  All routes confirm and block, so that a message that is confirmed has arrived
-everywhere.  docs/decisions/0040-rehearsals.md has the reasons.
+For each engine of the plan there is a stand-in, or the engine itself in a form without sockets and files, as
+its kind says (``kernel.contracts.rehearsing``).  All routes confirm and block, so that a message that is
+confirmed has arrived everywhere.  docs/decisions/0040-rehearsals.md has the reasons.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class _Stage:
     def __enter__(self) -> _Stage:
         kernel = self._kernel.start()
         try:
-            # Before the stand-ins, because a kernel checks the names of routes only in the plan that it starts with.
+            # Before the stand-ins, because a kernel checks the names of routes only in the plan
+            # that it starts with.
             for name, each in self._running.items():
                 if each.enter is None:
                     feeder = self._feeders[name] = _StandIn(f"clients of {name}")
@@ -153,8 +154,8 @@ class _StandIn:
         self._host: Host | None = None
         self._port: Port | None = None
         self._failed: BaseException | None = None
-        # By the identity of envelopes, which are the same objects again and again.  Kept in the entry, so that no
-        # other envelope gets the identity.
+        # By the identity of envelopes, which are the same objects again and again.  Kept in the entry, so
+        # that no other envelope gets the identity.
         self._got: dict[int, tuple[Envelope, int]] = {}
         self._arrived = threading.Event()
         self._position = 0

@@ -26,7 +26,8 @@ from kernel.pipes.pipe import Pipe, PipeStatistics
 
 _NO_THREADS: Mapping[str, ThreadApart] = MappingProxyType({})
 _LATE, _SOON = 1.0, 0.1
-"""Seconds that another process may take to send its figures, for an application and for an engine that asks."""
+"""Seconds that another process may take to send its figures, for an application and for an
+engine that asks."""
 
 _Figures = TypeVar("_Figures", bound=msgspec.Struct)
 
@@ -135,7 +136,10 @@ def gather(
 
 
 def _joined(here: SystemStatistics, name: str, there: SystemStatistics) -> SystemStatistics:
-    """Add the figures of the process of the thread ``name``, which is a row of the matrix here, without pipes."""
+    """Add the figures of the process of the thread ``name``.
+
+    Here it is a row of the matrix, without pipes.
+    """
     numbers = {thread.name: number for number, thread in enumerate(here.threads)}
     threads = list(here.threads)
     place: list[int] = []

@@ -1,13 +1,14 @@
 """Tap: see the messages that pass, without touching them.
 
-There are two sorts, which are used in the same way.  A *route tap* is a route from an engine, added while the system
-runs, with ``when_full = "drop-newest"`` and the router ``tap``.  Its pipe holds little, so that a flow that is faster
-than the watcher costs its source no more than a counter.  An *engine tap* is for what passes inside an engine, such
-as a queue of a broker: the engine notes messages (operation ``tap``), and is asked for them.
+There are two sorts, which are used in the same way.  A *route tap* is a route from an engine, added while
+the system runs, with ``when_full = "drop-newest"`` and the router ``tap``.  Its pipe holds little, so that
+a flow that is faster than the watcher costs its source no more than a counter.  An *engine tap* is for
+what passes inside an engine, such as a queue of a broker: the engine notes messages (operation ``tap``),
+and is asked for them.
 
-What a tap may cost: a watcher's thread competes for the interpreter's lock with the threads that it watches.  So a
-route tap works for a fiftieth of the time at most and rests otherwise; what passes meanwhile is dropped and counted.
-Without a tap there is no route, and nothing to pay.
+What a tap may cost: a watcher's thread competes for the interpreter's lock with the threads that it watches.
+So a route tap works for a fiftieth of the time at most and rests otherwise; what passes meanwhile is dropped
+and counted.  Without a tap there is no route, and nothing to pay.
 
 A tap belongs to the thread that has opened it.
 """
@@ -85,7 +86,10 @@ def open_tap(
     wanted: TapWanted,
     entered: Callable[[RouteTap], Any],
 ) -> Tap:
-    """Open a tap in the calling thread.  ``entered`` is called with one that has to hear when the kernel closes."""
+    """Open a tap in the calling thread.
+
+    ``entered`` is called with one that has to hear when the kernel closes.
+    """
     # Here, so that a malformed pattern changes nothing.
     Selector(wanted)
     if wanted.queue is not None or (wanted.exchange is not None and not _sends(kernel, wanted)):

@@ -1,8 +1,8 @@
 """Tapping: serves one watcher of messages at the control socket.
 
 The answer has a line for each message (``message``), a line with the sum so far when messages were dropped
-(``dropped``), and a last one (``end``).  It ends when the watcher has gone, when it has what it wanted, or when the
-kernel closes.
+(``dropped``), and a last one (``end``).  It ends when the watcher has gone, when it has what it wanted, or
+when the kernel closes.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ called by any thread, and it only posts.
 
 Sending
 -------
-There are two paths.  The fast one (``kernel/hosting/fast_sender.py``) appends a small body to the only pipe, without a
-batch, and with its key or its envelope if it has one, under credit that was given in advance.  All else takes the slow path, ``_send_batch``: it processes
-the mailbox first, since a posted call may change the routes or close the channel, waits for room, and gives
-the batch to the port.  Both paths append to the same queue, so messages of one channel keep their order.  On
-the slow path the unused credit is given back first: credit counts as written, so a pipe would look fuller
-than it is.
+There are two paths.  The fast one (``kernel/hosting/fast_sender.py``) appends a small body to the only pipe,
+without a batch, and with its key or its envelope if it has one, under credit that was given in advance.  All
+else takes the slow path, ``_send_batch``: it processes the mailbox first, since a posted call may change the
+routes or close the channel, waits for room, and gives the batch to the port.  Both paths append to the same
+queue, so messages of one channel keep their order.  On the slow path the unused credit is given back first:
+credit counts as written, so a pipe would look fuller than it is.
 
 Receiving
 ---------
@@ -99,7 +99,8 @@ class Channel:
 
         The condition that somebody waits for may be true now."""
         self.on_close: Callable[[], Any] = lambda: None
-        """Called before the channel gives up its place in the matrix, perhaps by another thread (``dispose``)."""
+        """Called before the channel gives up its place in the matrix, perhaps by another
+        thread (``dispose``)."""
         self._fast = fast_sender(self._posted, self._send_long)
         self.send: Send = self._fast.send
         """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
@@ -183,9 +184,9 @@ class Channel:
     def request(self, body: Buffer, *, key: str | None = None, timeout: float | None = None) -> Message:
         """Send a question and return its answer; wait for it, at most ``timeout`` seconds (``TimedOut``).
 
-        The answer is sent with ``reply``, or by whatever sends it back under the envelope of the question, and
-        comes on a route with ``router = "reply"``.  Messages that come meanwhile and are no answers wait for
-        ``receive``.  An answer that comes too late is dropped.
+        The answer is sent with ``reply``, or by whatever sends it back under the envelope of the question,
+        and comes on a route with ``router = "reply"``.  Messages that come meanwhile and are no answers wait
+        for ``receive``.  An answer that comes too late is dropped.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         number = self.ask(body, key, timeout)

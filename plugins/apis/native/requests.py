@@ -6,8 +6,8 @@ envelope of its question: ``reply_to``, by which the router ``reply`` finds the 
 ``reply_to`` is not the channel's name: other channels may have that name, too.
 
 An answer is taken out of the messages that were taken from the port, and never seen by ``receive``.  It is
-confirmed at once: to a successor of the channel it would mean nothing.  So the positions of the other messages
-have gaps, which ``last_before`` counts.
+confirmed at once: to a successor of the channel it would mean nothing.  So the positions of the other
+messages have gaps, which ``last_before`` counts.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class TaskChannel(ABC):
         await self._call(lambda: self._channel.wait_confirmed(0))
 
     async def wait_subscribed(self) -> None:
-        """Wait until all subscriptions are in effect at the sources, in this kernel and in those behind it."""
+        """Wait until all subscriptions are in effect at the sources, in this kernel and behind it."""
         await self._call(lambda: self._channel.wait_subscribed(0))
 
     def __aiter__(self) -> Self:

@@ -1,8 +1,8 @@
 """Trio channel: the native API for trio's tasks (``task_channel.py``).
 
-No task waits for a descriptor.  A ring of the doorbell wakes all tasks that wait: at once, if it comes from a task
-of the same run, such as that of a guest thread, and otherwise as trio lets other threads do.  Each tries its call
-again, and arms the bell before it waits again.
+No task waits for a descriptor.  A ring of the doorbell wakes all tasks that wait: at once, if it comes from a
+task of the same run, such as that of a guest thread, and otherwise as trio lets other threads do.  Each tries
+its call again, and arms the bell before it waits again.
 
 Every call is a cancellation point.  Only every 64th call that need not wait is a scheduling point too.
 """
@@ -58,8 +58,8 @@ class TrioChannel(TaskChannel):
         self._token = trio.lowlevel.current_trio_token()
         self._arming = task
         try:
-            # The flag of the bell is never taken back here: other tasks may rely on it.  A post that rings for
-            # nobody costs one call.
+            # The flag of the bell is never taken back here: other tasks may rely on it.  A post that rings
+            # for nobody costs one call.
             if not caller.arm():
                 channel.serve()
                 return
@@ -86,9 +86,9 @@ class TrioChannel(TaskChannel):
 
     def _on_ring(self) -> None:
         """Wake the tasks.  Any thread, and a signal handler too."""
-        # Inside of a task of this run nothing sleeps.  Anywhere else trio itself may have to be woken: a signal
-        # handler may run while it waits for descriptors.  And one that runs in a task which is about to park would
-        # not find it among those that wait: trio calls only after that.
+        # Inside of a task of this run nothing sleeps.  Anywhere else trio itself may have to be woken: a
+        # signal handler may run while it waits for descriptors.  And one that runs in a task which is about
+        # to park would not find it among those that wait: trio calls only after that.
         if (
             get_ident() == self._thread
             and trio.lowlevel.in_trio_task()

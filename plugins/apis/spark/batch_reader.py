@@ -1,4 +1,6 @@
-"""``spark.read.format("kernel")``: reads a range of a journal, or of several, with one task for about a million rows.
+"""``spark.read.format("kernel")``: reads a range of a journal, or of several.
+
+There is one task for about a million rows.
 
 Processes: Spark creates a reader in a Python process beside the driver, calls ``pushFilters`` and
 ``partitions`` there, then pickles the reader and sends it to the Python workers, which call ``read`` once for
@@ -112,8 +114,8 @@ class BatchReader(DataSourceReader):
 class PushdownReader(BatchReader):
     """Reads only the rows that filters on ``offset``, ``ts`` and the texts of envelopes may select.
 
-    Filters on ``offset`` and on texts that are never null are applied completely here.  Spark applies all others
-    to the rows, and copies each row for that.
+    Filters on ``offset`` and on texts that are never null are applied completely here.  Spark applies all
+    others to the rows, and copies each row for that.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:

@@ -5,10 +5,10 @@ repeats the epoch, and the messages are sent again with the same tokens.  A conf
 not sent again.  The token of a message is its header ``x-deduplication-header``; RabbitMQ's plug-in for
 deduplication uses the same header.
 
-Exactly once needs the other kernel's help.  With the option ``deduplicate`` messages also have the two headers
-by which a broker drops repeated ones: the producer's name, and a number of epoch and row.  An epoch is then
-recorded before it is sent, too, with its files: what Spark makes of a repeated epoch may have its rows in
-another order, and so under other numbers.  A journal has no such help to give
+Exactly once needs the other kernel's help.  With the option ``deduplicate`` messages also have the two
+headers by which a broker drops repeated ones: the producer's name, and a number of epoch and row.  An epoch
+is then recorded before it is sent, too, with its files: what Spark makes of a repeated epoch may have its
+rows in another order, and so under other numbers.  A journal has no such help to give
 (docs/decisions/0016-sparks-sink-to-a-kernel.md).
 
 The driver sends over one connection, in the order of the tasks.  So the order of an epoch's rows is kept.
@@ -95,7 +95,8 @@ def _send(options: WriteOptions, chunks: Iterator[Iterator[Batch]]) -> None:
             ) from error
         # A refused message counts as confirmed, so that ``wait_confirmed`` does not report it.
         if refused:
-            # With ``deduplicate`` the staged rows are sent again, whatever the query makes of it the next time.
+            # With ``deduplicate`` the staged rows are sent again, whatever the query makes
+            # of it the next time.
             instead = "begin with another checkpoint" if options.deduplicate else "leave these rows out"
             raise NotTaken(
                 f"{options.address} does not accept all messages: {refused[0]}; make that kernel accept them, "

@@ -1,11 +1,11 @@
-"""The history of a report: what it has found in each part of a journal, for a job that is run again and again.
+"""The history of a report: what it has found in each part of a journal, for a job that is repeated.
 
 Each run continues at the offset at which the run before ended.  The folder has:
 
-* ``TABLE/FIRST-END.parquet``: the rows of a table of the report, with the range of offsets that they are about.
-  So ``TABLE`` is a Parquet table of all runs.
-* ``state.json``: how far the runs have come.  It is written before a run, with the end that is planned, and after
-  it.  A run that was killed is repeated with the same range, and writes the same files again.
+* ``TABLE/FIRST-END.parquet``: the rows of a table of the report, with the range of offsets that they are
+  about.  So ``TABLE`` is a Parquet table of all runs.
+* ``state.json``: how far the runs have come.  It is written before a run, with the end that is planned, and
+  after it.  A run that was killed is repeated with the same range, and writes the same files again.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
     engine: str = ""
     """The name of the journal's engine, if that kernel has several journals."""
     columns: str = ""
-    """The columns to read, separated by commas; empty: all.  Spark does not tell a Python source which columns
-    a query uses, and all sixteen take several times as long as two."""
+    """The columns to read, separated by commas; empty: all.  Spark does not tell a Python source which
+    columns a query uses, and all sixteen take several times as long as two."""
     starting_offset: StartOrEnd = "earliest"
     """The first offset; a stream with a checkpoint continues at its position there.  If retention has deleted
     the row with that number, ``fail_on_data_loss`` decides; ``earliest`` always begins with the first row
@@ -131,7 +131,10 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
 
     @property
     def journals(self) -> list[Location]:
-        """The directories and archives of all journals; ``SparkOptionError`` if there is none, or one that is named is none."""
+        """The directories and archives of all journals.
+
+        ``SparkOptionError`` if there is none, or one that is named is none.
+        """
         if not self.several:
             return [self.journal]
         for name in ("starting_offset", "ending_offset"):
@@ -147,7 +150,9 @@ class ReadOptions(_Options, frozen=True, kw_only=True):
 
     @property
     def journal(self) -> Location:
-        """The journal's directory, or its archive; ``SparkOptionError`` if there is none, or there may be several.
+        """The journal's directory, or its archive.
+
+        ``SparkOptionError`` if there is none, or there may be several.
 
         A running kernel is asked each time.
         """
@@ -229,7 +234,10 @@ def _checked(path: Location) -> Location:
 
 
 def names_several(path: str, paths: str) -> bool:
-    """Return whether these options may name several journals; a directory may have the characters of a pattern."""
+    """Return whether these options may name several journals.
+
+    A directory may have the characters of a pattern.
+    """
     return bool(paths) or (_is_pattern(path) and not local_path(path).is_dir())
 
 

@@ -1,4 +1,6 @@
-"""Spark as a plugin: the command ``kernel pipeline``, its built-in jobs, and the engine that runs them at intervals.
+"""Spark as a plugin: the command ``kernel pipeline``, its built-in jobs, and the engine ``pipeline``.
+
+The engine runs the jobs at intervals.
 
 Every kernel loads this module, so it must not import Spark, which takes seconds.
 """

@@ -152,8 +152,8 @@ def _is_appended(journal: Path, offset: int, ts: int, batch: Any) -> bool:
     reader = JournalReader(journal)
     earliest, end = reader.bounds()
     # Rows that retention has deleted cannot be compared.  They are taken for ours, so that no row comes
-    # twice.  But retention deletes whole commits, and a batch is one commit.  So if the first row that is left
-    # would be inside the batch, the deleted rows were those of another writer.
+    # twice.  But retention deletes whole commits, and a batch is one commit.  So if the first row that is
+    # left would be inside the batch, the deleted rows were those of another writer.
     if offset < earliest:
         return bool(offset + batch.num_rows <= earliest)
     if end < offset + batch.num_rows:

@@ -54,8 +54,8 @@ def read_rows(
 ) -> Iterator[Any]:
     """Yield rows with the columns of ``schema``, as Arrow batches of about ``BATCH_ROWS`` rows.
 
-    They are smaller if they would have more than ``BATCH_BYTES`` bytes.  Only rows that fit ``conditions`` are
-    yielded.
+    They are smaller if they would have more than ``BATCH_BYTES`` bytes.  Only rows that fit
+    ``conditions`` are yielded.
 
     Rows that are damaged, or that retention deletes meanwhile, raise a ``JournalError``; with ``skip_lost``
     they are left out.

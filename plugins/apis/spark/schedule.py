@@ -33,7 +33,10 @@ class Schedule:
         self._seconds = 0.0
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
-        """Run the job until cancelled.  A run that is under way then is ended; with a history it is repeated."""
+        """Run the job until cancelled.
+
+        A run that is under way then is ended; with a history it is repeated.
+        """
         every = self._options.every
         task_status.started(f"{self._options.job} every {every:g} s")
         due = trio.current_time()

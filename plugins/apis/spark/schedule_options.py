@@ -17,8 +17,8 @@ class JobOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     out: str
     """The folder for the page of the last run, and its tables."""
     every: Annotated[float, msgspec.Meta(gt=0)]
-    """Seconds from the beginning of one run to the beginning of the next.  A run that takes longer delays the next
-    one.  The first run begins with the engine."""
+    """Seconds from the beginning of one run to the beginning of the next.  A run that takes longer delays the
+    next one.  The first run begins with the engine."""
     history: str = ""
     """The folder for the tables of all runs: each run is about what came since the one before.  Empty: each
     is about the whole journal."""

@@ -2,9 +2,9 @@
 
 An offset of Spark is ``{"journals": {path: offset}}``, where each offset is one of ``StreamReader``.
 
-A pattern may match more journals later.  Such a journal is first added to the offset, without any of its rows:
-a micro-batch that Spark repeats has to get the same rows, and its start does not name the journal.  The rows come
-with the next micro-batch.
+A pattern may match more journals later.  Such a journal is first added to the offset, without any of its
+rows: a micro-batch that Spark repeats has to get the same rows, and its start does not name the journal.  The
+rows come with the next micro-batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _JOURNALS = "journals"
 class RowsOf(InputPartition):
     """The rows of one task.
 
-    It names its journal: tasks have the reader as it was when the query began, and journals may have come since.
+    It names its journal: tasks have the reader as it was when the query began, and journals
+    may have come since.
     """
 
     def __init__(self, path: str, rows: Rows) -> None:
@@ -122,7 +123,10 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamReader(self._spark_schema, options)
 
     def _first(self, path: str) -> Offset:
-        """Return where to begin with a journal that came later: at its first row, wherever the query began."""
+        """Return where to begin with a journal that came later.
+
+        At its first row, wherever the query began.
+        """
         options = msgspec.structs.replace(
             self._streams[path].options, starting_offset="earliest", starting_timestamp=""
         )

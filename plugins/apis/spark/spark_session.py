@@ -101,8 +101,8 @@ def register(spark: Any, *, environ: Mapping[str, str] = os.environ) -> None:
 def _this_python(spark: Any, environ: Mapping[str, str]) -> Iterator[None]:
     """Let what is registered meanwhile run in this Python, and not in the first ``python3`` on PATH.
 
-    That one may have no kernel or no pyarrow: an environment need not be activated for its Python to run.  On a
-    cluster nothing is changed, since the other computers may have no such file.
+    That one may have no kernel or no pyarrow: an environment need not be activated for its Python to run.  On
+    a cluster nothing is changed, since the other computers may have no such file.
     """
     # A session of Spark Connect has no context: its server decides.
     context = getattr(spark, "sparkContext", None)

@@ -39,7 +39,8 @@ def stage(folder: Path, producer: str, epoch: int, partition: int, batches: Iter
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     try:
-        # With the permissions of a journal's files, since it has the same rows; the folder may be everybody's.
+        # With the permissions of a journal's files, since it has the same rows; the folder
+        # may be everybody's.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         with (
             open(descriptor, "wb") as file,

@@ -2,9 +2,9 @@
 
 Offsets
 -------
-An offset of Spark is ``{"offset": n, "journal": id}``, where n is the journal's offset of the next row to read,
-and id the journal's identity (absent in checkpoints and for journals of earlier versions, which had none).
-For each micro-batch Spark does these steps:
+An offset of Spark is ``{"offset": n, "journal": id}``, where n is the journal's offset of the next row to
+read, and id the journal's identity (absent in checkpoints and for journals of earlier versions, which had
+none).  For each micro-batch Spark does these steps:
 
 1. It calls ``latestOffset(start, limit)``; the answer is the batch's end.
 2. It writes start and end into the checkpoint, before it reads anything.
@@ -65,8 +65,8 @@ _NEXT, _JOURNAL = "offset", "journal"
 """The names in the offsets that Spark stores: the next row to read, and the journal's identity."""
 
 UNREAD, SECONDS = "unread", "secondsBehind"
-"""Further names in what ``reportLatestOffset`` returns: the rows after the planned micro-batch, and the age of
-the oldest of them."""
+"""Further names in what ``reportLatestOffset`` returns: the rows after the planned micro-batch, and the age
+of the oldest of them."""
 
 Offset: TypeAlias = dict[str, Any]
 """An offset as Spark stores it, in JSON."""
@@ -105,8 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # From ``first``, not from the start: after a gap the limit is for rows that exist.
         if isinstance(limit, ReadMaxRows):
             end = min(end, first + limit.max_rows)
-        # Not before the start, where ``_last`` may be after a loss: offsets must not decrease.  And exactly the
-        # start, also if it has no identity: Spark takes every difference for new rows.
+        # Not before the start, where ``_last`` may be after a loss: offsets must not decrease.  And exactly
+        # the start, also if it has no identity: Spark takes every difference for new rows.
         self._planned = max(end, start[_NEXT])
         return self._offset(end) if end > start[_NEXT] else start
 

@@ -42,8 +42,9 @@ def freeze_after(work: str, batches: Iterator[Any]) -> Iterator[Any]:
 def end_quietly() -> None:
     """End this worker if Spark has closed the connection to it, which is how a query ends.
 
-    Called where Spark's loop calls ``stop``.  Spark takes the end of the connection for an error, and reports it
-    into that connection: a traceback about a broken pipe is on the terminal after a query that has succeeded.
+    Called where Spark's loop calls ``stop``.  Spark takes the end of the connection for an error,
+    and reports it into that connection: a traceback about a broken pipe is on the terminal after a
+    query that has succeeded.
     """
     # In ``finally`` this is the exception on its way.  Any other one has to be reported.
     if isinstance(sys.exc_info()[1], EOFError) and in_worker():

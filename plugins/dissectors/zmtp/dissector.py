@@ -239,7 +239,10 @@ def _measure_version_1(data: bytes, at: int) -> int:
 
 
 def _head_of(data: bytes, version: int) -> tuple[int, int]:
-    """Return the offset of a frame's body, and its flags.  Of a long frame the capture may have a part only."""
+    """Return the offset of a frame's body, and its flags.
+
+    Of a long frame the capture may have a part only.
+    """
     if version == 1:
         head = LONG_HEADER_1 if data[0] == LONG_1 else SHORT_HEADER
         return head, data[head - 1] if len(data) >= head else 0

@@ -33,8 +33,8 @@ def make_amqp_engine(
 ) -> BrokerEngine:
     """Return a broker with one AMQP listener: the engine kind ``amqp``.
 
-    ``codecs``: of all front ends whose messages the store may have; AMQP's alone by default.  ``system``: needed
-    by a broker that has ``shards``.
+    ``codecs``: of all front ends whose messages the store may have; AMQP's alone by default.  ``system``:
+    needed by a broker that has ``shards``.
     """
 
     def front_end(engine: BrokerEngine) -> FrontEnd:

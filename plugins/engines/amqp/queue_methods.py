@@ -84,8 +84,8 @@ def delete(channel: Channel, method: queue.Delete, now: float) -> None:
         name, channel.session, now, if_unused=method.if_unused, if_empty=method.if_empty
     )
     if not method.nowait:
-        # Before the removal, which sends basic.cancel to this channel's own consumers.  RabbitMQ answers first,
-        # and kombu takes a basic.cancel that comes before the answer for an error of the deletion.
+        # Before the removal, which sends basic.cancel to this channel's own consumers.  RabbitMQ answers
+        # first, and kombu takes a basic.cancel that comes before the answer for an error of the deletion.
         channel.reply(queue.DeleteOk(message_count=0 if found is None else found.backlog.count))
     if found is not None:
         channel.vhost.remove_queue(found, now)

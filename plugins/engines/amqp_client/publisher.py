@@ -13,8 +13,8 @@ States of a message
 
 Messages go from state 3 back to state 2 in two cases: the server answers basic.nack (after a wait of the
 back-off all nacked messages are published again), or the channel or connection ends.  In the second case the
-port gives back what it has not been told to be done (``Port.take_again``), so that nothing is lost; what no route
-wants confirmed is counted as lost.
+port gives back what it has not been told to be done (``Port.take_again``), so that nothing is lost; what no
+route wants confirmed is counted as lost.
 
 A message that the server refuses
 ---------------------------------
@@ -148,7 +148,10 @@ class Publisher(ChannelHandler):
         self.works()
 
     def lost(self) -> None:
-        """The channel has ended.  ``Port.take_again`` gives back what has to be confirmed; the rest is lost."""
+        """The channel has ended.
+
+        ``Port.take_again`` gives back what has to be confirmed; the rest is lost.
+        """
         super().lost()
         # Tracked messages come back with ``take_again``, so only the others are lost.
         again = sum(len(batch.bodies) for position, batch in self._waiting if position == UNTRACKED)

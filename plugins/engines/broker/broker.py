@@ -5,8 +5,8 @@ at ``next_deadline``.  The model does no I/O but through its store: it does not 
 socket.  Time is an argument and random numbers come from ``seed``, so that tests can repeat a run exactly.
 
 Deadlines are in a heap, and an entry is never removed from its middle.  ``Timed.called_at`` says which entry
-of an object counts; all others are skipped when their time comes.  When the heap has become twice as long, the
-others are removed: a session that expires in a day may be set again each second.
+of an object counts; all others are skipped when their time comes.  When the heap has become twice as long,
+the others are removed: a session that expires in a day may be set again each second.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ class Broker:
             del self.leaving[name]
 
     def forget_permissions(self) -> None:
-        """Permissions have changed: publishers cache what they were allowed to publish (``Publisher.admit``)."""
+        """Permissions have changed.
+
+        Publishers cache what they were allowed to publish (``Publisher.admit``).
+        """
         for vhost in self.vhosts.values():
             vhost.routes.forget()
 

@@ -50,7 +50,8 @@ class Consumer:
         """How many messages it may have unacknowledged; 0: no limit."""
         self.outstanding = 0
         self.waits_for_room = False
-        """Whether its queue leaves it out until it has acknowledged something (``Queue.take_turns_again``)."""
+        """Whether its queue leaves it out until it has acknowledged something
+        (``Queue.take_turns_again``)."""
         self.arguments = arguments
         self.priority = read_consumer_priority(arguments, queue.name, queue.vhost.name)
 

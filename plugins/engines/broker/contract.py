@@ -153,7 +153,10 @@ class MatchesMany(Matcher, Interface):
     """
 
     def match_all(self, keys: Sequence[str]) -> Sequence[tuple[Destination, ...]]:
-        """Return what ``match`` returns, for each key.  Equal answers should be the same object, if that is cheap."""
+        """Return what ``match`` returns, for each key.
+
+        Equal answers should be the same object, if that is cheap.
+        """
         ...
 
 

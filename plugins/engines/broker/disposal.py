@@ -1,7 +1,8 @@
 """Disposal: frees large dictionaries in pieces, so that nobody waits meanwhile.
 
-To clear a cache of 50,000 entries takes about 8 ms of the broker's thread.  Whoever empties such a cache begins a
-new dictionary instead, and gives the old one to a ``Disposal``, which removes some entries in each of many turns.
+To clear a cache of 50,000 entries takes about 8 ms of the broker's thread.  Whoever empties such a
+cache begins a new dictionary instead, and gives the old one to a ``Disposal``, which removes some
+entries in each of many turns.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Explain: who would get a message, and for those who would not, why.
 
-The answer is a tree of rows, in the form that ``kernel.contracts.explaining`` describes.  It follows bindings as
-``routes.py`` does, and asks the same matchers, so that exchange types of plugins are explained as well: in words
-where the type is known here, otherwise by what the matcher answers.  Nothing is published, and no cache is touched.
+The answer is a tree of rows, in the form that ``kernel.contracts.explaining`` describes.  It follows
+bindings as ``routes.py`` does, and asks the same matchers, so that exchange types of plugins are explained
+as well: in words where the type is known here, otherwise by what the matcher answers.  Nothing is published,
+and no cache is touched.
 
-An exchange may have a hundred thousand bindings.  Those that match are found by the exchange's matcher.  Of the
-others only the first ones are shown.
+An exchange may have a hundred thousand bindings.  Those that match are found by the exchange's matcher.  Of
+the others only the first ones are shown.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ class Explainer:
     def _matches(self, binding: Binding, key: str) -> bool:
         """Whether a binding to a destination that gets the message is one that matches.
 
-        A type that is not known here may decide by all of its bindings together.  Then all to this destination
-        count.
+        A type that is not known here may decide by all of its bindings together.  Then all to
+        this destination count.
         """
         make = EXCHANGE_TYPES.get(binding.source.kind)
         if make is None:

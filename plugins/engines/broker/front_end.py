@@ -168,12 +168,18 @@ class FrontEnd(Interface):
 
 
 class Explains(Interface):
-    """Optional for a front end: what ``kernel explain`` says of its protocol.  Called in the broker's thread."""
+    """Optional for a front end: what ``kernel explain`` says of its protocol.
+
+    Called in the broker's thread.
+    """
 
     def address_of_topic(self, topic: str) -> tuple[str, str]:
         """Return the exchange and the key under which a topic of the protocol is published."""
         ...
 
     def explain(self, vhost: VirtualHost, envelope: Envelope) -> list[Row]:
-        """Return rows (``kernel.contracts.explaining``) of what bindings do not show, such as retained messages."""
+        """Return rows of what bindings do not show, such as retained messages.
+
+        ``kernel.contracts.explaining`` says what is in a row.
+        """
         ...

@@ -62,7 +62,8 @@ class FrontEndSubject(msgspec.Struct, kw_only=True):
     queue: str = "hello"
     """The queue in which the message waits.  ``publish`` or ``take`` declares it, or ``options``."""
     options: dict[str, Any] = {}
-    """More options of the broker, such as ``queues`` and ``bindings`` of a protocol whose clients declare none."""
+    """More options of the broker, such as ``queues`` and ``bindings`` of a protocol whose
+    clients declare none."""
     subprotocol: str = ""
     """The name of the protocol in the handshake of WebSocket; empty: it has none."""
 

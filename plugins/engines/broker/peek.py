@@ -1,7 +1,7 @@
 """Peek: look at the first messages of a queue, and leave them as they are.
 
-Nothing is taken, so that the order stays, no message counts as redelivered, and consumers are not affected.  Pages
-are read from disk and stay pages.
+Nothing is taken, so that the order stays, no message counts as redelivered, and consumers are not affected.
+Pages are read from disk and stay pages.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MOST_READ = 16 * 1024 * 1024
 def peek(queue: Queue, most: int, now: float, most_bytes: int = MOST_BYTES) -> tuple[list[Row], bool]:
     """Return the first ``most`` ready messages in the order of their delivery, and whether that is all.
 
-    It is not, if there are more messages, or if more than ``MOST_READ`` octets would have to be read from disk.
-    ``most_bytes``: how much is shown of each body.
+    It is not, if there are more messages, or if more than ``MOST_READ`` octets would have to be read from
+    disk.  ``most_bytes``: how much is shown of each body.
     """
     rows: list[Row] = []
     for span, on_disk in _spans(queue):
@@ -45,7 +45,10 @@ def peek(queue: Queue, most: int, now: float, most_bytes: int = MOST_BYTES) -> t
 
 
 def _spans(queue: Queue) -> Iterator[tuple[Span | None, bool]]:
-    """Yield the ready messages, and whether they are on disk only; no span: too much would have to be read."""
+    """Yield the ready messages, and whether they are on disk only.
+
+    No span: too much would have to be read.
+    """
     read = 0
     for level in reversed(queue.backlog.levels):
         for item in level:

@@ -110,7 +110,10 @@ def register_commands() -> list[CommandKind]:
 
 @hookimpl
 def check_plan(plan: Plan) -> list[str]:
-    """Complain about clients of a broker, or of a virtual host, that a file does not have, or not in their process."""
+    """Complain about clients of a broker, or of a virtual host, that a file does not have.
+
+    Or that is not in their process.
+    """
     return [
         f"engine {engine.name!r}: {complaint}"
         for engine in plan.engines

@@ -1,9 +1,9 @@
 """Policies: arguments that an operator gives to all queues or exchanges whose names match.
 
-They may change at any time.  As in RabbitMQ, one policy applies to a queue or an exchange: of those that match,
-the one of the highest priority.  Where the queue has the argument itself, the lesser of two numbers applies,
-and otherwise its own value; so does the exchange's own.  Two policies of one priority: RabbitMQ leaves open
-which one applies; here it is the first by name.
+They may change at any time.  As in RabbitMQ, one policy applies to a queue or an exchange: of those that
+match, the one of the highest priority.  Where the queue has the argument itself, the lesser of two numbers
+applies, and otherwise its own value; so does the exchange's own.  Two policies of one priority: RabbitMQ
+leaves open which one applies; here it is the first by name.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ thread alone, except for ``BrokerClient``, which belongs to a thread of the appl
   with a ``VirtualHost`` for each name space.  This has each ``Exchange``, ``Queue`` and ``Binding``.  A
   ``Sink`` is bound as a queue is, and keeps no messages.  ``Store`` says what is safe on disk.  A
   ``StoredSet`` keeps each ``KeptMessage`` on disk under a number that the front end chooses.
-* Publishing: a ``Publisher`` with ``Confirms``, which return each ``Outcome``; ``check_properties`` is for its
-  ``check``.  ``ConfirmScheduler`` is for a session with several publishers (``Publishing``).  ``Feed`` leads to
-  the routes of the topology.
+* Publishing: a ``Publisher`` with ``Confirms``, which return each ``Outcome``; ``check_properties`` is for
+  its ``check``.  ``ConfirmScheduler`` is for a session with several publishers (``Publishing``).  ``Feed``
+  leads to the routes of the topology.
 * Consuming: a ``Receiver`` numbers each ``Delivery`` of a ``Span`` of messages to a ``Consumer``.  It has
   what is ``Unacked``, as ranges (``UnackedRange``).  The ``Window`` of a connection bounds what is delivered.
 * Besides: ``Transaction`` of something ``Transacting``, ``Timer`` (or anything ``Timed``), ``BindingIndex``,

@@ -52,7 +52,8 @@ _LONGEST_EXPIRATION = 1 << 53
 _LARGEST_SHARE = 256
 """Messages that one of several consumers gets before it is the next one's turn."""
 _FEW_CONSUMERS = 8
-"""With no more than these, all are asked for room in each turn, which costs less than to keep account of it."""
+"""With no more than these, all are asked for room in each turn, which costs less than to
+keep account of it."""
 
 
 class Queue:
@@ -140,8 +141,8 @@ class Queue:
         served."""
         self._full: dict[Consumer, None] = {}
         """Consumers that are not in ``consumers``, because their own prefetch leaves no room: nothing but an
-        acknowledgement changes that, and then ``take_turns_again`` is called.  With many consumers, a turn then
-        costs nothing for those that are at work."""
+        acknowledgement changes that, and then ``take_turns_again`` is called.  With many consumers, a turn
+        then costs nothing for those that are at work."""
         self.consumer_count = 0
         self._active: Consumer | None = None
         """With x-single-active-consumer: the only one that gets messages."""
@@ -161,7 +162,8 @@ class Queue:
         self._may_expire = False
         self._take_limits()
         self._keyed_from: int | None = None
-        """The position from which on there may be keyed batches in the backlog, until the queue is processed."""
+        """The position from which on there may be keyed batches in the backlog, until the
+        queue is processed."""
         self._expired_between: Sequence[Span] = ()
         """Messages that had expired behind others which are being delivered."""
         self.keeps_all = policy.quorum
@@ -246,7 +248,10 @@ class Queue:
         return accepted
 
     def takes_keyed(self, envelope: Envelope) -> bool:
-        """Whether messages that differ in their keys, and have this envelope otherwise, may stay together here."""
+        """Whether messages that differ in their keys may stay together here.
+
+        Apart from the key they have this envelope.
+        """
         # Not where a publisher is told of single messages, or the disk is.
         return not (self._rejects or self.keeps_all or (envelope.persistent and self.stored is not None))
 
@@ -316,7 +321,8 @@ class Queue:
     def take_at(self, position: int) -> Span | None:
         """Remove the message with this position; None: it is not ready.
 
-        It searches the queue, and reads what the disk has before the message: it is for the start of a broker.
+        It searches the queue, and reads what the disk has before the message: it is for
+        the start of a broker.
         """
         self._divide_keyed()
         span = self.backlog.take_at(position)

@@ -107,7 +107,8 @@ class Receiver:
         self.prefetch = 0
         """How many messages all consumers together may have unacknowledged; 0: no limit."""
         self._served = ""
-        """The tag of the consumer that was delivered to last.  Not the consumer, which may be gone by then."""
+        """The tag of the consumer that was delivered to last.  Not the consumer, which
+        may be gone by then."""
         self.outstanding = 0
         """How many messages the consumers have unacknowledged.  Those that ``get`` took do not count against
         the credit."""

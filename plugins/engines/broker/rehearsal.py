@@ -22,7 +22,7 @@ _LEFT_OUT = ("data_dir", "disk_watched")
 
 
 def rehearsal_of(plan: EnginePlan) -> Rehearsal:
-    """Return how a broker takes part: with its exchanges, queues, bindings and policies, and without listeners."""
+    """Return how a broker takes part: with its definitions and policies, and without listeners."""
     kept = set(BrokerOptions.__struct_fields__).difference(_LEFT_OUT)
     options = {name: value for name, value in plan.options.items() if name in kept}
     # Whoever is a user does not matter: the only client is the rehearsal, which may do everything.

@@ -226,7 +226,8 @@ class Routes:
         """Return what the key of each message matches, if nothing else decides where they go.
 
         None: look for each of them with ``find``.  The answers are those of one exchange: destinations may be
-        exchanges, and a message may match nothing.  Nothing is cached by key, because keys may never come again.
+        exchanges, and a message may match nothing.  Nothing is cached by key, because keys
+        may never come again.
         """
         envelope = batch.envelope
         match_all = self._match_all.get(envelope, _UNKNOWN)
@@ -354,7 +355,9 @@ def _match(
 
 
 def _forget_keys(known: dict[str, Route], kind: str, pattern: str) -> bool:
-    """Remove the keys from a cache that a binding with this pattern may match; return False if that may be all.
+    """Remove the keys from a cache that a binding with this pattern may match.
+
+    Return False if that may be all.
 
     To remove too many costs a search for each.  To leave one would route messages wrongly.
     """

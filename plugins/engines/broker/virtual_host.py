@@ -121,7 +121,7 @@ class VirtualHost:
         return min([queue.publish(batch, now) for queue in queues])
 
     def publish_keyed(self, batch: KeyedBatch, now: float, *, mandatory: bool) -> bool:
-        """Publish messages that differ in their keys, if all of them may stay together until they are delivered.
+        """Publish messages that differ in their keys, if all may stay together until they are delivered.
 
         False: nothing was done.  Publish what ``batch.divided()`` returns.
         """
@@ -153,7 +153,10 @@ class VirtualHost:
     def _publish_once(
         self, publishing_id: PublishingId, batch: Batch, now: float, route: Route
     ) -> int | None:
-        """Publish a message that its publisher has numbered; all messages of the batch have the same number."""
+        """Publish a message that its publisher has numbered.
+
+        All messages of the batch have the same number.
+        """
         count = len(batch.bodies)
         if not self.publishing_ids.is_new(publishing_id):
             self.messages_repeated += count
@@ -415,8 +418,8 @@ class VirtualHost:
     ) -> Queue:
         """Return the queue; create it if it does not exist, refuse if it exists with other properties.
 
-        If the name is empty, the broker chooses one.  An exclusive queue is never durable: it ends with its owner,
-        so ``durable`` is ignored (RabbitMQ).
+        If the name is empty, the broker chooses one.  An exclusive queue is never durable: it ends with its
+        owner, so ``durable`` is ignored (RabbitMQ).
         """
         if name:
             check_queue_name(name)

@@ -36,7 +36,10 @@ def _assures(options: Any) -> Assurance:
 
 @hookimpl
 def check_plan(plan: Plan) -> list[str]:
-    """Complain about links whose broker is missing or elsewhere, has no ``cluster_name``, or no route from the link."""
+    """Complain about links that cannot work.
+
+    Their broker is missing or elsewhere, has no ``cluster_name``, or no route from the link.
+    """
     engines = {engine.name: engine for engine in plan.engines}
     return [
         f"engine {engine.name!r}: {complaint}"

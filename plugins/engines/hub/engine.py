@@ -1,7 +1,7 @@
 """Hub: takes from all connections of an engine, and sends to all of them again.
 
-Each connection has one pipe to the hub and one from it.  With a route from the engine to itself, N connections
-have N x (N - 1) pipes.
+Each connection has one pipe to the hub and one from it.  With a route from the engine to itself, N
+connections have N x (N - 1) pipes.
 
 No echo
 -------

@@ -111,7 +111,9 @@ class ArchiveFolder:
 
 
 def raise_earliest(journal: Path, earliest: int) -> ArchiveFolder | None:
-    """Note that the rows before ``earliest`` are deleted; return the archive to delete them from, if there is one.
+    """Note that the rows before ``earliest`` are deleted.
+
+    Return the archive to delete them from, if there is one.
 
     Raises ``ArchiveUnavailable``; then nothing has changed.
     """

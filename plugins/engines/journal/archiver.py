@@ -16,7 +16,8 @@ from plugins.protocols.journal_format.errors import JournalError
 class Archiver:
     """Moves segments to the archive, then applies retention, each time that ``begin`` is called.
 
-    ``delete_expired`` is retention; ``warn`` is called with a text for people.  Both are called in the thread.
+    ``delete_expired`` is retention; ``warn`` is called with a text for people.  Both are
+    called in the thread.
     """
 
     def __init__(
@@ -48,7 +49,10 @@ class Archiver:
         self._running = self._thread.submit(self._run)
 
     def stop(self) -> None:
-        """End the thread; a copy that is being made is abandoned.  Blocks for as long as one request takes."""
+        """End the thread; a copy that is being made is abandoned.
+
+        Blocks for as long as one request takes.
+        """
         self._ending.set()
         self._thread.shutdown()
 

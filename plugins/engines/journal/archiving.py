@@ -1,4 +1,4 @@
-"""Moves segments that are not written any more from a journal's directory to its archive, and deletes them there.
+"""Moves segments that are complete from a journal's directory to its archive, and deletes them there.
 
 Each segment is moved in steps.  Every step can be repeated, and after each of them, also if the process is
 killed, all rows are in a segment that readers find:
@@ -12,10 +12,11 @@ killed, all rows are in a segment that readers find:
 A reader lists the directory first and the archive second, so that it finds a segment in at least one of them.
 A segment that is damaged stays where ``kernel journal repair`` can mend it.
 
-Deleting (``retention.py``) raises the record's first offset before it deletes: what is before it does not exist
-for readers, even if the deletion is cut short.  The next call of ``archive_sealed`` finishes that.
+Deleting (``retention.py``) raises the record's first offset before it deletes: what is before it does not
+exist for readers, even if the deletion is cut short.  The next call of ``archive_sealed`` finishes that.
 
-The lock for compaction is held all the time, so that no other process compacts a segment that is being copied.
+The lock for compaction is held all the time, so that no other process compacts a segment
+that is being copied.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Moved(NamedTuple):
 def archive_sealed(journal: Path, address: str, *, going: Callable[[], bool] = lambda: True) -> Moved:
     """Move all segments that are not written any more to the archive at ``address``; blocks.
 
-    The caller holds the lock for compaction.  Raises ``ArchiveUnavailable``, ``Stopped`` if ``going`` is no longer
-    true, and ``JournalError`` if the archive is another journal's.
+    The caller holds the lock for compaction.  Raises ``ArchiveUnavailable``, ``Stopped`` if ``going`` is no
+    longer true, and ``JournalError`` if the archive is another journal's.
     """
     folder = ArchiveFolder(address)
     # An index that somebody has replaced is in memory as it was.
@@ -197,6 +198,7 @@ def _move(
 
 def _delete_local(journal: Path, name: SegmentName) -> None:
     name.index_path(journal).unlink()
-    # An index without data is damage for a reader, and not every file system keeps the order of two deletions.
+    # An index without data is damage for a reader, and not every file system keeps the
+    # order of two deletions.
     sync_directory(journal)
     name.data_path(journal).unlink()

@@ -111,7 +111,8 @@ class Committer:
         # interval.
         self._sync_due = self._keep_due = time.monotonic()
         # Executors and not threads: their futures carry an exception to the thread that waits.  Their threads
-        # begin with the first job, so a journal with small commits and ``fsync = "batch"`` has one thread only.
+        # begin with the first job, so a journal with small commits and ``fsync = "batch"``
+        # has one thread only.
         self._beside = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-writer")
         self._syncer = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-syncer")
         self._syncing: Future[None] | None = None

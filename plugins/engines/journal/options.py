@@ -59,8 +59,8 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Retention: what may be deleted."""
     archive: str | None = None
     """Where segments are moved that are not written any more: the address of a folder that pyarrow has a file
-    system for (``s3://bucket/folder``, ``gs://``, ``abfss://``, ``hdfs://``, ``file:///``).  They are compacted
-    before.  Readers of the directory find them there; those of other computers read the address."""
+    system for (``s3://bucket/folder``, ``gs://``, ``abfss://``, ``hdfs://``, ``file:///``).  They are
+    compacted before.  Readers of the directory find them there; those of other computers read the address."""
     min_free_bytes: Size = 67_108_864
     """Write nothing while the file system has fewer free bytes; meanwhile the route's ``when_full``
     applies."""

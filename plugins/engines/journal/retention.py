@@ -60,8 +60,8 @@ def delete(journal: Path, segments: list[SegmentInfo]) -> None:
     """
     if not segments:
         return
-    # Readers of an archive take what is before its first offset for deleted, and what is missing behind it for
-    # lost.
+    # Readers of an archive take what is before its first offset for deleted, and what is missing
+    # behind it for lost.
     archive = raise_earliest(journal, segments[-1].end)
     for segment in segments:
         if archive is not None and segment.archived:

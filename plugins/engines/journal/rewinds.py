@@ -1,13 +1,14 @@
 """Rewinds: stretches of a journal that are sent again, to engines of the running system.
 
-A rewind is a replay (``ReplayEngine``) in the thread of the engine that writes the journal, with a port of its own and
-a confirming route from there to the destination.  Port and route exist as long as the rewind.
+A rewind is a replay (``ReplayEngine``) in the thread of the engine that writes the journal, with a port of
+its own and a confirming route from there to the destination.  Port and route exist as long as the rewind.
 
 Operations, all with one argument, a table:
 
-* ``rewind``: begin; the fields of ``Wanted``.  Answers with the name of the rewind and the offsets at which it begins and ends.
-* ``rewind-state``: how far the rewind of this ``name`` is (``Rewind.state``).  One that has ended is forgotten with
-  this answer.
+* ``rewind``: begin; the fields of ``Wanted``.  Answers with the name of the rewind and the offsets at
+  which it begins and ends.
+* ``rewind-state``: how far the rewind of this ``name`` is (``Rewind.state``).  One that has ended is
+  forgotten with this answer.
 * ``rewind-end``: stop it; answers as ``rewind-state`` does.
 """
 
@@ -130,7 +131,8 @@ class Rewinds:
                     nursery.start_soon(self._watch, rewind, system)
                     await rewind.replay.run(host, task_status=trio.TASK_STATUS_IGNORED)
                     nursery.cancel_scope.cancel()
-        # A rewind that cannot go on, for example at a damaged row, must not end the engine that writes the journal.
+        # A rewind that cannot go on, for example at a damaged row, must not end the engine that
+        # writes the journal.
         except* Exception as error:
             rewind.failure = "; ".join(str(each) for each in _leaves(error))
         finally:

@@ -95,7 +95,8 @@ class MqttClient(StreamClient):
         )
         self._begun: _Begun | None = None
         self._incoming: Incoming | None = None
-        """Made when the client publishes for the first time: there may be very many clients that only read."""
+        """Made when the client publishes for the first time: there may be very many
+        clients that only read."""
         self._heard = engine.host.now()
         self._time_limit: float | None = options.handshake_seconds
         """Seconds that the client may be silent; None: for ever."""
@@ -401,7 +402,10 @@ class MqttClient(StreamClient):
             self.write_after(self.engine.broker.store.demand())
 
     def _permitted(self, packet: Connect, attempt: Attempt, login: Login) -> VirtualHost:
-        """Return the virtual host, if the user may do there what CONNECT asks for; raise a ``BrokerError``."""
+        """Return the virtual host, if the user may do there what CONNECT asks for.
+
+        Raises a ``BrokerError`` otherwise.
+        """
         vhost, exchange = self.engine.broker.vhost(attempt.vhost), self._options.exchange
         vhost.find_exchange(exchange)
         if packet.will is not None:
@@ -417,8 +421,8 @@ class MqttClient(StreamClient):
     def _with_limits(self, granted: Properties) -> Properties | None:
         """Return the properties of CONNACK with those that are the same for all clients of the listener.
 
-        None: the client takes no packet of that size.  It has to know all of them but one: if it is told of no
-        topic aliases, it uses none.
+        None: the client takes no packet of that size.  It has to know all of them but one: if it is told of
+        no topic aliases, it uses none.
         """
         options = self._options
         granted = msgspec.structs.replace(

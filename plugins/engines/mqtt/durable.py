@@ -8,14 +8,15 @@
     the numbers.  The message of a number is the published one, in one record with the queues that have it.
 ``mqtt.released.CLIENT``
     Messages for which the client has sent PUBREC and no PUBCOMP: those of the session's queue by their
-    positions, those of shared subscriptions by ``SHARED`` and their packet identifier.  Each message of the set
-    has those of one PUBREC, eight bytes each.
+    positions, those of shared subscriptions by ``SHARED`` and their packet identifier.  Each message of the
+    set has those of one PUBREC, eight bytes each.
 ``mqtt.begun.CLIENT``
-    Messages of shared subscriptions that are sent with QoS 2, until PUBREC comes.  The lowest 16 bits of a number
-    are the packet identifier, the message of the set says which queue has the message, and at which position.
+    Messages of shared subscriptions that are sent with QoS 2, until PUBREC comes.  The lowest 16 bits
+    of a number are the packet identifier, the message of the set says which queue has the message,
+    and at which position.
 
-What a client is told waits for the disk: PUBREC for the identifiers that were received, PUBREL for the note of
-what is released, PUBCOMP for its removal.  Otherwise the client could forget an identifier that the broker
+What a client is told waits for the disk: PUBREC for the identifiers that were received, PUBREL for the note
+of what is released, PUBCOMP for its removal.  Otherwise the client could forget an identifier that the broker
 remembers after a crash, use it for the next message, and lose that one.
 """
 
@@ -84,7 +85,8 @@ class Description(msgspec.Struct, frozen=True):
     subscriptions: tuple[DescribedSubscription, ...]
     will: DescribedWill | None = None
     begun: tuple[int, ...] = ()
-    """Positions of messages that were sent with QoS 2, and that the subscriptions want with another one now."""
+    """Positions of messages that were sent with QoS 2, and that the subscriptions want
+    with another one now."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -249,8 +251,8 @@ class Released:
 class Begun:
     """The messages of shared subscriptions that are sent to a session with QoS 2, until PUBREC comes.
 
-    A note says which message has an identifier.  It is on disk before the message is sent, so that after a crash
-    the session gets this message again, and nobody else does.  It is dropped after the message.
+    A note says which message has an identifier.  It is on disk before the message is sent, so that after a
+    crash the session gets this message again, and nobody else does.  It is dropped after the message.
     """
 
     def __init__(self, vhost: VirtualHost, client_id: str) -> None:

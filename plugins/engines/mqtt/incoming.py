@@ -1,7 +1,7 @@
 """Incoming: what one connection publishes, and the answers to it.
 
-The parser makes one ``Publish`` of consecutive PUBLISH packets with the same topic.  So almost everything here
-is done once for many messages.
+The parser makes one ``Publish`` of consecutive PUBLISH packets with the same topic.  So almost everything
+here is done once for many messages.
 
 Order of answers
     PUBACK and PUBREC are sent in the order of the PUBLISH packets [MQTT-4.6.0-2, MQTT-4.6.0-3].  ``_answers``

@@ -9,22 +9,22 @@ Packet identifiers
 
 States of a message (MQTT 5.0, 4.3)
     ``_qos1`` and ``_qos2`` map the identifiers of messages that were sent to delivery tags of the receiver.
-    PUBACK acknowledges a message of QoS 1, PUBREC one of QoS 2.  From PUBREC on only the identifier is left, in
-    ``_released``, until PUBCOMP.
+    PUBACK acknowledges a message of QoS 1, PUBREC one of QoS 2.  From PUBREC on only the identifier is left,
+    in ``_released``, until PUBCOMP.
 
 Before a crash
-    A message of QoS 2 is sent to a session that outlives the broker when the disk has it.  Otherwise the client
-    might know a message and its identifier that the broker does not know any more.  Such deliveries wait in
-    ``_unsafe``, with what follows them.  Those of shared subscriptions are given their identifiers before
-    (``_reserved``), and wait until these are on disk as well (``Begun``).
+    A message of QoS 2 is sent to a session that outlives the broker when the disk has it.  Otherwise the
+    client might know a message and its identifier that the broker does not know any more.  Such deliveries
+    wait in ``_unsafe``, with what follows them.  Those of shared subscriptions are given their identifiers
+    before (``_reserved``), and wait until these are on disk as well (``Begun``).
 
 After a crash
-    ``Released`` has the positions for which PUBREC had come.  If the crash came before they were acknowledged,
-    the queue still has these messages.  They are in ``_acknowledged_before``, and are acknowledged instead of being
-    sent.
+    ``Released`` has the positions for which PUBREC had come.  If the crash came before they were
+    acknowledged, the queue still has these messages.  They are in ``_acknowledged_before``, and are
+    acknowledged instead of being sent.
     The description of the session has the positions that were sent with QoS 2 before the subscription got
-    another one (``begun_otherwise``).  What ``Begun`` has of shared queues is taken from them before any consumer
-    is there (``take_begun``), and sent again.
+    another one (``begun_otherwise``).  What ``Begun`` has of shared queues is taken from them before any
+    consumer is there (``take_begun``), and sent again.
 
 Flow control
     ``Receiver.prefetch`` is the client's receive maximum, less the identifiers in ``_released``: these count,
@@ -62,7 +62,10 @@ class Outgoing:
     """What one session is sent from queues."""
 
     def __init__(self, client_id: str, released: Released, shared_begun: Begun | None) -> None:
-        """``shared_begun``: what is noted of shared subscriptions; None: the session ends with its connection."""
+        """``shared_begun``: what is noted of shared subscriptions.
+
+        None: the session ends with its connection.
+        """
         self.receiver = Receiver(Window(0), _nobody, _nobody_cares)
         self.receiver.detach()
         self._client_id = client_id
@@ -89,12 +92,13 @@ class Outgoing:
         self._reserved: dict[int, int] = {}
         """The identifiers of shared messages of QoS 2 that are noted and not sent yet, by delivery tag."""
         self._begun: set[int] = set()
-        """Positions in the session's queue that were sent with QoS 2 before a restart, and not since then.  What
-        was begun with QoS 2 goes on with it, whatever the subscriptions say now [MQTT-4.3.3-1]."""
+        """Positions in the session's queue that were sent with QoS 2 before a restart, and not since then.
+        What was begun with QoS 2 goes on with it, whatever the subscriptions say now [MQTT-4.3.3-1]."""
         self._recovered_up_to = 0
         """The position from which on messages have come since the start of the broker."""
         self.shared: dict[str, Subscribed] = {}
-        """The shared subscriptions, by the tag of their consumer.  The tag of the own queue's consumer is empty."""
+        """The shared subscriptions, by the tag of their consumer.  The tag of the own queue's
+        consumer is empty."""
 
     # Subscriptions
 
@@ -149,7 +153,10 @@ class Outgoing:
         receiver.detach()
 
     def begun_otherwise(self) -> list[int]:
-        """Return the positions of messages that were begun with QoS 2, and that the plan has with another one."""
+        """Return the positions of messages that were begun with QoS 2, and that now have another one.
+
+        The plan of a delivery has the QoS.
+        """
         found = list(self._begun)
         begun = set(self._qos2.values())
         for one in self.receiver.unacked if begun else ():
@@ -333,7 +340,10 @@ class Outgoing:
             self.receiver.on_deliveries()
 
     def _reserve(self, deliveries: Iterable[Handed]) -> bool:
-        """Note the identifiers under which shared messages will be sent with QoS 2; return whether any is new."""
+        """Note the identifiers under which shared messages will be sent with QoS 2.
+
+        Return whether any is new.
+        """
         notes, any_new = self._shared_begun, False
         if notes is None:
             return False
@@ -385,7 +395,8 @@ class Outgoing:
                 sent[ids[0]] = tag
             else:
                 sent.update(zip(ids, range(tag, tag + len(ids)), strict=True))
-            # What comes back to a shared subscription was sent to another session, or under another identifier.
+            # What comes back to a shared subscription was sent to another session, or under
+            # another identifier.
             before = span.redelivered or span.first < self._recovered_up_to
             again = before and not consumer.tag
             sender.deliver(span, plan, ids, now, again=again)
@@ -549,14 +560,20 @@ class Outgoing:
             self._accept(tags)
 
     def give_up(self, ids: Sequence[int]) -> None:
-        """PUBREC with a failure has come: the client does not want these messages, and knows no identifier."""
+        """PUBREC with a failure has come.
+
+        The client does not want these messages, and knows no identifier.
+        """
         tags = [self._qos2.pop(number) for number in ids if number in self._qos2]
         if tags:
             self._accept(tags)
             self._forget_begun(ids)
 
     def _forget_begun(self, ids: Sequence[int]) -> None:
-        """The messages are acknowledged.  If this note came before that, a crash could give them to another member."""
+        """The messages are acknowledged.
+
+        If this note came before that, a crash could give them to another member.
+        """
         if self._shared_begun is not None:
             self._shared_begun.discard(ids)
 

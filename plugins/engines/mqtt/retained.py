@@ -136,9 +136,9 @@ class RetainedMessages:
                 yield None
             return
         matches = matcher_of(topic_filter)
-        # The pages of this moment; each is copied when its turn has come.  To copy 100,000 topics would take some
-        # milliseconds, because each is touched.  Of the last page, only what it has now: what comes later is no
-        # retained message for this subscription.
+        # The pages of this moment; each is copied when its turn has come.  To copy 100,000 topics would take
+        # some milliseconds, because each is touched.  Of the last page, only what it has now: what comes
+        # later is no retained message for this subscription.
         *pages, last = [page.topics for page in self._pages]
         pages.append(last.copy())
         for page in pages:
@@ -183,8 +183,8 @@ def _cost_of(found: Retained) -> int:
 def _batch(body: Buffer, envelope: Envelope) -> Batch:
     """Return a batch of one message that the garbage collector need not look at.
 
-    It looks at lists, but not at tuples of bytes: with a list in each of 100,000 retained messages, all clients
-    would wait 35 ms longer for each full collection.
+    It looks at lists, but not at tuples of bytes: with a list in each of 100,000 retained messages, all
+    clients would wait 35 ms longer for each full collection.
     """
     return Batch((body,), len(body), envelope, False, len(body))
 

@@ -1,8 +1,8 @@
 """Retained turns: who may send retained messages now.
 
-To read 100,000 of them takes many steps of about half a millisecond.  In one turn of the loop there is one step,
-whoever makes it: each client that is written to could make another one, and all other clients would wait for
-all of them.
+To read 100,000 of them takes many steps of about half a millisecond.  In one turn of the loop there is one
+step, whoever makes it: each client that is written to could make another one, and all other clients would
+wait for all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Sender: makes the PUBLISH packets for one connection, with what its client takes: version, size, aliases."""
+"""Sender: makes the PUBLISH packets for one connection.
+
+It knows what the client takes: version, size, aliases.
+"""
 
 from __future__ import annotations
 

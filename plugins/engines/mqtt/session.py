@@ -312,8 +312,8 @@ class Session:
     def subscribe(self, wanted: Subscription, identifier: int, name: str, login: Login, now: float) -> int:
         """Add or replace a subscription; return the reason code for SUBACK.
 
-        ``name``: the filter as the client has sent it.  Raises a ``BrokerError`` if ``login`` may not read what
-        it subscribes to.
+        ``name``: the filter as the client has sent it.  Raises a ``BrokerError`` if ``login`` may not read
+        what it subscribes to.
         """
         self._require_read(login, wanted)
         before = self.subscriptions.get(name)
@@ -342,7 +342,8 @@ class Session:
 
     def require_all(self, login: Login) -> None:
         """Refuse a user who could not have subscribed to what the session has.  Raises a ``BrokerError``."""
-        # The subscriptions may have been granted to another user.  The queue may have messages of former ones.
+        # The subscriptions may have been granted to another user.  The queue may have
+        # messages of former ones.
         if self._queue is not None:
             login.require("read", "exchange", self.exchange, self.vhost.name)
         for subscribed in self.subscriptions.values():

@@ -4,8 +4,8 @@ The messages go to the live subscriptions directly, past all exchanges and queue
 ``status_seconds`` while somebody has subscribed to topics that begin with ``$SYS``.  A new subscription gets
 the present values at once, as retained messages.
 
-Version and uptime are the broker's.  All else is of the subscriber's virtual host alone: who uses one must not
-see what goes on in another.
+Version and uptime are the broker's.  All else is of the subscriber's virtual host alone: who uses one must
+not see what goes on in another.
 """
 
 from __future__ import annotations

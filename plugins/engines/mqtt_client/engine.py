@@ -1,4 +1,4 @@
-"""Engine: an MQTT client with one port to the routes, and one connection, which it opens again when it is lost.
+"""Engine: an MQTT client with one port to the routes, and one connection that is opened again when lost.
 
 ``Outgoing`` and ``Incoming`` live as long as the engine: they have this side's part of the session (MQTT 5.0,
 4.1).

@@ -45,8 +45,8 @@ from plugins.protocols.mqtt.publishing import acknowledge, publish_batch
 from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode
 
 LAST_ID = 65_435
-"""Packet identifiers up to this are for messages, those above for SUBSCRIBE: the two share one range of numbers
-(MQTT 5.0, 2.2.1)."""
+"""Packet identifiers up to this are for messages, those above for SUBSCRIBE: the two share one range of
+numbers (MQTT 5.0, 2.2.1)."""
 _UNTRACKED = 0
 """The position of messages that need not be confirmed to the port, because no incoming route confirms."""
 _PART_SIZE = 1024
@@ -97,7 +97,8 @@ class Outgoing:
         self._again: deque[_Part] = deque()
         self._dup = False
         self._stale: bytearray | None = None
-        """By identifier: 1 if the broker may have a message of a former engine under it; None: it has none."""
+        """By identifier: 1 if the broker may have a message of a former engine under it;
+        None: it has none."""
         self._limit = 0
         self._used = 0
         """Messages of QoS 1 and 2 that were sent on this connection and are not acknowledged."""

@@ -1,10 +1,12 @@
-"""Session: the conversation with the broker on one connection: login, subscriptions, keep-alive, both directions.
+"""Session: the conversation with the broker on one connection.
+
+Login, subscriptions, keep-alive, both directions.
 
 ``Outgoing`` and ``Incoming`` have what outlives a connection; a session has what does not.
 
 Order
-    CONNECT, CONNACK, SUBSCRIBE, SUBACK; then unfinished messages are sent again, and new ones behind them.  So
-    who publishes a request gets the answer: the subscription for it is there.
+    CONNECT, CONNACK, SUBSCRIBE, SUBACK; then unfinished messages are sent again, and new ones behind them.
+    So who publishes a request gets the answer: the subscription for it is there.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ INITIAL = 256 * 1024
 class GrowingWindow:
     """The size of a window. It never shrinks.
 
-    ``most`` is its limit. ``round_trip`` returns the seconds of a round trip; None, and no growth, while they are
-    not known.
+    ``most`` is its limit. ``round_trip`` returns the seconds of a round trip; None, and no growth,
+    while they are not known.
     """
 
     __slots__ = ("_most", "_now", "_round_trip", "_since", "size")

@@ -75,8 +75,8 @@ class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     stream_window: BufferSize = 4 * 1024 * 1024
     """Bytes of a stream that may wait here for a slow destination before the peer must stop sending on it.
 
-    The window begins with 256 KiB, and grows up to this while the path carries more than half of it in a round
-    trip.
+    The window begins with 256 KiB, and grows up to this while the path carries more than half
+    of it in a round trip.
     """
     stream_buffer: BufferSize = 4 * 1024 * 1024
     """Bytes of a stream that may be queued or unacknowledged before nothing more is taken from its pipes.

@@ -218,7 +218,10 @@ class Subscriptions:
     # Acknowledgements
 
     def acknowledged(self, frames: Frames, index: int = 0) -> tuple[Subscription, int]:
-        """Return the subscription and the delivery tag that an ACK or NACK names; ``index``: which of them."""
+        """Return the subscription and the delivery tag that an ACK or NACK names.
+
+        ``index``: which of them.
+        """
         version = self._session.version
         name = "id" if version is Version.V1_2 else "message-id"
         if not frames.acknowledged:

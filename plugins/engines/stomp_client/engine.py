@@ -1,4 +1,4 @@
-"""Engine: a STOMP client with one port to the routes, and one connection, which it opens again when it is lost."""
+"""Engine: a STOMP client with one port to the routes, and one connection that is opened again when lost."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ Receipts
     receipt stands for all messages before it (option ``receipts``).
 
 A new connection
-    The port gives again what was taken from it and is not confirmed (``take_again``).  What needs no confirmation
-    is kept here, and is sent again as well.
+    The port gives again what was taken from it and is not confirmed (``take_again``).  What needs no
+    confirmation is kept here, and is sent again as well.
 
 Refusals
     A broker refuses a message with ERROR, which ends the connection (STOMP 1.2, ERROR).  If ``receipt-id``

@@ -1,11 +1,13 @@
-"""Session: the conversation with the broker on one connection: login, subscriptions, heart-beats, both directions.
+"""Session: the conversation with the broker on one connection.
+
+Login, subscriptions, heart-beats, both directions.
 
 ``Outgoing`` has what outlives a connection; a session has what does not.
 
 Order
-    CONNECT, CONNECTED; then one SUBSCRIBE after the other, each with a receipt, so that an ERROR frame without
-    ``receipt-id`` has one possible cause; then messages.  So who publishes a request gets the answer: the
-    subscription for it is there.
+    CONNECT, CONNECTED; then one SUBSCRIBE after the other, each with a receipt, so that an ERROR frame
+    without ``receipt-id`` has one possible cause; then messages.  So who publishes a request gets the answer:
+    the subscription for it is there.
 """
 
 from __future__ import annotations

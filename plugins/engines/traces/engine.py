@@ -1,11 +1,11 @@
 """The engine ``traces``: spans for messages that pass.
 
-With routes that begin here it hands on what it takes.  A message whose publisher is traced then has the context of the
-span in place of the publisher's, so that whoever gets it continues the trace from here.  Without such routes it only
-looks, and messages stay as they are.
+With routes that begin here it hands on what it takes.  A message whose publisher is traced then has the
+context of the span in place of the publisher's, so that whoever gets it continues the trace from here.
+Without such routes it only looks, and messages stay as they are.
 
-The SDK of OpenTelemetry has the rest: it decides nothing about sampling, since the publisher has, and exports spans in
-batches in a thread of its own.  If the collector is away, it drops spans, and says so in the log.
+The SDK of OpenTelemetry has the rest: it decides nothing about sampling, since the publisher has, and exports
+spans in batches in a thread of its own.  If the collector is away, it drops spans, and says so in the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from kernel.hosting.in_thread import in_thread
 from plugins.engines.traces.options import TracesOptions
 
 _MOST_A_TURN = 1000
-"""Messages of one turn.  A span costs some 20 µs, and other engines of the thread have their turn in between."""
+"""Messages of one turn.  A span costs some 20 µs, and other engines of the thread have
+their turn in between."""
 
 _STATE = "tracestate"
 
@@ -138,7 +139,10 @@ class TracesEngine:
             port.confirm_through(taken.position)
 
     def _continued(self, envelope: Envelope, span: Span) -> Envelope:
-        """Return the envelope with the span as parent.  ``tracestate`` stays: the span has the publisher's."""
+        """Return the envelope with the span as parent.
+
+        ``tracestate`` stays: the span has the publisher's.
+        """
         name, carrier = self._options.header, dict[str, str]()
         self._propagator.inject(carrier, set_span_in_context(span))
         context, properties = carrier["traceparent"], envelope.properties

@@ -62,8 +62,8 @@ class Answer(NamedTuple):
     policy: str = NOTHING_ALLOWED
     """Its content security policy."""
     begin: Callable[[Stream], Callable[[], None]] | None = None
-    """For an answer that goes on: called once with the stream that takes what follows ``body``.  It returns the
-    function to call when the connection has ended."""
+    """For an answer that goes on: called once with the stream that takes what follows ``body``.  It returns
+    the function to call when the connection has ended."""
 
 
 Respond: TypeAlias = Callable[[Answer], None]

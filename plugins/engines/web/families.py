@@ -1,6 +1,7 @@
 """Families: the figures of a kernel as Prometheus' metrics, but for those of single queues.
 
-``docs/web.md`` lists them.  Names follow Prometheus' rules: a unit at the end, ``_total`` for what only grows.
+``docs/web.md`` lists them.  Names follow Prometheus' rules: a unit at the end, ``_total``
+for what only grows.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ One request at a time
 Bodies
     Whoever answers is asked when the head of a request has come, and reads the body when it knows the user
     (``Whole``).  Until then nothing more is read, so that nobody fills memory without a login.  The body of a
-    request that is answered without it is read as well, and dropped: the client would not see an answer to what
-    it still sends.
+    request that is answered without it is read as well, and dropped: the client would not see an answer to
+    what it still sends.
 
 Slow clients
     One deadline at a time: for a request from its first byte (or from the start of the connection) to its
@@ -17,8 +17,8 @@ Slow clients
     taking a byte now and then.
 
 Answers that go on
-    (``Answer.begin``)  A piece is written when the client has taken the one before, so at most one waits here.
-    The deadline is for taking it.  Such a connection is not read any more, and ends with its answer.
+    (``Answer.begin``)  A piece is written when the client has taken the one before, so at most one waits
+    here.  The deadline is for taking it.  Such a connection is not read any more, and ends with its answer.
 """
 
 from __future__ import annotations

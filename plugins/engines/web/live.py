@@ -1,8 +1,8 @@
 """Live: server-sent events for the page that operators have open.
 
-There is one look a second, however many pages are open, and none while no page is open.  Pages with the same view
-and the same permissions share an event.  An event has at most the rows of one page, and a page that has not taken
-one gets no other before.
+There is one look a second, however many pages are open, and none while no page is open.  Pages with the same
+view and the same permissions share an event.  An event has at most the rows of one page, and a page that has
+not taken one gets no other before.
 """
 
 from __future__ import annotations

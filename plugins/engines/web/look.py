@@ -261,7 +261,10 @@ def _pieces(rows: list[QueueFigures]) -> Iterable[list[QueueFigures]]:
 
 
 def _tries(counters: Mapping[str, Any]) -> int:
-    """Return how often an engine that dials has tried in vain to connect; 0: it is connected, or waits for others."""
+    """Return how often an engine that dials has tried in vain to connect.
+
+    0: it is connected, or waits for others.
+    """
     links = counters.get("links")
     if links:
         return max((link.get("attempts", 0) for link in links), default=0)

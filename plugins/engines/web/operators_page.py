@@ -1,4 +1,7 @@
-"""Operators' page: one HTML file with its script and its style, and a policy that allows these and no others."""
+"""Operators' page: one HTML file with its script and its style.
+
+Its content security policy allows these and no others.
+"""
 
 from __future__ import annotations
 

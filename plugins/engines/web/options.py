@@ -18,7 +18,8 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 class WebEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Pages for operators and their tools, over HTTP.
 
-    ``/`` is a page for browsers, ``/metrics`` for Prometheus, ``/health/ready``, and RabbitMQ's management API under ``/api/``.
+    ``/`` is a page for browsers, ``/metrics`` for Prometheus, ``/health/ready``, and RabbitMQ's management
+    API under ``/api/``.
     """
 
     address: str = "127.0.0.1:15672"
@@ -26,7 +27,8 @@ class WebEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     ``http+unix:///path``.  Without ``broker`` it has to be on this machine."""
     broker: str = ""
     """The engine of a broker whose users may log in (HTTP Basic).  For the metrics they
-    need the tag ``monitoring`` or ``administrator``.  Empty: there is no login, and the address has to be one of this machine alone."""
+    need the tag ``monitoring`` or ``administrator``.  Empty: there is no login, and the address has to be one
+    of this machine alone."""
     tls: TlsOptions = TlsOptions()
     """For ``http+tls`` addresses."""
     max_connections: Count = 100

@@ -36,7 +36,9 @@ def _head(channel: int) -> bytes:
 
 
 def read_lone_acknowledgement(frame: bytes) -> tuple[int, int] | None:
-    """Return channel and delivery tag, if these ``FRAME_SIZE`` octets are basic.ack of one message; else None.
+    """Return channel and delivery tag, if these octets are basic.ack of one message.
+
+    There are ``FRAME_SIZE`` octets.  None otherwise.
 
     Tag 0 and ``multiple`` are left to ``read_acknowledgements``, which gives them their meaning.
     """

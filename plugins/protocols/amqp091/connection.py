@@ -246,7 +246,9 @@ class ServerConnection(Conversation):
         envelope: Envelope,
         body: Buffer,
     ) -> bool:
-        """Send a message of one part with basic.deliver, as ``send_many_deliveries`` does; return whether it was.
+        """Send a message of one part with basic.deliver, as ``send_many_deliveries`` does.
+
+        Return whether it was.
 
         False: it is not that simple, and ``send_many_deliveries`` has to see to it.
         """

@@ -78,7 +78,8 @@ class ContentProperties(Changeable):
     ) -> Mapping[str, Any]:
         """Return properties with these changes; all other fields are the octets that came.
 
-        So a number keeps its type: AMQP has ten types of numbers.  See ``kernel.contracts.properties.changed``.
+        So a number keeps its type: AMQP has ten types of numbers.  See
+        ``kernel.contracts.properties.changed``.
         """
         values = changed_values(self.values_by_name, changes, headers, without)
         try:

@@ -43,7 +43,10 @@ class Envelopes:
         return envelope
 
     def under_another_key(self, other: Envelope, key: str, raw: bytes) -> Envelope:
-        """Return what ``make`` returns, if ``other`` has the same exchange and properties: these are not decoded."""
+        """Return what ``make`` returns, if ``other`` has the same exchange and properties.
+
+        These are not decoded.
+        """
         triple = (other.exchange, key, raw)
         envelope = self._known.get(triple)
         if envelope is None:

@@ -1,19 +1,21 @@
-"""KeyedBatches: reads messages with basic.publish that differ in their routing keys, and makes one batch of them.
+"""KeyedBatches: makes one batch of messages with basic.publish that differ in their routing keys.
 
-A feed in which each message has a key of its own would be a batch, an envelope and a template for each message
-(``published_batches.py``): 9 us from the socket to a consumer's socket.  Here only what differs is read of each
-message: the key, the size and the body.  Everything else is compared with the template of a message before.
+A feed in which each message has a key of its own would be a batch, an envelope and a template for each
+message (``published_batches.py``): 9 us from the socket to a consumer's socket.  Here only what differs
+is read of each message: the key, the size and the body.  Everything else is compared with the template
+of a message before.
 
 How it works:
 
-1. Octets of a message: method frame up to the key, which are constant but for the two sizes of the key; the key;
-   ``middle``, up to the body size; that size; ``tail``, up to the size of the body frame; that size; the body; 0xCE.
-2. When two messages in a row have the same sizes, the next ones probably have them, too (order numbers of fixed
-   width).  ``_read_stride`` then cuts the rest of the buffer at equal distances, in C, and verifies a block with one
-   comparison of memory.
+1. Octets of a message: method frame up to the key, which are constant but for the two sizes of the key;
+   the key; ``middle``, up to the body size; that size; ``tail``, up to the size of the body frame; that
+   size; the body; 0xCE.
+2. When two messages in a row have the same sizes, the next ones probably have them, too (order numbers of
+   fixed width).  ``_read_stride`` then cuts the rest of the buffer at equal distances, in C, and verifies a
+   block with one comparison of memory.
 
-The reader stops at the first message that is not exactly as expected, and when the same key comes again and again:
-such messages are a batch.
+The reader stops at the first message that is not exactly as expected, and when the same key comes again and
+again: such messages are a batch.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class _Flow:
         """Where the length of the key is in the method frame."""
         self.heads = _Heads(method, self.key_at)
         self.middle = method[-2:] + template.header
-        """From behind the key: the flags, the end of the frame, and the content header up to the body size."""
+        """From behind the key: the flags, the end of the frame, and the content header up
+        to the body size."""
         self.tail = template.tail
         self.unpack: Callable[[bytes, int], tuple[Any, ...]] = cached_struct(
             f">{len(self.middle)}sQ{len(self.tail)}sI"
@@ -60,7 +63,10 @@ class _Flow:
 
 
 class _EnvelopesByKey(dict[str, Envelope]):
-    """Envelopes of keys that were met in messages that had to be divided: one without a call for those that repeat."""
+    """Envelopes of keys that were met in messages that had to be divided.
+
+    One without a call for those that repeat.
+    """
 
     __slots__ = ("_envelopes", "_other", "_raw")
 
@@ -108,9 +114,12 @@ class KeyedBatches:
         self._flows.clear()
 
     def read(self, data: bytes, position: int, template: Template, maximum: int) -> tuple[Batch | None, int]:
-        """Read messages like those of ``template`` from ``position`` on; return them, and the position behind them.
+        """Read messages like those of ``template`` from ``position`` on.
 
-        ``maximum``: octets of the largest body.  A keyed batch; a batch for a single message; None: there is none.
+        Return them, and the position behind them.
+
+        ``maximum``: octets of the largest body.  A keyed batch; a batch for a single message;
+        None: there is none.
         """
         flow = self._flow_of(template)
         end = len(data)
@@ -196,7 +205,9 @@ class KeyedBatches:
         keys: list[bytes],
         bodies: list[bytes],
     ) -> int:
-        """Read the messages that follow with a key as long as the last one and a body of ``size``; return the position.
+        """Read the messages that follow with a key as long as the last one and a body of ``size``.
+
+        Return the position.
 
         ``head``: what is in front of each key; ``middle``: what is between it and the body.
         """

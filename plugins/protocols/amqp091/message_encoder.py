@@ -37,7 +37,8 @@ COPY_LIMIT = 4096
 
 _MOST_KEYED = 64
 _MOST_SIZES = 1024
-"""Flows of messages that differ in their keys, and for each of them sizes, of which the octets are remembered."""
+"""Flows of messages that differ in their keys, and for each of them sizes, of which the
+octets are remembered."""
 
 _delivery_tag = struct.Struct(">Q").pack
 _DELIVER = b"\x00\x3c\x00\x3c"

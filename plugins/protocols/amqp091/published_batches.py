@@ -57,15 +57,20 @@ class PublishedBatches:
         """Octets of the largest body that is read here."""
         self._templates: Bounded[bytes, Template] = Bounded()
         self._last: Template | None = None
-        """The template that was made last: the next unknown method frame may differ from its in the key only."""
+        """The template that was made last: the next unknown method frame may differ from
+        its in the key only."""
         self._expected = 0
         """Length of the last stride.  In a steady flow the next one is about as long."""
         self._keyed: KeyedBatches | None = None
-        """Reads messages that differ in their keys; None: the owner has not said that it accepts keyed batches."""
+        """Reads messages that differ in their keys; None: the owner has not said that it
+        accepts keyed batches."""
         self._left_alone = 0
 
     def accept_keyed(self) -> None:
-        """From now on report messages under different keys as ``PublishedUnderKeys``, where there are several."""
+        """From now on report messages under different keys as ``PublishedUnderKeys``.
+
+        Where there are several.
+        """
         self._keyed = KeyedBatches(self._envelopes)
 
     def forget(self) -> None:
@@ -103,14 +108,15 @@ class PublishedBatches:
     def _under_another_key(self, data: bytes, position: int) -> Template | None:
         """Make a template of the method frame at ``position`` if it is the last one with another key.
 
-        None: it is another frame, or incomplete.  For feeds in which every message has a key of its own: to read
-        their messages frame by frame takes five times as long.
+        None: it is another frame, or incomplete.  For feeds in which every message has a key of its own: to
+        read their messages frame by frame takes five times as long.
         """
         last = self._last
         if last is None:
             return None
         method = last.method
-        # Type and channel; size; class, method and ticket; the exchange; the key; the flags; the end of the frame.
+        # Type and channel; size; class, method and ticket; the exchange; the key; the flags;
+        # the end of the frame.
         start = 14 + method[13]
         key_at = position + start + 1
         if key_at > len(data):
@@ -269,10 +275,12 @@ class PublishedBatches:
         before: Batch,
         events: list[Event],
     ) -> int:
-        """Read messages that differ from those of ``template`` in their keys only; return the position behind them.
+        """Read messages that differ from those of ``template`` in their keys only.
 
-        ``before``: messages of the template that were read and not reported yet; they are reported first, if others
-        are found.
+        Return the position behind them.
+
+        ``before``: messages of the template that were read and not reported yet; they are reported first,
+        if others are found.
         """
         batch, following = keyed.read(data, position, template, self.maximum_body_size)
         if batch is None or len(batch.bodies) <= _SHORT:

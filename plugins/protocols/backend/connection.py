@@ -61,8 +61,8 @@ PING_LIMIT = 1024
 """Bytes of the payload of a PING: each is answered with as many, so that a peer must not ask for more."""
 
 OPEN_SYNCS = 64
-"""SYNC frames of the peer that may be open at a time.  A kernel has one open for each number of hops, which is
-16 at the most (``kernel.contracts.engine.HOPS``)."""
+"""SYNC frames of the peer that may be open at a time.  A kernel has one open for each number of hops, which
+is 16 at the most (``kernel.contracts.engine.HOPS``)."""
 SYNC_SIZE, SYNCED_SIZE = 9, 8
 """Bytes of their payloads: a number, and the hops."""
 

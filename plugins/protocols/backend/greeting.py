@@ -59,8 +59,8 @@ def encode_envelope(envelope: Envelope) -> bytes:
 
     The fields of an ``Envelope`` are those of the map, and those with their defaults are left out.
     """
-    # Values that MessagePack cannot express are sent as text (docs/backend_protocol.md).  Any mapping becomes a
-    # dict: some protocols have a type of their own, also for none at all.
+    # Values that MessagePack cannot express are sent as text (docs/backend_protocol.md).  Any mapping becomes
+    # a dict: some protocols have a type of their own, also for none at all.
     properties = {name: _plain(value) for name, value in envelope.properties.items()}
     return _encoder.encode(replace(envelope, properties=properties or PLAIN.properties))
 

@@ -1,11 +1,12 @@
 """Where the files of a journal are: a directory of this computer, or an archive elsewhere.
 
 An *archive* has segments that the journal's engine has moved away from its disk: it is whatever pyarrow has a
-file system for, such as ``s3://bucket/folder`` (docs/decisions/0036-segments-elsewhere.md).  Its files have the
-names and the bytes that they have in a directory, and never change: each is written once and deleted once.
+file system for, such as ``s3://bucket/folder`` (docs/decisions/0036-segments-elsewhere.md).  Its
+files have the names and the bytes that they have in a directory, and never change: each is written
+once and deleted once.
 
-``record.json`` in an archive says which rows were moved into it, and ``archive.json`` in the directory says so
-too, and which archive it is.  Without them a segment that somebody has deleted would look like one that
+``record.json`` in an archive says which rows were moved into it, and ``archive.json`` in the directory says
+so too, and which archive it is.  Without them a segment that somebody has deleted would look like one that
 retention has deleted, or that was never written.
 """
 
@@ -140,8 +141,8 @@ class Directory:
 class Archive:
     """An archive, as its readers use it.  Everything that fails is ``ArchiveUnavailable``, which names it.
 
-    Indexes are kept in memory, since they never change, and so is the listing as long as ``archive.json`` says
-    that nothing has changed.
+    Indexes are kept in memory, since they never change, and so is the listing as long as ``archive.json``
+    says that nothing has changed.
     """
 
     read_size = _ARCHIVE_READ
@@ -197,9 +198,12 @@ class Archive:
             return {info.base_name for info in self.system.get_file_info(self._missing_folder)}
 
     def names(self, record: Archived | None, *, again: bool = False) -> list[SegmentName]:
-        """Return the segments that have an index, as ``segment_names`` does, without those that retention deletes.
+        """Return the segments that have an index, without those that retention deletes.
 
-        ``record`` says what should be there.  While it is the same the archive is listed once, unless ``again``.
+        As ``segment_names`` does.
+
+        ``record`` says what should be there.  While it is the same the archive is listed
+        once, unless ``again``.
         """
         # Once: another thread may forget it meanwhile.
         listed = self._listed
@@ -330,7 +334,10 @@ class Located(NamedTuple):
 
 
 class Files:
-    """The segments of a journal: in its directory and in the archive that this names, or in an archive alone."""
+    """The segments of a journal.
+
+    In its directory and in the archive that this names, or in an archive alone.
+    """
 
     def __init__(self, location: Location, *, with_archive: bool = True) -> None:
         self._directory = None if is_address(location) else Directory(Path(location))

@@ -1,4 +1,6 @@
-"""The identity of a journal: a random name that it gets with its first segment and keeps as long as it exists.
+"""The identity of a journal: a random name that it keeps as long as it exists.
+
+It gets it with its first segment.
 
 A reader that stores an offset stores the identity with it.  An offset alone does not say that the journal was
 deleted and written anew, at the same path and up to a higher offset.

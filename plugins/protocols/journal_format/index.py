@@ -4,8 +4,8 @@ A batch is committed when its entry is in the index.  All numbers are little-end
 entry have 64 bytes, so that none of them crosses a disk sector: a write of one is not torn.
 
 An entry repeats what the commit says about itself, and continues the entry before: ``offset`` and
-``position`` are sums over all entries before.  So a single entry can be checked, a missing one is noticed, and
-the entries of some rows are found by bisection.
+``position`` are sums over all entries before.  So a single entry can be checked, a missing one is noticed,
+and the entries of some rows are found by bisection.
 """
 
 from __future__ import annotations

@@ -66,7 +66,10 @@ def without_index(journal: Path) -> list[SegmentName]:
 
 
 def without_index_among(names: Collection[str]) -> list[SegmentName]:
-    """Return the segments of which only the data file is among some names of files, as ``without_index`` does."""
+    """Return the segments of which only the data file is among some names of files.
+
+    As ``without_index`` does.
+    """
     data = (_NAME.fullmatch(name.removesuffix(DATA) + INDEX) for name in names if name.endswith(DATA))
     found = sorted(SegmentName(int(match[1]), int(match[2])) for match in data if match)
     return [name for name in found if f"{name}{INDEX}" not in names]

@@ -69,8 +69,8 @@ class SegmentInfo(NamedTuple):
 class JournalReader:
     """Reads the journal in a directory, or in an archive alone (``s3://bucket/folder``).
 
-    A directory that does not exist yet is an empty journal.  One that names its archive is read with it, unless
-    ``with_archive`` is false.
+    A directory that does not exist yet is an empty journal.  One that names its archive is read with it,
+    unless ``with_archive`` is false.
     """
 
     def __init__(self, path: Location, *, with_archive: bool = True) -> None:
@@ -98,7 +98,10 @@ class JournalReader:
         return Bounds(earliest, end)
 
     def next_base(self) -> int:
-        """Return the offset at which the last segment begins, which may have no row yet; 0 without segments."""
+        """Return the offset at which the last segment begins, which may have no row yet.
+
+        0 without segments.
+        """
         listed, _ = self._files.listed()
         return listed[-1].name.base if listed else 0
 

@@ -1,7 +1,7 @@
 """Reads the packets other than PUBLISH, one by one, with all checks.
 
-Each reader gets the fields of one whole packet behind its fixed header.  All of them raise ``PacketFault`` and
-nothing else.
+Each reader gets the fields of one whole packet behind its fixed header.  All of them raise
+``PacketFault`` and nothing else.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ _cutters: dict[tuple[int, int], tuple[Callable[[Any], Any], Callable[[bytes, int
 class SharedHeads:
     """Heads without properties, which the parsers of one thread may share.
 
-    So a topic is decoded once for all connections, and there may be more topics than one connection remembers.
-    A head without properties means the same to each of them; nothing must be attached to it.
+    So a topic is decoded once for all connections, and there may be more topics than one connection
+    remembers.  A head without properties means the same to each of them; nothing must be attached to it.
     """
 
     __slots__ = ("_bytes", "heads")
@@ -97,8 +97,8 @@ class SharedHeads:
 class PublishReader:
     """Reads the PUBLISH packets of one connection.
 
-    ``from_server``: they come from a server.  ``topic_alias_maximum``: what the peer was told.  ``shared``: the
-    heads without properties that it has in common with others; None: it has its own.
+    ``from_server``: they come from a server.  ``topic_alias_maximum``: what the peer was told.  ``shared``:
+    the heads without properties that it has in common with others; None: it has its own.
     """
 
     __slots__ = (
@@ -198,9 +198,9 @@ class PublishReader:
                 if stop - start != width:
                     width = 0 if payloads else stop - start
                 payloads.append(data[start:stop] if remaining < view_from else _view(data, start, stop))
-                # Two of a size in a row, and probably four more: try a stride.  For fewer it takes longer than
-                # to read them one by one.  It takes all that follow, so the packet behind it differs or is
-                # incomplete, and there is no last size to compare with.
+                # Two of a size in a row, and probably four more: try a stride.  For fewer it takes longer
+                # than to read them one by one.  It takes all that follow, so the packet behind it differs or
+                # is incomplete, and there is no last size to compare with.
                 if remaining == last_remaining and starts(data[position:body], 4 * stop - 3 * position):
                     prefix = data[position:start]
                     offset = 0
@@ -225,7 +225,7 @@ class PublishReader:
     def _head(
         self, data: bytes, body: int, stop: int, version: int, qos: int
     ) -> tuple[PublishHead, bytes, bytes, int]:
-        """Return the head of the packet, its bytes on both sides of the packet identifier, and where they end.
+        """Return the packet's head, its bytes on both sides of the packet identifier, and where they end.
 
         With QoS 0 the first has all bytes, and the second is empty.
         """

@@ -1,12 +1,12 @@
 """Encodes many messages of one topic, and many acknowledgements, with little work for each.
 
 A ``PublishPrefix`` has the bytes that the PUBLISH packets of one topic, properties and flags have in common.
-``publish_batch`` puts them before each payload: with QoS 0 and payloads of one size by one join with a constant
-separator.  With QoS 1 and 2 the packet identifiers are written into the result at a constant distance, by two
-assignments to a slice.
+``publish_batch`` puts them before each payload: with QoS 0 and payloads of one size by one join with a
+constant separator.  With QoS 1 and 2 the packet identifiers are written into the result at a constant
+distance, by two assignments to a slice.
 
-Measured (as in ``publish_reader``), in nanoseconds a message with QoS 0 / QoS 1: payloads of one size 14 / 42,
-of mixed sizes 190 / 420 (MQTT 5.0: 510), one message a call 510 / 1020.  To make a prefix takes 1.5 us.
+Measured (as in ``publish_reader``), in nanoseconds a message with QoS 0 / QoS 1: payloads of one size 14 /
+42, of mixed sizes 190 / 420 (MQTT 5.0: 510), one message a call 510 / 1020.  To make a prefix takes 1.5 us.
 Acknowledgements: 25 each, one a call 560.
 """
 
@@ -141,7 +141,8 @@ def publish_batch(
 def publish_plain(version: int, topic: str, payload: Buffer, *, retain: bool) -> bytes:
     """Return the PUBLISH packet of one message with QoS 0 and without properties.
 
-    For many messages with a topic each, of which no prefix is used twice.  The topic is one that was published to.
+    For many messages with a topic each, of which no prefix is used twice.  The topic is one
+    that was published to.
     """
     octets = topic.encode()
     after = b"" if version == 4 else b"\0"

@@ -109,8 +109,8 @@ class ReceiverOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     election_back_off: Seconds = 0.05
     """Seconds of which a random part passes before this receiver offers to be a source's acker (PGMCC)."""
     source_silence: Seconds = 10.0
-    """Seconds of silence after data, without the heartbeat that follows data, after which what the source sent
-    last is reported as lost: it was killed, or the network is cut."""
+    """Seconds of silence after data, without the heartbeat that follows data, after which what the source
+    sent last is reported as lost: it was killed, or the network is cut."""
     source_expiry: Seconds = 300.0
     """Seconds without any packet after which a source is forgotten."""
     max_sources: Count = 1000

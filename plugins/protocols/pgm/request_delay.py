@@ -11,8 +11,8 @@ _REMEMBERED = 256
 _MOST = 0.5
 """Seconds of the longest delay that is believed."""
 _DOWN, _UP = 1 / 2, 1 / 16
-"""Weights of a measurement that is shorter, and longer, than what is known. The delay includes a random back-off
-of the receiver that asks first, so that the shortest delays are nearest to the round trip."""
+"""Weights of a measurement that is shorter, and longer, than what is known. The delay includes a random
+back-off of the receiver that asks first, so that the shortest delays are nearest to the round trip."""
 
 
 class RequestDelay:
@@ -22,8 +22,8 @@ class RequestDelay:
 
     def __init__(self, least: float) -> None:
         self.sent: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED)
-        """The last number of each batch of data, and when it was sent; for an SPM the number behind its leading
-        edge."""
+        """The last number of each batch of data, and when it was sent; for an SPM the number behind
+        its leading edge."""
         self._least = least
         self._seconds: float | None = None
 

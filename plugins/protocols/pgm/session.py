@@ -277,8 +277,9 @@ class Session:
     def tail_deadline(self) -> float | None:
         """Return when the end of the data is to be given up, or None.
 
-        A source sends heartbeats after data (5.1.5). If one has come, the last packet is known. If none comes,
-        the source has gone, and what it sent after the last packet that was heard cannot even be counted.
+        A source sends heartbeats after data (5.1.5). If one has come, the last packet is known. If
+        none comes, the source has gone, and what it sent after the last packet that was heard
+        cannot even be counted.
         """
         if self.finished or self.window is None or self.heard in (self._announced, self._tail_reported):
             return None

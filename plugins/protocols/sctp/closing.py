@@ -5,9 +5,9 @@ The side that closes waits until everything is acknowledged (SHUTDOWN-PENDING), 
 (SHUTDOWN-ACK-SENT). SHUTDOWN COMPLETE ends it at both. T2-shutdown repeats SHUTDOWN and SHUTDOWN ACK;
 T5-shutdown-guard limits the whole.
 
-SHUTDOWN COMPLETE is not repeated by a timer. If it is lost, the peer repeats its SHUTDOWN ACK after its RTO, and
-the endpoint, which has no association any more, answers that (8.4, rule 5). So a host that has sent SHUTDOWN
-COMPLETE keeps its endpoint for a while (``repeat_time``).
+SHUTDOWN COMPLETE is not repeated by a timer. If it is lost, the peer repeats its SHUTDOWN ACK after its RTO,
+and the endpoint, which has no association any more, answers that (8.4, rule 5). So a host that has sent
+SHUTDOWN COMPLETE keeps its endpoint for a while (``repeat_time``).
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ class Frames(msgspec.Struct):
     width: int
     """Octets of each body, if all have the same; 0: they differ, or are empty."""
     acknowledged: list[str]
-    """What ACK or NACK frames name: the headers ``id`` in STOMP 1.2, ``message-id`` before.  Empty: nothing."""
+    """What ACK or NACK frames name: the headers ``id`` in STOMP 1.2, ``message-id``
+    before.  Empty: nothing."""
     receipts: list[tuple[int, str]]
     """For each frame with a receipt (``Head``): which of the frames it is, from 1 on, and the value."""
 

@@ -102,7 +102,8 @@ class HeaderBlocks:
     def find_like_last(self, data: bytes, position: int) -> tuple[Head, int] | None:  # noqa: C901 - an inner loop
         """Return the head of a block that differs from the last one in the headers of one frame only.
 
-        Return its end as well.  None: it differs more, is not complete, or has a value that has to be looked at closely.
+        Return its end as well.  None: it differs more, is not complete, or has a value that has to
+        be looked at closely.
         """
         flow = self._last_flow
         if flow is None:
@@ -142,8 +143,9 @@ class HeaderBlocks:
     def find_acks_like_last(self, flow: Flow, data: bytes, position: int) -> tuple[list[str], int]:
         """Return what ACK frames from ``position`` on name that are like the last one, and where they end.
 
-        ``flow``: that of the last one.  They differ in this name only, follow each other without an end of line between them, and have no body.
-        A client that acknowledges each message sends many of them at once.
+        ``flow``: that of the last one.  They differ in this name only, follow each other without an
+        end of line between them, and have no body.  A client that acknowledges each message sends
+        many of them at once.
         """
         names: list[str] = []
         if self._last_flow is not flow or len(self._parts) != 1 or self._tail != _BLANK_LINE:

@@ -1,10 +1,12 @@
-"""Addresses of questions: which parts stand before a message on the wire, and which envelope says the same here.
+"""Addresses of questions.
+
+Which parts stand before a message on the wire, and which envelope says the same here.
 
 A question that goes through ROUTERs gathers one part for each of them: the identity of the peer that it came
 from.  An empty part ends the addresses (28/REQREP).  Here a question has ``envelope.reply_to``, the name of
 the port of the peer, by which ``router = "reply"`` finds the way back; further addresses of REP are in the
-property ``correlation_id``.  An answer is sent under the envelope of its question, or as AMQP workers answer: the
-address is its key.
+property ``correlation_id``.  An answer is sent under the envelope of its question, or as AMQP workers answer:
+the address is its key.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Addressing:
     reply_to = ""
     """The name of the port of the peer."""
     before_one: bytes | None = None
-    """The frames before a message that has no addresses; None: its short way is not possible (``encode_one``)."""
+    """The frames before a message that has no addresses; None: its short way is not possible
+    (``encode_one``)."""
     asks = False
     """Whether what is sent are questions."""
     asked: Envelope | None = None
@@ -181,7 +184,10 @@ class ReqAddressing(Asking):
 
 
 class NumberedAddressing(Asking):
-    """REQ with ``correlate``: a number before each question (``ZMQ_REQ_CORRELATE``), so any number may be open."""
+    """REQ with ``correlate``: a number before each question (``ZMQ_REQ_CORRELATE``).
+
+    So any number of questions may be open.
+    """
 
     MOST = 65_536
     """Questions that may be open.  Behind that the oldest is forgotten: its answer will hardly come."""
@@ -212,7 +218,10 @@ class NumberedAddressing(Asking):
 
 
 class RelayAddressing(Addressing):
-    """DEALER with ``relay``: the name of the port that asks is one more address, which the answer brings back."""
+    """DEALER with ``relay``: the name of the port that asks is one more address.
+
+    The answer brings it back.
+    """
 
     def put(self, batch: Batch) -> Iterator[tuple[Head, Batch]]:
         """Put the name before the question."""

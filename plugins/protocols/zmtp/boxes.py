@@ -39,8 +39,8 @@ def shared_key(theirs: bytes, secret: bytes) -> bytes:
 seal = bindings.crypto_box_easy_afternm
 """Returns a box: ``seal(text, nonce, key)``."""
 
-# What follows is for messages: it writes into memory that is there.  PyNaCl's own wrappers copy, and cost more than
-# the cryptography.  Nothing is checked: a box needs BOX_OVERHEAD octets more than its text.
+# What follows is for messages: it writes into memory that is there.  PyNaCl's own wrappers copy, and cost
+# more than the cryptography.  Nothing is checked: a box needs BOX_OVERHEAD octets more than its text.
 memory_of, octets_of, new_memory = ffi.from_buffer, ffi.buffer, ffi.new
 """cffi's access to a buffer, its way back, and memory of its own."""
 
@@ -48,7 +48,8 @@ seal_into = lib.crypto_box_easy_afternm
 """Writes a box: ``seal_into(memory, text, size of the text, nonce, key)``."""
 
 unseal_into = lib.crypto_box_open_easy_afternm
-"""Writes a text: ``unseal_into(memory, box, size of the box, nonce, key)``; returns 0, or -1 if it does not open."""
+"""Writes a text: ``unseal_into(memory, box, size of the box, nonce, key)``; returns 0, or -1 if
+it does not open."""
 
 
 def unseal(box: bytes, nonce: bytes, key: bytes, what: str) -> bytes:

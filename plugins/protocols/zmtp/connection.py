@@ -16,9 +16,10 @@ READY and a message in one go.
 Older versions
 --------------
 
-Versions 2.0 and 1.0 have no mechanisms, so they are refused unless the mechanism is NULL and nobody decides on peers.  A peer of 1.0 does
-not say its type; if it subscribes, it sifts what comes and does not tell (ØMQ before 3.0).  So it gets everything.
-Before 3.1 a subscription is a message: 1 or 0, and the prefix.  Both forms are accepted from each peer.
+Versions 2.0 and 1.0 have no mechanisms, so they are refused unless the mechanism is NULL and nobody decides
+on peers.  A peer of 1.0 does not say its type; if it subscribes, it sifts what comes and does not tell (ØMQ
+before 3.0).  So it gets everything.  Before 3.1 a subscription is a message: 1 or 0, and the prefix.  Both
+forms are accepted from each peer.
 
 Invariants
 ----------
@@ -61,7 +62,8 @@ from plugins.protocols.zmtp.socket_types import NUMBERED, SOCKET_TYPES
 from plugins.protocols.zmtp.zap import MEANINGS, TEMPORARY
 
 MISSED_HEARTBEATS = 3
-"""Heartbeat intervals of silence after which a peer counts as lost, if the options do not say another time."""
+"""Heartbeat intervals of silence after which a peer counts as lost, if the options do not
+say another time."""
 
 SUBSCRIBE, CANCEL = b"\1", b"\0"
 """First bytes of a message that subscribes, or takes it back (before 3.1)."""
@@ -70,7 +72,8 @@ _OF_GROUPS = {"JOIN": SUBSCRIBE, "LEAVE": CANCEL}
 """Commands of a DISH (48/RADIO-DISH), and the verbs that do the same with a group."""
 
 _MOST_SHARED = 64 * 1024
-"""Bytes of a batch that is encoded once for all who subscribe to it: what is made takes as much memory again."""
+"""Bytes of a batch that is encoded once for all who subscribe to it: what is made takes as
+much memory again."""
 
 
 class Phase(Enum):
@@ -268,7 +271,10 @@ class ZmtpConnection:
         return b""
 
     def _number(self, version: str) -> int:
-        """Return the number of the type in older versions.  Raises ``RemoteProtocolError`` if they do not have it."""
+        """Return the number of the type in older versions.
+
+        Raises ``RemoteProtocolError`` if they do not have it.
+        """
         number = self._type.number
         if number is None:
             raise RemoteProtocolError(f"the peer speaks ZMTP {version}, which has no type {self._type.name}")
@@ -586,7 +592,10 @@ class ZmtpConnection:
         return batch if self._theirs.match(key) else None
 
     def encode_one(self, body: bytes) -> bytes | None:
-        """Return the bytes of one small message of one part; None if ``send_batches`` has to be used (``ShortMessages``)."""
+        """Return the bytes of one small message of one part.
+
+        None if ``send_batches`` has to be used (``ShortMessages``).
+        """
         before, addresses = self._before_one, self.addresses
         # ``_out``: something waits to be written, and must go first.
         if (
@@ -603,7 +612,10 @@ class ZmtpConnection:
         return before + self._framing.header(size) + body if size < REFERENCE_FROM else None
 
     def decode_one(self, data: bytes) -> bytes | None:
-        """Return the body if ``data`` is one small message without addresses; None: ``receive_data`` has to be used."""
+        """Return the body if ``data`` is one small message without addresses.
+
+        None: ``receive_data`` has to be used.
+        """
         before, addresses = self._before_one, self.addresses
         if (
             before is None
@@ -768,7 +780,10 @@ class ZmtpConnection:
 
 
 class RequestingConnection(ZmtpConnection):
-    """A conversation of REQ: its peer gets the next question behind the answer to the last (``Crediting``)."""
+    """A conversation of REQ.
+
+    Its peer gets the next question behind the answer to the last (``Crediting``).
+    """
 
     def may_send(self) -> int | None:
         """Return how many questions may be sent now."""

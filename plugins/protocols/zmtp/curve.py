@@ -1,11 +1,11 @@
 """CURVE (25/ZMTP-CURVE, 26/CURVEZMQ): the handshake of both sides.
 
-The names of keys are those of 26/CURVEZMQ: C and S are the permanent ones of client and server, C' and S' those
-of this connection.  A secret key has a small letter.
+The names of keys are those of 26/CURVEZMQ: C and S are the permanent ones of client and server, C' and S'
+those of this connection.  A secret key has a small letter.
 
-The server forgets S' and C' after WELCOME; the cookie, which the client sends back, has them.  It keeps the key
-of the cookie, which is another one for each connection.  So whoever has recorded a conversation cannot begin
-another one with its INITIATE.
+The server forgets S' and C' after WELCOME; the cookie, which the client sends back, has them.  It keeps the
+key of the cookie, which is another one for each connection.  So whoever has recorded a conversation cannot
+begin another one with its INITIATE.
 """
 
 from __future__ import annotations

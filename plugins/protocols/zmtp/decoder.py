@@ -4,8 +4,9 @@ Messages of one part become plain batches, messages of several parts multi-part 
 successors have the same headers (as many parts, of the same sizes) is the first of a *run*: the run is found
 by comparing bytes, and is cut by one ``struct`` call (``_run``).
 
-A large frame that is incomplete at the end of a read gets a buffer of its own, into which the host receives the rest
-(``room``, ``filled``).  Its body is copied once, and not three times; then the buffer is free for the next one.
+A large frame that is incomplete at the end of a read gets a buffer of its own, into which the host
+receives the rest (``room``, ``filled``).  Its body is copied once, and not three times; then the buffer is
+free for the next one.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _LARGE_FROM = 32 * 1024
 """Bytes of a body for which it pays to have a buffer."""
 
 _GROWTH = 4
-"""The buffer is at most this many times as large as what has come.  So a peer cannot make us allocate memory by only
-announcing a large message."""
+"""The buffer is at most this many times as large as what has come.  So a peer cannot make us allocate memory
+by only announcing a large message."""
 
 _BEGINNING = 4096
 """Bytes to read where a large frame may begin, so that the rest of it is received into its buffer."""
@@ -79,12 +80,13 @@ def bodies_in(octets: memoryview, head: int, size: int) -> Iterator[bytes]:
 class Decoder:
     """Decodes what one connection receives behind the greeting.
 
-    ``on_command`` is called with the body of each command, in order with the messages, and ``on_identity`` with
-    the identity of a peer of 1.0 or 2.0.
+    ``on_command`` is called with the body of each command, in order with the messages, and ``on_identity``
+    with the identity of a peer of 1.0 or 2.0.
     """
 
     opener: Opener | None = None
-    """For ``SealedDecoder``.  Set by ``on_command`` when the handshake is over, maybe in the middle of a read."""
+    """For ``SealedDecoder``.  Set by ``on_command`` when the handshake is over, maybe in the
+    middle of a read."""
     buffers_large = True
     """Whether large frames get a buffer of their own."""
     messages_in_frames = True
@@ -307,7 +309,10 @@ class Decoder:
         return True
 
     def one(self, data: bytes, before: bytes) -> bytes | None:
-        """Return the body if ``data`` is one message, of one frame behind ``before``; else None.  Changes nothing."""
+        """Return the body if ``data`` is one message, of one frame behind ``before``; else None.
+
+        Changes nothing.
+        """
         at = len(before)
         size = len(data) - at - SHORT_HEADER
         if (
@@ -354,7 +359,10 @@ class Decoder:
         return tuple(map(len, message)) if len(message) <= _RUN_PARTS else ()
 
     def _run(self, data: bytes, begin: int, position: int, sizes: tuple[int, ...]) -> int:
-        """Take the messages from ``position`` on that look as the one before; return how many bytes they have."""
+        """Take the messages from ``position`` on that look as the one before.
+
+        Return how many bytes they have.
+        """
         # Most often the first two bytes tell that there is no run.
         if not sizes or data[position : position + 2] != data[begin : begin + 2]:
             return 0

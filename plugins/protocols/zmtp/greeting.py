@@ -1,4 +1,7 @@
-"""Greetings: what comes before the first frame, in each version (37/ZMTP, "Detecting ZMTP 1.0 and 2.0 Peers")."""
+"""Greetings: what comes before the first frame, in each version.
+
+37/ZMTP, "Detecting ZMTP 1.0 and 2.0 Peers".
+"""
 
 from __future__ import annotations
 

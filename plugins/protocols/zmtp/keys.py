@@ -71,7 +71,10 @@ class KeySplitter:
 
 
 class GroupSplitter(KeySplitter):
-    """The same for messages of groups (48/RADIO-DISH): two parts, of which the first is the group in any case."""
+    """The same for messages of groups (48/RADIO-DISH).
+
+    There are two parts, of which the first is the group in any case.
+    """
 
     def split(self, batch: Batch) -> Iterator[Batch]:
         """Return the messages of a batch, with their groups.  Raises ``RemoteProtocolError``."""

@@ -33,29 +33,30 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """For SUB and XSUB: prefixes to subscribe to.  ``[""]`` is everything.  What readers of the messages
     subscribe to here is subscribed to at the peer as well.  For DISH: groups to join."""
     chosen_by_route: bool = False
-    """For PUB and XPUB with ``key_part = false``: all routes to it have ``router = "by-prefix"``.  Then what they bring
-    is sent as it is, and not compared with the peer's subscriptions once more."""
+    """For PUB and XPUB with ``key_part = false``: all routes to it have ``router = "by-prefix"``.  Then what
+    they bring is sent as it is, and not compared with the peer's subscriptions once more."""
     only_first_subscribe: bool = True
-    """For PUB and XPUB: of a message of several parts from an XSUB, whether only one whose first part is a subscription
-    has subscriptions in it.  Otherwise each part that begins with a byte 0 or 1 is one."""
+    """For PUB and XPUB: of a message of several parts from an XSUB, whether only one whose first part is a
+    subscription has subscriptions in it.  Otherwise each part that begins with a byte 0 or 1 is one."""
     invert_matching: bool = False
-    """For PUB, XPUB and SUB: whether a subscriber gets all but what it has subscribed to.  Both sides need it, and routes
-    to a PUB are without ``router``, since routers know only what is wanted."""
+    """For PUB, XPUB and SUB: whether a subscriber gets all but what it has subscribed to.  Both sides need
+    it, and routes to a PUB are without ``router``, since routers know only what is wanted."""
     identity: Annotated[str, msgspec.Meta(max_length=255)] = ""
-    """For REQ, DEALER and ROUTER: the identity that is told to peers.  A ROUTER finds this socket by it.  Empty:
-    the peer makes one up for each connection."""
+    """For REQ, DEALER and ROUTER: the identity that is told to peers.  A ROUTER finds this socket by it.
+    Empty: the peer makes one up for each connection."""
     correlate: bool = False
     """For REQ: put a number before each question, which the answer brings back.  Then many questions may be
     open at a time; without it one at each peer."""
     answer_by_key: bool = False
-    """For REQ: an answer has the reply address of its question as key, and its ``correlation_id``, as the answer of
-    an AMQP worker has; without it the whole envelope of the question.  It is for askers behind a broker."""
+    """For REQ: an answer has the reply address of its question as key, and its ``correlation_id``,
+    as the answer of an AMQP worker has; without it the whole envelope of the question.  It is for
+    askers behind a broker."""
     relay: bool = False
-    """For DEALER: put the name of the port that asks before each question as one more address, and take it off
-    the answer, as a device between ROUTER and DEALER does."""
+    """For DEALER: put the name of the port that asks before each question as one more address, and take it
+    off the answer, as a device between ROUTER and DEALER does."""
     mechanism: Literal["NULL", "PLAIN", "CURVE"] = "NULL"
-    """``PLAIN``: user name and password, in clear text.  Whoever connects shows them, and the one that listens
-    has them decided on.  ``CURVE``: keys, and everything is encrypted.  It needs PyNaCl
+    """``PLAIN``: user name and password, in clear text.  Whoever connects shows them, and the one that
+    listens has them decided on.  ``CURVE``: keys, and everything is encrypted.  It needs PyNaCl
     (``pip install messaging-kernel[curve]``)."""
     username: _Name = ""
     """For a dialler with PLAIN."""
@@ -64,14 +65,14 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     plain_server: bool | None = None
     """With PLAIN: whether this side lets the other one in.  Not set: the one that listens does."""
     curve_secret_key: str = ""
-    """The secret key of this side, in Z85.  ``kernel zmq-keys`` makes pairs.  A client without one takes a new
-    one for each connection."""
+    """The secret key of this side, in Z85.  ``kernel zmq-keys`` makes pairs.  A client without one takes a
+    new one for each connection."""
     curve_server_key: str = ""
     """The public key of the server, in Z85.  With it this side is the client, and without it the server.  It
     does not matter who listens."""
     zap_domain: str = ""
-    """A name for whoever decides on logins: it stands in ``facts["domain"]`` of each login, as the domain of ZAP.
-    With it also the peers of NULL are decided on, by their addresses."""
+    """A name for whoever decides on logins: it stands in ``facts["domain"]`` of each login, as the domain of
+    ZAP.  With it also the peers of NULL are decided on, by their addresses."""
     max_message: _Positive = 256 * 1024 * 1024
     """Bytes of the largest message that is accepted from the peer, all parts together."""
     max_parts: _Positive = 4096
@@ -83,16 +84,18 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     handshake: _Seconds = 10.0
     """Seconds that a peer may take from the connection to its READY."""
     heartbeat: Annotated[float, msgspec.Meta(ge=0, le=2000)] = 10.0
-    """Seconds without a byte of the peer after which it is sent a PING, if it speaks ZMTP 3.1.  0: no heartbeats."""
+    """Seconds without a byte of the peer after which it is sent a PING, if it speaks ZMTP 3.1.
+    0: no heartbeats."""
 
     heartbeat_timeout: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """Seconds behind a PING without a byte of the peer after which it is given up.  0: twice ``heartbeat``."""
+    """Seconds behind a PING without a byte of the peer after which it is given up.  0:
+    twice ``heartbeat``."""
     heartbeat_ttl: Annotated[float, msgspec.Meta(ge=0, le=6553.5)] = 0.0
-    """Seconds after which the peer shall give this side up if it hears nothing: each PING says so.  0: three times
-    ``heartbeat``."""
+    """Seconds after which the peer shall give this side up if it hears nothing: each PING says so.  0: three
+    times ``heartbeat``."""
     hello: str | None = None
-    """A message that goes to each new peer before all others.  It may be empty.  A subscriber gets it when it has
-    subscribed to it."""
+    """A message that goes to each new peer before all others.  It may be empty.  A subscriber gets it when it
+    has subscribed to it."""
 
     def __post_init__(self) -> None:
         kind = SOCKET_TYPES[self.type]
@@ -165,5 +168,8 @@ def identity_of(options: ZmtpOptions) -> bytes:
 
 
 def hello_of(options: ZmtpOptions) -> bytes | None:
-    """Return the octets of the message to each new peer.  Those that are not UTF-8 are lone surrogates in the text."""
+    """Return the octets of the message to each new peer.
+
+    Those that are not UTF-8 are lone surrogates in the text.
+    """
     return None if options.hello is None else options.hello.encode("utf-8", "surrogateescape")

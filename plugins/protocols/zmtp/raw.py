@@ -1,7 +1,7 @@
 """A conversation of STREAM: the peer speaks plain TCP, and not ZMTP.  Sans-I/O.
 
-What a read brings is a message of one part.  A message of no bytes says that the peer has come, or that it has
-gone; one that is sent closes the connection.
+What a read brings is a message of one part.  A message of no bytes says that the peer has come, or that it
+has gone; one that is sent closes the connection.
 """
 
 from __future__ import annotations

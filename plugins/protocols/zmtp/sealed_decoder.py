@@ -49,7 +49,10 @@ class SealedDecoder(Decoder):
         return position
 
     def _open_run(self, opener: Opener, data: bytes, begin: int, head: int, size: int) -> int:
-        """Take the frames behind that at ``begin`` which look as it does; return how many octets they have."""
+        """Take the frames behind that at ``begin`` which look as it does.
+
+        Return how many octets they have.
+        """
         stride = head + size
         most = (len(data) - begin) // stride
         count = run_length(data, begin, stride, range(head + len(NAME)), most) - 1

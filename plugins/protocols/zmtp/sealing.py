@@ -1,7 +1,7 @@
 """What is said after the handshake of CURVE: each frame is the text of a box in a MESSAGE (26/CURVEZMQ).
 
-The text of a box is an octet of flags and the body of a frame.  The flags are those of libzmq: MORE as in a frame,
-and 2 for a command (SUBSCRIBE, PING), which 26/CURVEZMQ does not know.
+The text of a box is an octet of flags and the body of a frame.  The flags are those of libzmq: MORE as in a
+frame, and 2 for a command (SUBSCRIBE, PING), which 26/CURVEZMQ does not know.
 """
 
 from __future__ import annotations
@@ -122,8 +122,9 @@ class Opener:
     def open_run(self, data: bytes, begin: int, head: int, size: int, count: int) -> tuple[bytearray, int]:
         """Open up to ``count`` frames that look alike and follow each other, the first at ``begin``.
 
-        ``head``: octets of a header; ``size``: octets of the MESSAGE in each frame.  Return the texts, one behind
-        the other, and how many there are.  It ends before a frame that does not open: ``open`` says why.
+        ``head``: octets of a header; ``size``: octets of the MESSAGE in each frame.  Return the
+        texts, one behind the other, and how many there are.  It ends before a frame that does not
+        open: ``open`` says why.
         """
         box_size = size - _HEAD
         text_size = box_size - BOX_OVERHEAD

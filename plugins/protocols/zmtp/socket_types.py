@@ -47,7 +47,8 @@ class SocketType(msgspec.Struct, frozen=True, kw_only=True):
     subscribes: bool = False
     """Whether it subscribes at its peers."""
     sifts: bool = False
-    """Whether what it has not subscribed to is dropped when it comes.  An XSUB takes what its peers decide to send."""
+    """Whether what it has not subscribed to is dropped when it comes.  An XSUB takes what its
+    peers decide to send."""
     identified: bool = False
     """Whether it tells its peers an identity."""
     names_peers: bool = False

@@ -1,4 +1,7 @@
-"""Z85 (32/Z85): octets as printable text, five characters for each four octets.  Keys of CURVE are written so."""
+"""Z85 (32/Z85): octets as printable text, five characters for each four octets.
+
+Keys of CURVE are written so.
+"""
 
 from __future__ import annotations
 

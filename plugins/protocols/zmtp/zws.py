@@ -1,9 +1,9 @@
 """ZWS 2.0 (45/ZWS): a conversation over WebSocket.
 
-The subprotocol of WebSocket stands for the greeting.  A frame is a message of WebSocket: an octet of flags and the
-body, without a size.  With ``ZWS2.0/NULL`` and ``ZWS2.0/PLAIN`` the commands of the mechanism follow, as in
-ZMTP 3.0; with ``ZWS2.0`` an identity, as in ZMTP 2.0.  Subscriptions are messages, and there is no PING: who wants to
-know whether a peer lives has the pings of WebSocket, which are the host's.
+The subprotocol of WebSocket stands for the greeting.  A frame is a message of WebSocket: an octet of flags
+and the body, without a size.  With ``ZWS2.0/NULL`` and ``ZWS2.0/PLAIN`` the commands of the mechanism follow,
+as in ZMTP 3.0; with ``ZWS2.0`` an identity, as in ZMTP 2.0.  Subscriptions are messages, and there is no
+PING: who wants to know whether a peer lives has the pings of WebSocket, which are the host's.
 
 A host passes each frame on behind its size in eight octets, and writes each buffer as one message.
 """
@@ -89,7 +89,10 @@ _FRAMINGS = {version: WebFraming(version) for version in (2, 3)}
 
 
 class WebConnection(ZmtpConnection):
-    """``kernel.contracts.protocol.StreamProtocol`` for ZWS.  ``subprotocol``: what both sides have agreed on."""
+    """``kernel.contracts.protocol.StreamProtocol`` for ZWS.
+
+    ``subprotocol``: what both sides have agreed on.
+    """
 
     def __init__(
         self,

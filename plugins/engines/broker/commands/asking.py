@@ -33,8 +33,8 @@ class RunningBroker:
         """Return the rows of a table."""
         answer = ask(self._path, what)
         if answer["failed"]:
-            # An engine did not answer.  Half of the definitions in a file that looks whole would be worse than
-            # none.
+            # An engine did not answer.  Half of the definitions in a file that looks whole would
+            # be worse than none.
             raise KernelError("; ".join(answer["failed"]))
         engine = self._engine
         rows: list[Row] = [row for row in answer["rows"] if engine in (None, row["engine"])]

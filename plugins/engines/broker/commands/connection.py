@@ -25,7 +25,7 @@ def command() -> None:
 def close(name: str, reason: str, control: str | None, engine: str | None) -> None:
     """Close the connection NAME.
 
-    Its messages that are not acknowledged return to their queues.  Most clients connect again; `kernel user delete`
-    or `kernel user forbid` keeps them out.
+    Its messages that are not acknowledged return to their queues.  Most clients connect again; `kernel user
+    delete` or `kernel user forbid` keeps them out.
     """
     RunningBroker(control, engine).operate("close-connection", {"name": name, "reason": reason})

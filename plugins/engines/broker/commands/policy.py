@@ -20,8 +20,8 @@ from plugins.engines.broker.policies import APPLY_TO, known_keys, unknown_keys
 def command() -> None:
     """Set or delete a policy of a running broker; `kernel policies` lists them.
 
-    A policy gives arguments to all queues or exchanges whose names match.  With a data_dir it is kept for the next
-    start.
+    A policy gives arguments to all queues or exchanges whose names match.  With a data_dir it is
+    kept for the next start.
     """
 
 
@@ -46,9 +46,10 @@ def set_(
     control: str | None,
     engine: str | None,
 ) -> None:
-    """Set the policy NAME: queues and exchanges whose names match PATTERN, a regular expression, get DEFINITION.
+    """Set the policy NAME: queues and exchanges whose names match PATTERN get DEFINITION.
 
-    DEFINITION is a JSON object, as for rabbitmqctl: '{"max-length": 1000}'.  One of this name is replaced.
+    PATTERN is a regular expression.  DEFINITION is a JSON object, as for rabbitmqctl: '{"max-length": 1000}'.
+    One of this name is replaced.
     """
     policy = {
         "name": name,

@@ -39,7 +39,8 @@ _limit_option = click.option(
 def command() -> None:
     """Add, change or delete a user of a running broker, and what the user may do.
 
-    `kernel users`, `kernel permissions` and `kernel topic-permissions` list them.  With a data_dir changes are kept for the next start.
+    `kernel users`, `kernel permissions` and `kernel topic-permissions` list them.  With a data_dir changes
+    are kept for the next start.
     """
 
 
@@ -170,9 +171,10 @@ def permit_topics(
 ) -> None:
     """Say which keys of a topic exchange are for the user NAME, instead of what was said before.
 
-    The options are regular expressions that are searched in the key: ".*" allows every key, and an empty one, the
-    default, none but the empty key.  {username}, {vhost} and, for MQTT clients, {client_id} stand for what they
-    name.  Other exchanges are not concerned, and a user still needs the permissions of `kernel user permit`.
+    The options are regular expressions that are searched in the key: ".*" allows every key, and an empty
+    one, the default, none but the empty key.  {username}, {vhost} and, for MQTT clients, {client_id} stand
+    for what they name.  Other exchanges are not concerned, and a user still needs the permissions of
+    `kernel user permit`.
     """
     permission = {"user": name, "vhost": vhost, "exchange": exchange, "write": write, "read": read}
     RunningBroker(control, engine).change("import-definitions", "topic_permissions", permission)

@@ -1,4 +1,7 @@
-"""Brokers: a broker with faults on demand, as a test has it.  ``docs/testing_with_faults.md`` is the guide."""
+"""Brokers: a broker with faults on demand, as a test has it.
+
+``docs/testing_with_faults.md`` is the guide.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ class Recorded(msgspec.Struct, frozen=True):
     queues: tuple[str, ...]
     """The queues that it went to, or the queue that it came from."""
     client: str
-    """The address of the client that has published it, got it or acknowledged it; empty: none over a socket."""
+    """The address of the client that has published it, got it or acknowledged it; empty:
+    none over a socket."""
     redelivered: bool
 
 
@@ -82,7 +86,8 @@ class CutLater:
 class FaultyBroker:
     """A broker for one test.  Its methods may be called by any thread, one at a time.
 
-    Each fault begins when its method is called.  One that has an end is a context manager, and ends with the block.
+    Each fault begins when its method is called.  One that has an end is a context manager, and
+    ends with the block.
     """
 
     def __init__(self, folder: Path, options: Options | None = None, *, process: bool = False) -> None:
@@ -91,8 +96,8 @@ class FaultyBroker:
         ``process``: run it in a process of its own.
         """
         self._options: dict[str, Any] = {
-            # What this machine has left is not what a test is about.  A restart reads what was written: only a
-            # power cut needs ``fsync``.
+            # What this machine has left is not what a test is about.  A restart reads what was written: only
+            # a power cut needs ``fsync``.
             "disk_free_limit": 0,
             "memory_limit": 0,
             "fsync": False,
@@ -165,7 +170,10 @@ class FaultyBroker:
         return self._recorded("delivered", queue, count, timeout)
 
     def acknowledged(self, queue: str = "", *, count: int = 0, timeout: float = TIMEOUT) -> list[Recorded]:
-        """Return the messages that were acknowledged; without those of consumers that acknowledge by themselves."""
+        """Return the messages that were acknowledged.
+
+        Without those of consumers that acknowledge automatically.
+        """
         return self._recorded("acknowledged", queue, count, timeout)
 
     def _recorded(self, what: What, queue: str, count: int, timeout: float) -> list[Recorded]:
@@ -188,21 +196,27 @@ class FaultyBroker:
     def cut(self, client: str = "", *, after: int = 0, of: Counted = "deliveries") -> CutLater:
         """Lose the connection of a client, without a closing message, after a number of messages.
 
-        ``client``: its user, its ``connection_name`` (AMQP), its client identifier (MQTT) or its address; empty: the
-        first that comes to the number.  ``of``: ``deliveries``, ``acks``, ``publishes`` or ``confirms``.  ``after``
-        = 0: when the first one is due.
+        ``client``: its user, its ``connection_name`` (AMQP), its client identifier (MQTT) or its address;
+        empty: the first that comes to the number.  ``of``: ``deliveries``, ``acks``, ``publishes`` or
+        ``confirms``.  ``after`` = 0: when the first one is due.
         """
         number = self._place.operate({"do": "cut", "client": client, "of": of, "after": after})["number"]
         return CutLater(self._place, number)
 
     def cut_now(self, client: str = "") -> list[str]:
-        """Lose the connections of a client, or all; return their addresses.  ``KernelError`` if there is none."""
+        """Lose the connections of a client, or all; return their addresses.
+
+        ``KernelError`` if there is none.
+        """
         peers: list[str] = self._place.operate({"do": "cut-now", "client": client})["peers"]
         return peers
 
     @contextlib.contextmanager
     def refuse(self, *, publishes: bool = True, connections: bool = False) -> Iterator[None]:
-        """Refuse publishes as a full queue does (a nack, if the publisher wants confirms); or new connections."""
+        """Refuse publishes as a full queue does, or refuse new connections.
+
+        A publisher that wants confirms gets a nack.
+        """
         self._place.operate({"do": "refuse", "publishes": publishes, "connections": connections})
         try:
             yield
@@ -210,7 +224,9 @@ class FaultyBroker:
             self._place.operate({"do": "refuse", "publishes": False, "connections": False})
 
     def redeliver(self, queue: str = "") -> int:
-        """Deliver again what consumers have not acknowledged, as redelivered; return how many messages that is.
+        """Deliver again what consumers have not acknowledged, as redelivered.
+
+        Return how many messages that is.
 
         Both deliveries can be acknowledged.  Messages of ``basic.get`` do not come again.
         """
@@ -223,7 +239,10 @@ class FaultyBroker:
 
     @contextlib.contextmanager
     def slow_disk(self, seconds: float) -> Iterator[None]:
-        """Have each write to the disk take so long; what waits for it is confirmed at the end of the block."""
+        """Have each write to the disk take so long.
+
+        What waits for it is confirmed at the end of the block.
+        """
         self._place.operate({"do": "slow-disk", "seconds": seconds})
         try:
             yield
@@ -242,7 +261,8 @@ class FaultyBroker:
     def advance(self, seconds: float, *, silence: bool = False) -> None:
         """Set the broker's clock forward: what expires, and what is delayed, is due then.
 
-        ``silence``: clients count as silent for that time, so that the broker closes connections with heartbeats.
+        ``silence``: clients count as silent for that time, so that the broker closes
+        connections with heartbeats.
         """
         self._place.operate({"do": "advance", "seconds": seconds, "silence": silence})
 

@@ -70,7 +70,10 @@ class FastHost:
                 self._fire(key)
 
     def end(self) -> None:
-        """Forget the timers: sockets that wait for one to be closed are closed with the last reference to them."""
+        """Forget the timers.
+
+        Sockets that wait for one to be closed are closed with the last reference to them.
+        """
         self._timers.clear()
 
     def _fire(self, key: object) -> None:

@@ -1,17 +1,17 @@
 """Control: which faults are set, and what they do to single messages and clients.
 
-``model.py`` asks it where a message is published, delivered or acknowledged, and ``engine.py`` at the end of a
-turn.  All of it runs in the broker's thread.
+``model.py`` asks it where a message is published, delivered or acknowledged, and ``engine.py`` at the end of
+a turn.  All of it runs in the broker's thread.
 
 How a connection is cut
-    A number is kept exactly: what comes from the client after the last message that counts is not done.  Messages
-    that it would have published are dropped, since it was never told that they arrived.  Acknowledgements are put
-    off until the connection is lost, and then the messages go back to their queues.
+    A number is kept exactly: what comes from the client after the last message that counts is not done.
+    Messages that it would have published are dropped, since it was never told that they arrived.
+    Acknowledgements are put off until the connection is lost, and then the messages go back to their queues.
 
     After an acknowledgement or a publish, the connection is lost before anything more is written: the client
-    does not know what became of its last messages.  After a delivery or a confirmation it is lost when the client
-    says something next, which is not read any more, or after ``LINGER``.  Many clients look for the end of the
-    connection first, and would not see what came just before it.
+    does not know what became of its last messages.  After a delivery or a confirmation it is lost when the
+    client says something next, which is not read any more, or after ``LINGER``.  Many clients look for the
+    end of the connection first, and would not see what came just before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from plugins.engines.broker.faults.record import Record
 from plugins.engines.broker.host.confirms import Confirms, Outcome
 
 LINGER = 0.2
-"""Seconds for which a connection stays after its last delivery or confirmation, if the client says nothing."""
+"""Seconds for which a connection stays after its last delivery or confirmation, if the
+client says nothing."""
 
 if TYPE_CHECKING:
     from plugins.engines.broker.front_end import Client

@@ -33,8 +33,8 @@ class FaultyDisk(Disk):
 
     def write(self, descriptor: int, data: Buffer, position: int) -> None:
         """Write, after a while or not at all."""
-        # Short groups that need not be synchronised are written by the broker's thread, which does not wait for
-        # a real disk either.
+        # Short groups that need not be synchronised are written by the broker's thread, which does not wait
+        # for a real disk either.
         if self._seconds and threading.get_ident() != self._broker:
             self._quick.wait(self._seconds)
         if self.full:

@@ -1,6 +1,7 @@
 """Engine: a broker that fails when it is told to.  The kind ``test-broker``, for tests only.
 
-It is an engine of its own, derived from that of brokers, so that a broker that serves users has no code for faults.
+It is an engine of its own, derived from that of brokers, so that a broker that serves users
+has no code for faults.
 
 The operation ``fault`` has a mapping as its argument, with ``do`` (a name in ``_DO``) and what belongs to it.
 ``brokers.py`` has the same as methods for a test.
@@ -217,7 +218,8 @@ def _advance(engine: FaultyEngine, asked: Asked) -> dict[str, Any]:
     engine.clock.advance(asked["seconds"])
     now = engine.host.now()
     if asked["silence"]:
-        # Before the test has its answer: a client that sends something in the next turn is not silent any more.
+        # Before the test has its answer: a client that sends something in the next turn is
+        # not silent any more.
         engine.clock.fire_due()
     else:
         for client in engine.control.clients.values():
@@ -228,7 +230,10 @@ def _advance(engine: FaultyEngine, asked: Asked) -> dict[str, Any]:
 
 
 def _die(engine: FaultyEngine, asked: Asked) -> dict[str, Any]:
-    """Copy the data directory as it is now, and lose all connections: what happens afterwards does not count."""
+    """Copy the data directory as it is now, and lose all connections.
+
+    What happens afterwards does not count.
+    """
     if asked["copy"]:
         shutil.copytree(Path(engine.options.data_dir), asked["copy"])
     engine.admits_connections = False

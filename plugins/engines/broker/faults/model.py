@@ -48,7 +48,10 @@ class FaultyQueue(Queue):
         super().acknowledge(span)
 
     def deliver_again(self, now: float) -> int:
-        """Publish again everything that is unacknowledged, as redelivered; return how many messages that is."""
+        """Publish again everything that is unacknowledged, as redelivered.
+
+        Return how many messages that is.
+        """
         spans = [
             handed.span
             for receiver in {id(each.receiver): each.receiver for each in self.all_consumers()}.values()

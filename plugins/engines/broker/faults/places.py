@@ -46,7 +46,7 @@ class Place(Interface):
         ...
 
     def kill(self, data_dir: str) -> None:
-        """End it without giving it time for anything, and leave the data directory, if any, as it was then."""
+        """End it without giving it time for anything, and leave its data directory as it was then."""
         ...
 
     def stop(self) -> None:

@@ -1,8 +1,8 @@
 """Fixtures of a broker with faults on demand, for tests of any project (entry point ``pytest11``).
 
-``faulty_broker`` runs in the test's own process, ``faulty_broker_process`` in one of its own.  Both serve every
-protocol that is installed, on free ports, and are new for each test.  What they are made of is loaded when a test
-asks for it, because pytest loads this module in every project.
+``faulty_broker`` runs in the test's own process, ``faulty_broker_process`` in one of its own.  Both serve
+every protocol that is installed, on free ports, and are new for each test.  What they are made of is loaded
+when a test asks for it, because pytest loads this module in every project.
 """
 
 from __future__ import annotations

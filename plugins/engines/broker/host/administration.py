@@ -1,7 +1,7 @@
 """Administration: what an operator changes in a broker, with the permissions of a user of it.
 
-Each operation (``BrokerEngine.operate``) gets a mapping with ``user`` and ``vhost``.  The answer of one that is
-refused has ``refused``: the code of AMQP 0-9-1 and RabbitMQ's text, since an exception would not reach an
+Each operation (``BrokerEngine.operate``) gets a mapping with ``user`` and ``vhost``.  The answer of one that
+is refused has ``refused``: the code of AMQP 0-9-1 and RabbitMQ's text, since an exception would not reach an
 engine in another process.
 """
 
@@ -277,7 +277,8 @@ def _delete_vhost(engine: BrokerEngine, asked: Asked, now: float) -> Answer:
 def _remove_vhost(engine: BrokerEngine, name: str) -> Iterator[None]:
     """Remove a virtual host: first its name, so that nobody comes, then its clients, then what it has.
 
-    If the broker ends before this does, its log still has the rest, and so has the broker that is started next.
+    If the broker ends before this does, its log still has the rest, and so has the broker
+    that is started next.
     """
     steps = engine.broker.remove_vhost(name, engine.host.now)
     yield next(steps)

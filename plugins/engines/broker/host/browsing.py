@@ -1,9 +1,9 @@
 """Browsing: rows of a broker in pieces, for engines that show them (operation ``browse``).
 
-``inspect`` makes all rows at once, which with a hundred thousand queues stops the broker for a second.  Here a
-piece has at most ``PIECE`` things.  The first piece takes a list of the things, which is quick, and keeps it as
-a walk; each further one goes on with it.  So a row is never shown twice or left out because something else
-was deleted meanwhile.  A walk that nobody goes on with is dropped when others have come.
+``inspect`` makes all rows at once, which with a hundred thousand queues stops the broker for a second.  Here
+a piece has at most ``PIECE`` things.  The first piece takes a list of the things, which is quick, and keeps
+it as a walk; each further one goes on with it.  So a row is never shown twice or left out because something
+else was deleted meanwhile.  A walk that nobody goes on with is dropped when others have come.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def open_store(
 ) -> OpenStore | None:
     """Open the data directory.  Return None if there is none; then everything is in memory only.
 
-    ``on_done`` is called in the engine's thread whenever more is safe.  ``disk``: the system calls to write with;
-    None: those of the operating system.
+    ``on_done`` is called in the engine's thread whenever more is safe.  ``disk``: the system calls to write
+    with; None: those of the operating system.
     """
     if not options.data_dir:
         return None

@@ -187,7 +187,8 @@ class BrokerEngine:
         clock = time.time()
         # The host's clock begins anew with the process.  Times on disk are those of the wall clock, so the
         # store gets the difference.
-        # Before the store is open: one that was opened and not restored must not be closed as if it were empty.
+        # Before the store is open: one that was opened and not restored must not be closed
+        # as if it were empty.
         imported = self._imported_policies()
         self.kept = open_store(
             self.options, self.name, host, self._codecs, clock - now, self._on_stored, self.disk
@@ -343,12 +344,13 @@ class BrokerEngine:
     def operate(self, what: str, argument: Any) -> Any:
         """Do what an operator wants.
 
-        ``import-definitions``: the argument is the document; a long one takes several turns.  ``delete-definitions``: it has lists ``users``,
-        ``permissions``, ``topic_permissions`` and ``policies`` with names.  ``close-connection``: it is the name of the
-        connection, as ``inspect`` has it, or a mapping with ``name`` and a ``reason`` that the client is
-        told.  ``authenticate``: whether a user of this broker may use another engine; it is a ``Login`` as a
-        mapping (``kernel.contracts.protocol``).  ``explain``, ``peek`` and others: see ``looking.py``.
-        ``status`` and ``browse``: see ``status.py`` and ``browsing.py``.  ``declare-queue``, ``publish`` and others,
+        ``import-definitions``: the argument is the document; a long one takes several turns.
+        ``delete-definitions``: it has lists ``users``, ``permissions``, ``topic_permissions`` and
+        ``policies`` with names.  ``close-connection``: it is the name of the connection, as ``inspect`` has
+        it, or a mapping with ``name`` and a ``reason`` that the client is told.  ``authenticate``: whether a
+        user of this broker may use another engine; it is a ``Login`` as a mapping
+        (``kernel.contracts.protocol``).  ``explain``, ``peek`` and others: see ``looking.py``.  ``status``
+        and ``browse``: see ``status.py`` and ``browsing.py``.  ``declare-queue``, ``publish`` and others,
         with the permissions of a user: see ``administration.py``.
         """
         passed_on = None if self.shards is None else self.shards.passed_on(what, argument)
@@ -553,8 +555,8 @@ class BrokerEngine:
         # the clients are written to, so that ``going`` is known when publishers are judged below.
         broker, feed = self.broker, self.feed
         broker.process_queues(now)
-        # Most brokers have no observers and no routes, and a turn may be one small message: so it is looked here
-        # whether there is anything to call for.
+        # Most brokers have no observers and no routes, and a turn may be one small message: so it is looked
+        # here whether there is anything to call for.
         if self._observers.observers:
             self._observers.notify()
         if feed.waiting:
@@ -661,7 +663,10 @@ class BrokerEngine:
                 client.go_on()
 
     def _held(self) -> int:
-        """Return how many octets of memory messages take: ready ones, and what clients are responsible for."""
+        """Return how many octets of memory messages take.
+
+        Ready messages, and those that clients are responsible for.
+        """
         of_clients = sum([client.unacked_bytes + client.unpublished_bytes for client in self.clients])
         return bytes_in_queues(self.broker) + of_clients
 

@@ -39,7 +39,9 @@ class Accepted(NamedTuple):
 
 
 class StreamFrontEnd:
-    """A front end over TCP, TLS, a Unix socket or WebSocket: a listener that makes a client of each connection.
+    """A front end over TCP, TLS, a Unix socket or WebSocket.
+
+    A listener makes a client of each connection.
 
     ``begin`` returns a client that reads and writes by itself from then on; it is called in the broker's
     thread.
@@ -211,8 +213,8 @@ class StreamFrontEnd:
     def go_on(self, what: Mapping[str, Any], connected: socket.socket) -> None:
         """Take a client over that the first shard has accepted (``StreamClient.moves``).
 
-        ``what["seen"]`` has all that the client has sent.  The first ``what["written"]`` bytes that this session
-        writes are dropped: the client has them already.
+        ``what["seen"]`` has all that the client has sent.  The first ``what["written"]`` bytes that this
+        session writes are dropped: the client has them already.
         """
         if not self._admits(0):
             self._turned_away += 1

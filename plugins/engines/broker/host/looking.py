@@ -1,7 +1,7 @@
 """Looking: operations of a broker that only look.  ``BrokerEngine.operate`` calls them.
 
-The commands use them (``kernel peek`` and others), and so may pages for operators.  Each takes a mapping, which
-is checked here, and returns what JSON has.
+The commands use them (``kernel peek`` and others), and so may pages for operators.  Each takes a mapping,
+which is checked here, and returns what JSON has.
 """
 
 from __future__ import annotations

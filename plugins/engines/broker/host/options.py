@@ -23,8 +23,8 @@ Hashing: TypeAlias = Literal["sha256", "sha512", "md5"]
 class TopicPatterns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which keys of a topic exchange are for a user: regular expressions that are searched in the key.
 
-    ``{username}``, ``{vhost}`` and, for MQTT clients, ``{client_id}`` in them stand for what they name.  Empty: no
-    restriction.
+    ``{username}``, ``{vhost}`` and, for MQTT clients, ``{client_id}`` in them stand for what they name.
+    Empty: no restriction.
     """
 
     write: str = ""
@@ -216,9 +216,9 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     vhost: str = "/"
     """The virtual host to which messages from routes are published."""
     shards: dict[str, str] = {}
-    """Virtual hosts that another thread has, and the name of that thread: ``prices = "second"``.  With threads of kind
-    ``process`` the broker uses several cores.  The others are in the engine's own thread, which must be in the process
-    of the kernel; it listens for all."""
+    """Virtual hosts that another thread has, and the name of that thread: ``prices = "second"``.  With
+    threads of kind ``process`` the broker uses several cores.  The others are in the engine's own thread,
+    which must be in the process of the kernel; it listens for all."""
     shard: str = ""
     """Set by the kernel: the thread, in an engine that has some of another one's virtual hosts."""
     default_exchange: str = ""

@@ -39,7 +39,8 @@ class Publisher:
         # an empty set takes three times as much memory.
         self._exchanges: dict[str, None] = {}
         self._topics: dict[str, re.Pattern[str]] | None = None
-        """By exchange: what its keys have to match for this user; None: they are not limited at any of them."""
+        """By exchange: what its keys have to match for this user; None: they are not
+        limited at any of them."""
         self._admitted_at = 0
 
     def admit(self, envelope: Envelope) -> Envelope:

@@ -1,12 +1,12 @@
 """Shards: a broker whose virtual hosts are in several threads, each an engine of its own (decision 45).
 
-The first shard listens and knows where each virtual host is.  A client that opens one of another shard is handed over
-with its socket and all that it has sent; the other shard gives these bytes to a new session (``StreamFrontEnd.go_on``).
-So what is kept here is which shard has what, and the wires whose bytes cannot move, because TLS or WebSocket is in
-between: they are passed on over a socketpair (``_Relay``).
+The first shard listens and knows where each virtual host is.  A client that opens one of another shard is
+handed over with its socket and all that it has sent; the other shard gives these bytes to a new session
+(``StreamFrontEnd.go_on``).  So what is kept here is which shard has what, and the wires whose bytes cannot
+move, because TLS or WebSocket is in between: they are passed on over a socketpair (``_Relay``).
 
-What an operator asks of the first shard is passed on as well: to the shard that has the virtual host, or to all if it
-concerns users.
+What an operator asks of the first shard is passed on as well: to the shard that has the virtual host, or to
+all if it concerns users.
 """
 
 from __future__ import annotations
@@ -173,7 +173,10 @@ class Shards:
 
 
 def _merged(answers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Add the answers of several shards up: numbers are summed, lists joined, and flags hold if all say so."""
+    """Add up the answers of several shards.
+
+    Numbers are summed, lists joined, and flags hold if all say so.
+    """
     merged: dict[str, Any] = dict(answers[0])
     for answer in answers[1:]:
         for key, value in answer.items():

@@ -142,7 +142,10 @@ ADMINISTRATIVE_OPERATIONS = (
 
 
 def broker_assures(options: Any) -> Assurance:
-    """Return what a broker's acknowledgements mean: ``basic.ack``, PUBACK and RECEIPT, and those to routes."""
+    """Return what a broker's acknowledgements mean.
+
+    They are ``basic.ack``, PUBACK, RECEIPT, and those to routes.
+    """
     level: Level
     if not options.data_dir:
         level, how = "memory", "it has no data_dir: its queues end with the process"

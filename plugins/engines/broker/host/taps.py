@@ -1,8 +1,9 @@
 """Taps: notes messages that are published, for operators who watch.
 
-A tap is a sink that the routes add to what a message reaches anyway (``Routes.taps``), so that nothing has to be bound,
-and a broker without taps does nothing for them.  It keeps a few batches until it is asked for them; what comes
-meanwhile is dropped and counted.  The messages are looked at when they are asked for, and not when they are published.
+A tap is a sink that the routes add to what a message reaches anyway (``Routes.taps``), so that nothing has
+to be bound, and a broker without taps does nothing for them.  It keeps a few batches until it is asked for
+them; what comes meanwhile is dropped and counted.  The messages are looked at when they are asked for, and
+not when they are published.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ class Account:
         """How many it has open."""
         self.tags = tags
         self.imported = False
-        """Whether definitions or a command have made or changed it.  Changes of the options do not count for it then."""
+        """Whether definitions or a command have made or changed it.  Changes of the options do not
+        count for it then."""
 
     @classmethod
     def from_options(cls, user: User) -> Account:
@@ -194,7 +195,9 @@ class Login:
             raise topic_refused(key, exchange.name, vhost, self.name)
 
     def require_queue(self, name: str, arguments: Mapping[str, Any], vhost: VirtualHost) -> None:
-        """Refuse the declaration of a queue, also if its messages may go to an exchange that is not for this user.
+        """Refuse the declaration of a queue that is not for this user.
+
+        Also if its messages may go to an exchange that is not for this user.
 
         ``name``: empty for one that the broker chooses.
         """
@@ -253,8 +256,8 @@ class Users:
     def delete(self, name: str, options: Mapping[str, User]) -> bool:
         """Delete a user whom definitions have made; return whether the user is gone.
 
-        One of the options whom they have changed becomes what the options say, and stays.  Raises ``ValueError``
-        if there is nothing to delete.
+        One of the options whom they have changed becomes what the options say, and stays.  Raises
+        ``ValueError`` if there is nothing to delete.
         """
         account = self._require(name)
         of_options = options.get(name)
@@ -284,7 +287,9 @@ class Users:
             account.permissions[vhost] = of_options[vhost]
 
     def free_topics(self, name: str, vhost: str, exchange: str | None, options: Mapping[str, User]) -> None:
-        """Delete the permissions for topics of an exchange, or of all exchanges, of a user whom definitions have made.
+        """Delete the permissions for topics of a user whom definitions have made.
+
+        Those of an exchange, or of all exchanges.
 
         The keys are then limited no more.  ``ValueError`` if there are no such permissions.
         """
@@ -327,7 +332,9 @@ class Users:
         return self.log_in(name, loopback=loopback) if self._knows(name, password) else None
 
     def plain_password(self, name: str) -> str | None:
-        """Return a user's password in plain text; None if there is no such user, or the broker has a hash only.
+        """Return a user's password in plain text.
+
+        None if there is no such user, or the broker has a hash only.
 
         For a front end whose clients prove that they know the password without sending it.
         """

@@ -1,4 +1,6 @@
-"""Users file: what the store's log does not have of the definitions that a broker with a data directory has imported.
+"""Users file: imported definitions that the store's log does not have.
+
+A broker with a data directory has imported them.
 
 These are users, permissions of both kinds, virtual hosts, policies and global parameters.
 

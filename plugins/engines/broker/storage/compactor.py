@@ -13,8 +13,8 @@ changes the extents of the pages and returns the source, which the log deletes.
 Invariants:
 
 * Only the oldest segment is compacted, and it is deleted only as a whole (rule 2 in ``log``).
-* A message is written again while it is live.  It may be acknowledged before the new copy is written; its ACKNOWLEDGED
-  record is then in the same group or in a later one, behind the copy (rule 1).
+* A message is written again while it is live.  It may be acknowledged before the new copy is written; its
+  ACKNOWLEDGED record is then in the same group or in a later one, behind the copy (rule 1).
 * Pages refer to the source until all its live messages are safe in their new places.  So a crash, an error or
   a read in between always finds them.
 * Spans in memory refer to the source by their location, which is not changed: when the source is deleted,
@@ -203,8 +203,8 @@ class Compactor:
         # Records of format 1 become records of the present format here; nothing else converts them.
         envelope = self._envelopes.current(record.kind, messages.envelope)
         records: list[tuple[list[Entry], Batch, bytes, int]] = []
-        # One record may be stored for several queues that have acknowledged different parts of it.  A body that
-        # any queue still needs is written again, once, with an entry for each queue that needs it.
+        # One record may be stored for several queues that have acknowledged different parts of it.  A body
+        # that any queue still needs is written again, once, with an entry for each queue that needs it.
         for low, high in Intervals((start, stop) for _, start, stop in alive).ranges():
             entries = [
                 Entry(entry.queue, entry.base + low, start - low, stop - low, entry.expires)

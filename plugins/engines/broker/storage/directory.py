@@ -1,7 +1,8 @@
 """Directory: the files of a store.
 
 The broker that uses the directory has locked ``lock``.  ``marker`` has the octets with which each record
-begins, and says which segments there are (``inventory.py``).  ``000000000001.log`` and its successors are the durable log.  ``paged/`` has the overflow log.
+begins, and says which segments there are (``inventory.py``).  ``000000000001.log`` and its successors are the
+durable log.  ``paged/`` has the overflow log.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ class DiskStore:
             self.queues.pop(queue.stored.number, None)
             self.log.close_queue(queue.stored)
             queue.stored = None
-            # The DROP record says that all messages of the queue are gone, so they are not acknowledged one by
-            # one.
+            # The DROP record says that all messages of the queue are gone, so they are not
+            # acknowledged one by one.
             self._drop(queue)
 
     def number_of(self, queue: Queue) -> int:
@@ -228,8 +228,8 @@ class DiskStore:
         for number, definition in self._definitions.items():
             if number in self.queues:
                 # With the present ``next_position``: when the segments with the last messages are deleted,
-                # only this says which positions were used.  A position that was used twice would be acknowledged
-                # from the beginning.
+                # only this says which positions were used.  A position that was used twice would be
+                # acknowledged from the beginning.
                 definition = self._definition_of(self.queues[number], number)
             elif number in self._sets:
                 definition = _definition_of_set(self._sets[number], number)

@@ -9,8 +9,8 @@ from a clean end until the next segment begins, how long the last one is.  It is
 * at a clean end, and again before the record of the clean end is removed at the next start.
 
 So a crash in between leaves an inventory that asks for no segment that is rightly not there.  What it does
-not know is how long the last segment was when the process was killed: if it is then cut exactly where a record
-ends, that is not noticed.
+not know is how long the last segment was when the process was killed: if it is then cut exactly where a
+record ends, that is not noticed.
 
     marker 8 · CRC-32 4 · oldest 8 · last 8 · length of the last one, or 0, 8 · CRC-32 4
 
@@ -44,8 +44,8 @@ class Inventory:
         """The number of the oldest segment; 0: an older version wrote this, so it is not known."""
         self.last = last
         self.size = size
-        """Octets that the last segment had at a clean end, without the record of it when there was a start since;
-        0: not known."""
+        """Octets that the last segment had at a clean end, without the record of it when there was a start
+        since; 0: not known."""
         self._files = files
 
     def change(self, *, oldest: int, last: int, size: int = 0) -> None:

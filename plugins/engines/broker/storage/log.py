@@ -7,18 +7,19 @@ defines or drops an exchange, a queue, a binding or a stored set (``definition_r
 begins with all definitions of that moment, so that it needs no segment before it.  Its first record also says
 which segment was before it and how long that one was, so that recovery notices a file that is missing or cut;
 of the oldest and the last one ``inventory.py`` says it.  There is no index: a queue in memory knows its
-spans, and the extents of segments from which its pages are read.  To the log a stored set is one more queue, whose
-positions are the numbers of the set.
+spans, and the extents of segments from which its pages are read.  To the log a stored set is one more queue,
+whose positions are the numbers of the set.
 
 **Why the order of records does not matter.**  A queue numbers its messages, and gives each number (a
 position) to one message only.  A position that is acknowledged stays so.  The live messages are those that
-were stored and not acknowledged, in whatever order the records are read and however often a record was written.
-Two rules keep that true when segments are deleted:
+were stored and not acknowledged, in whatever order the records are read and however often a record was
+written.  Two rules keep that true when segments are deleted:
 
 1. A record that acknowledges a message is behind every record that stores it.
 2. Segments are deleted from the oldest on, and only when no message in them is live.
 
-So a record that acknowledges a message is never deleted before one that stores it, and no message can come back.
+So a record that acknowledges a message is never deleted before one that stores it, and no
+message can come back.
 
 **What is promised when.**  What the broker tells the log in a turn is pending.  When the writer is free, all
 that is pending becomes a group.  The group is written in the writer's thread, and is synced if it has a
@@ -27,8 +28,8 @@ the groups.  ``safe`` is the number of the last group that was written, and sync
 increases in order, and only after a whole group.  A client is told that its messages are safe when ``safe``
 has reached the ``mark`` of the moment at which they were published.  A message that could not be encoded was
 refused before any queue had it (``Store.check_envelope``), so nothing is left out of a group.  A group that
-only acknowledges messages is written at once and need not be synced: after a loss of power those messages come
-again, which is allowed.  The broker's thread itself writes such a group if it is short.
+only acknowledges messages is written at once and need not be synced: after a loss of power those messages
+come again, which is allowed.  The broker's thread itself writes such a group if it is short.
 
 **When a write fails**, the content of the file is unknown: after a failed ``fsync`` the system may have
 dropped what it could not write, and the next ``fsync`` succeeds nevertheless.  So the file is not appended
@@ -150,9 +151,9 @@ class Log:
         self._next_segment = 1
         self._current: Segment | None = None
         self._file: Writable | None = None
-        # Groups that were written and not synced.  They have ACKNOWLEDGED records only, so they are short, and
-        # there are no more of them than one second brings.  They are repeated if the sync that covers them
-        # fails.
+        # Groups that were written and not synced.  They have ACKNOWLEDGED records only, so they are
+        # short, and there are no more of them than one second brings.  They are repeated if the sync that
+        # covers them fails.
         self._unsynced: list[Group] = []
         # Whether a group is being written.  There is one at a time: what comes meanwhile waits and shares the
         # next sync, and a failed group has no successor that would have to be undone.
@@ -202,8 +203,8 @@ class Log:
         # All spans of the batch share this object.  It gets its segment and its offsets when the group is
         # written; until then the span cannot be paged out.
         span.location = location
-        # The messages are live before they are written.  A message that is acknowledged before that is not written
-        # at all (``Pending.joined``).
+        # The messages are live before they are written.  A message that is acknowledged before that is not
+        # written at all (``Pending.joined``).
         stored.live.add(base + start, base + stop)
 
     def keep_whole(self, stored: StoredQueue, span: Span) -> None:
@@ -256,8 +257,8 @@ class Log:
         group = Group(self._next_group, self.marker)
         self._next_group += 1
         self._take_pending(group)
-        # After ``_take_pending``: what this group acknowledges is not live any more, so that no message is written
-        # again behind the record that acknowledges it (rule 1).
+        # After ``_take_pending``: what this group acknowledges is not live any more, so that no message is
+        # written again behind the record that acknowledges it (rule 1).
         if compacting:
             group.compacts = True
             for survivors in self.compactor.step(group.size):
@@ -275,8 +276,8 @@ class Log:
             group.add(kind, payload)
         for joined in pending.joined():
             self._add_batch(group, joined)
-        # Behind the messages, because a message of this group can already be acknowledged for one of its queues
-        # (rule 1).
+        # Behind the messages, because a message of this group can already be acknowledged for one of
+        # its queues (rule 1).
         for stored in pending.acknowledging:
             ranges = [(stored.number, first, stop) for first, stop in Intervals(stored.acknowledged).ranges()]
             stored.acknowledged = []
@@ -310,8 +311,8 @@ class Log:
             before, file = file, None
             self._current = self._file = None
         removals, self._removals = self._removals, []
-        # ACKNOWLEDGED records that nobody waits for are synced with the next group after a second, so that a loss
-        # of power brings back the messages of one second at most while there is traffic.
+        # ACKNOWLEDGED records that nobody waits for are synced with the next group after a second, so that a
+        # loss of power brings back the messages of one second at most while there is traffic.
         late = monotonic() > self.counters.synced_at + _MOST_UNSYNCED_SECONDS
         sync = self._sync and (group.wants_sync or head is not None or bool(removals) or late)
         write = Write(self.files, group, segment, file, head, removals, before=before, sync=sync)
@@ -343,7 +344,8 @@ class Log:
         write.group.attempts += 1
         if write.error is not None:
             if write.head is not None:
-                # Delete it as soon as possible, or it outlives the records that acknowledge its messages (rule 2).
+                # Delete it as soon as possible, or it outlives the records that acknowledge its
+                # messages (rule 2).
                 self._removals.append(write.segment)
             self._on_failed(write.group, write.error)
             return
@@ -373,8 +375,8 @@ class Log:
             self._report("cannot write", f"{error}; publishers wait, and the write is repeated each second")
         # After a failed sync the content of the file is unknown, so it is not appended to any more.
         self._current = self._file = None
-        # Behind the group's own records: ACKNOWLEDGED records may stand anywhere behind the messages that they
-        # acknowledge (rule 1).  The sync that failed was to cover these groups, too.
+        # Behind the group's own records: ACKNOWLEDGED records may stand anywhere behind the messages that
+        # they acknowledge (rule 1).  The sync that failed was to cover these groups, too.
         for unsynced in self._unsynced:
             group.repeat(unsynced)
         self._unsynced = []
@@ -402,7 +404,8 @@ class Log:
         if moved is not None:
             self._forget(moved)
         self.forget_dead()
-        # First the callbacks, which may acknowledge or store more; then the next group, which takes that along.
+        # First the callbacks, which may acknowledge or store more; then the next group,
+        # which takes that along.
         self._on_done()
         self.flush()
 

@@ -46,7 +46,10 @@ class OpenStore:
         report: Report,
         disk: Disk | None = None,
     ) -> None:
-        """Raises ``CannotOpen`` or ``OSError``.  ``disk``: the system calls of its logs; None: the usual ones."""
+        """Raises ``CannotOpen`` or ``OSError``.
+
+        ``disk``: the system calls of its logs; None: the usual ones.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._closed = False

@@ -7,8 +7,8 @@ A span becomes a page in two steps.  First it needs a location: persistent messa
 anyhow, others are written to the overflow log now.  The location gets its offsets when the group is written.
 Then ``page_out`` is called again and replaces the span by a page, which frees the memory of the bodies.
 
-A page reads whole records, so it meets messages of other queues and messages that are acknowledged.  It takes what
-is both in its ``ranges`` and in an entry of its queue.
+A page reads whole records, so it meets messages of other queues and messages that are acknowledged.  It takes
+what is both in its ``ranges`` and in an entry of its queue.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Recovery: reads the segments of a log, from the oldest on.
 
 There are two passes.  ``read`` goes through all records of all segments once and notes definitions, dropped
-numbers, acknowledged ranges, and a page for each stretch of messages, without their bodies.  Then, for each queue
-that is declared again, ``backlog_of`` subtracts what was acknowledged from what was stored.  The subtraction waits
-until everything was read, because an ACKNOWLEDGED record may be in any later segment.
+numbers, acknowledged ranges, and a page for each stretch of messages, without their bodies.  Then, for each
+queue that is declared again, ``backlog_of`` subtracts what was acknowledged from what was stored.  The
+subtraction waits until everything was read, because an ACKNOWLEDGED record may be in any later segment.
 
 A message may be stored more than once: the compactor has moved it, or a group was written again after an
 error.  All copies have the same position, so they are one message; the last copy counts.
@@ -283,7 +283,8 @@ class Recovery:
             self.log.codecs.require_format_1()
         extent = Extent(segment, record.start, record.stop)
         for queue, base, start, stop, expires in head.entries:
-            # Acknowledged or not: what is dead is known only at the end, and ``forget_dead`` goes by ``live``.
+            # Acknowledged or not: what is dead is known only at the end, and
+            # ``forget_dead`` goes by ``live``.
             segment.has(queue, base + start, base + stop)
             # An estimate, since bodies may have different sizes; a batch usually goes to a queue as a whole,
             # and then it is exact.

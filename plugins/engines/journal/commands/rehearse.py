@@ -80,9 +80,9 @@ def command(
 ) -> int:
     """Play a recorded feed through the topology FILE in memory, and say who gets what.
 
-    Nothing is opened: no port, no file, no connection.  Each engine is replaced by one that sends what the journal has
-    of it and counts what comes; brokers run without listeners, and each queue counts.  With --instead-of the exit
-    status is 1 if somebody gets other messages than with OLD.
+    Nothing is opened: no port, no file, no connection.  Each engine is replaced by one that sends what the
+    journal has of it and counts what comes; brokers run without listeners, and each queue counts.  With
+    --instead-of the exit status is 1 if somebody gets other messages than with OLD.
     """
     imported = dict(map(_pair_of, definitions))
     plans = {name: _with_definitions(load_plan(name), imported) for name in (other, file) if name}

@@ -48,8 +48,9 @@ def command(
 ) -> int:
     """Send messages of a running system's journal to ENGINE, with the envelopes that they had.
 
-    The command ends when ENGINE has confirmed all of them.  Ctrl-C stops it, and says up to which offset everything is
-    confirmed: --from that offset goes on.  Messages that come meanwhile are not held up, so they mix with these.
+    The command ends when ENGINE has confirmed all of them.  Ctrl-C stops it, and says up to which offset
+    everything is confirmed: --from that offset goes on.  Messages that come meanwhile are not held up, so
+    they mix with these.
     """
     path = control or find_running()
     writer = engine_with(path, "rewind", journal, "--journal")

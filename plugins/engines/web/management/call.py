@@ -1,8 +1,8 @@
 """Call: one request to the management API, and the steps by which it is answered.
 
-A handler is a generator.  It yields what it has to wait for (``Operation``, ``PAUSE``) and gets the answer as the
-value of that expression.  So it reads like a function, and never holds up its thread: between two steps other
-engines have their turns.
+A handler is a generator.  It yields what it has to wait for (``Operation``, ``PAUSE``) and gets the answer as
+the value of that expression.  So it reads like a function, and never holds up its thread: between two steps
+other engines have their turns.
 """
 
 from __future__ import annotations

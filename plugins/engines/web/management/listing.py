@@ -34,8 +34,8 @@ class Page(NamedTuple):
 def listed(rows: list[Row], shape: Shape, query: Mapping[str, str]) -> Steps:
     """Answer with the rows that a query asks for.
 
-    ``shape`` makes RabbitMQ's form of a row.  It is called for the rows that are shown, and for all of them only
-    where they are sorted by something else than their names.
+    ``shape`` makes RabbitMQ's form of a row.  It is called for the rows that are shown, and for all of them
+    only where they are sorted by something else than their names.
     """
     page = _page(query)
     total = len(rows)

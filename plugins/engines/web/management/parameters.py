@@ -1,8 +1,8 @@
 """Parameters: values that tools keep in the broker, its name, and limits of users.
 
-Parameters of a component belong to plugins of RabbitMQ that are not here, such as shovels.  They are refused as by a
-RabbitMQ without these plugins, and the reason says what there is instead: one that is kept and does nothing would be
-worse.
+Parameters of a component belong to plugins of RabbitMQ that are not here, such as shovels.  They are refused
+as by a RabbitMQ without these plugins, and the reason says what there is instead: one that is kept and does
+nothing would be worse.
 """
 
 from __future__ import annotations

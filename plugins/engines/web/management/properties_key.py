@@ -1,7 +1,7 @@
 """Properties key: the name of a binding within those of one source and one destination.
 
-It is the routing key in the form of a URL, and for a binding with arguments a digest of them.  Tools give back
-what they were given, so the digest need not be RabbitMQ's.
+It is the routing key in the form of a URL, and for a binding with arguments a digest of them.  Tools give
+back what they were given, so the digest need not be RabbitMQ's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rates: how fast figures grow, from the times at which somebody has asked for them.
 
-RabbitMQ takes a sample every five seconds.  Here nothing is done while nobody asks: a rate is that between two
-requests which are at least ``INTERVAL`` apart.
+RabbitMQ takes a sample every five seconds.  Here nothing is done while nobody asks: a rate is that between
+two requests which are at least ``INTERVAL`` apart.
 """
 
 from __future__ import annotations
