@@ -236,6 +236,7 @@ class Lease:
                 return True
             if sent[0] == size:
                 del sent[:]
+                # What the conversation, the protocol and the pipe count, had the message gone the usual way.
                 self._trips += 1
                 self._asking.asked = self._question
                 self._conversation.sent += 1
@@ -261,6 +262,7 @@ class Lease:
         if self.kept is not None:
             body, self.kept = self.kept, None
             return body
+        # What came the usual way, and what was begun, is received first.
         if self._posted or self._got or self._sent or self._has_input():
             return None
         if not self.active and not self._begin():
@@ -272,6 +274,7 @@ class Lease:
         self._posted.rotate(0)
         ready = () if self._posted else self._poll(-1 if timeout is None else min(timeout, _LONGEST) * 1000)
         bell.sleeping = False
+        # Also if the bell has rung together with it: what was posted may end the lease.
         if len(ready) != 1 or ready[0][0] != self._descriptor:
             return None
         if self._turn.locked() and not self._patient():
@@ -349,6 +352,7 @@ class Lease:
 
     def give_back(self) -> None:
         """Let the thread of the connection read again."""
+        # None: it was never offered, and nothing has to be given back.
         if self._turn is not None:
             self._to_connection(self.end)
 
@@ -368,6 +372,7 @@ class Lease:
         self._source = source
         self._conversation, self._connection, protocol, self._counters, holder = sends
         self._protocol = protocol
+        # A protocol without addresses has no questions, so nothing has to wait for an answer.
         addresses = getattr(protocol, "addresses", None)
         if addresses is not None:
             self._asking = addresses
@@ -385,6 +390,7 @@ class Lease:
         self._descriptor = read.fileno()
         sleep = select.poll()
         sleep.register(self._descriptor, select.POLLIN)
+        # The bell as well: what other threads post has to wake it.
         sleep.register(self._bell.fileno(), select.POLLIN)
         self._poll = sleep.poll
         # Last: the other thread looks at this alone.
@@ -426,6 +432,7 @@ class Lease:
         """Take the sockets back.  Not to be called in the middle of the work of a connection."""
         self.stop()
         written, read = self._connection, self._source.connection
+        # The connection may have been given back already, and lent to another thread.
         if written.lease is self:
             self.flush()
             if written is not read:

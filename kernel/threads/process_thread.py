@@ -115,6 +115,8 @@ class ProcessThread:
                 "name a thread of another kind"
             )
         with self._lock:
+            # The data and the message under one lock: ``_begin`` tells a new process all data under it, so
+            # that each process is told of an engine once.
             state = self.states[name] = EngineState(name)
             data = self._engines[name] = _data(plan)
             self._send("engine", data)
@@ -131,6 +133,8 @@ class ProcessThread:
                     self._gone[number] = on_gone
                 self._wire.send("remove", number, name, linger)
                 return
+        # Without a process nothing of the engine is left anywhere.  Outside of the lock, since this is code
+        # of others.
         if on_gone is not None:
             on_gone()
 
@@ -162,6 +166,7 @@ class ProcessThread:
         """Hand a socket over."""
         with self._lock:
             if self._wire is None:
+                # No socket is kept for later: the border makes new pairs when the next process has come up.
                 connected.close()
             else:
                 self._wire.send("socket", link, pair, descriptor=connected.detach())
@@ -173,10 +178,12 @@ class ProcessThread:
     def statistics(self, timeout: float) -> dict[str, Any] | None:
         """Ask the process for its figures."""
         answers: SimpleQueue[Done] = SimpleQueue()
+        # Before it is up the process does not read, and the caller would wait for the whole time.
         if not self._up or not self._call(answers.put, "statistics"):
             return None
         try:
             answer, failure = answers.get(timeout=timeout)
+        # The answer may still come.  Then it goes into a queue that nobody reads.
         except Empty:
             return None
         if failure is not None:
@@ -214,6 +221,7 @@ class ProcessThread:
         state = self.states.get(engine)
         with self._lock:
             if state is None or state.state != "running" or self._wire is None:
+                # Raised before ``detach``: the socket is still that of the caller, who has to close it.
                 raise KernelError(f"engine {engine!r} is not running")
             self._wire.send("connection", engine, what, descriptor=connected.detach())
 
@@ -222,6 +230,7 @@ class ProcessThread:
         state = self.states.get(engine)
         data = msgspec.to_builtins(options)
         with self._lock:
+            # Also if the process cannot be asked now: the next one begins with these options.
             if engine in self._engines:
                 self._engines[engine]["options"] = data
         if state is None or state.state != "running" or not self._call(answer, "options", engine, data):
@@ -229,6 +238,7 @@ class ProcessThread:
 
     def look(self, answer: Callable[[dict[str, Any] | None], Any]) -> bool:
         """Ask whether the process is at rest."""
+        # One that is not up hosts nothing yet: what it was sent is carried out behind that.
         return self._up and self._call(lambda done: answer(None if done[1] else done[0]), "look")
 
     def pending(self) -> bool:
@@ -253,6 +263,7 @@ class ProcessThread:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the process has ended."""
+        # A thread that was never started cannot be joined.  It is one of a plan whose start has failed.
         if self._keeper.ident is not None:
             self._keeper.join(timeout)
         return not self._keeper.is_alive()
@@ -274,6 +285,8 @@ class ProcessThread:
             if self._wire is None:
                 return False
             number = next(self._numbers)
+            # ``_forget`` takes the calls under this lock.  So each call is answered by the process or by
+            # ``_forget``.
             self._calls[number] = answer
             self._wire.send(question[0], number, *question[1:])
             return True
@@ -293,6 +306,7 @@ class ProcessThread:
                 # A fault of the kernel: the process is started again all the same.
                 _log.exception("thread %s", self.name)
                 reason = f"{type(error).__name__}: {error}"
+            # Its end was wanted, so it is no failure of its engines.
             if self._over():
                 break
             backoff.lasted(time.monotonic() - began)
@@ -313,8 +327,10 @@ class ProcessThread:
             process = self._spawn(theirs)
         except OSError as error:
             ours.close()
+            # There may be no memory or no descriptor now.  It is tried again like one that has ended.
             return f"its process cannot be started: {error}"
         finally:
+            # The process has a copy.  With this one open the wire would not end with the process.
             theirs.close()
         wire = ControlWire(ours, descriptors=False)
         try:
@@ -338,6 +354,7 @@ class ProcessThread:
             [sys.executable, "-P", "-m", MODULE, str(descriptor), self.name],
             stdin=subprocess.DEVNULL,
             pass_fds=(descriptor,),
+            # An empty entry of the path stands for the folder of this moment.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
         )
 
@@ -353,6 +370,8 @@ class ProcessThread:
                     "log_level": logging.getLogger().getEffectiveLevel(),
                 },
             )
+            # Links before legs: one that begins at a link is a second leg (``Process._add_leg``).  Legs
+            # before engines, whose first messages need the routes.
             for link, end in self._links.items():
                 wire.send("link", link, *end)
             for leg, plan in self._legs.items():
@@ -361,8 +380,10 @@ class ProcessThread:
                 state = self.states[name]
                 state.state, state.running_since = "starting", None
                 wire.send("engine", engine)
+            # Last: from now on other threads send what changes, behind all of that.
             self._wire, self._pid = wire, pid
             if self.stopping:
+                # ``stop`` had no wire to say it on.
                 wire.send("close", 0.0)
 
     def _serve(self, wire: ControlWire, process: subprocess.Popen[bytes]) -> str:
@@ -390,6 +411,8 @@ class ProcessThread:
                 process.kill()
                 start_by = None
             if self._end_by is not None and now >= self._end_by:
+                # An engine does not end when it is told to.  The wire ends with the process, and so does this
+                # loop.
                 process.kill()
                 self._end_by = None
 
@@ -416,6 +439,7 @@ class ProcessThread:
             mine.running_since = time.monotonic() if state["came_up"] else None
             # Last: whoever sees the state finds the rest.
             mine.state = state["state"]
+        # Also of an engine that was removed meanwhile: its end is an event, too.
         self._setup.report(msgspec.convert(event, EngineEvent))
 
     def _on_answer(self, number: int, answer: Any, failure: list[str] | None) -> None:
@@ -433,6 +457,7 @@ class ProcessThread:
     def _on_log(self, record: dict[str, Any]) -> None:
         made = logging.makeLogRecord(record)
         logger = logging.getLogger(made.name)
+        # The process knows the level of the root logger only.  Those of others are set here.
         if logger.isEnabledFor(made.levelno):
             logger.handle(made)
 
@@ -461,6 +486,7 @@ class ProcessThread:
             state.failures += 1
             state.last_failure = reason
             self._setup.report(EngineEvent(engine=state.name, what="failed", detail=reason, next_try=wait))
+        # The thread has no engine that could have failed, and an operator has to learn of it all the same.
         if not self.states:
             self._setup.report(EngineEvent(engine=self.name, what="failed", detail=reason, next_try=wait))
 
@@ -488,6 +514,7 @@ _BUILT_IN = (bytes, bytearray)
 def _error(kind: str, text: str) -> Exception:
     """Return the error that an engine has raised: of its own class if it is one of the kernel's."""
     found = getattr(errors, kind, None)
+    # A ``PlanError`` is made from a list of complaints, and here is one text.
     if isinstance(found, type) and issubclass(found, KernelError) and found is not errors.PlanError:
         return found(text)
     return KernelError(text if kind == "KernelError" else f"{kind}: {text}")

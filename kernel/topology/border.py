@@ -104,9 +104,11 @@ def cross(
         groups.setdefault(place(target), []).append(target)
     legs: list[Leg] = []
     links: list[Link] = []
+    # One link for all refusals of a process, however many legs of the route are there.
     letters_from: dict[str, str] = {}
 
     def link(sender: str, receiver: str, source: str, targets: str, what: str = "") -> str:
+        # Two routes may have the same ends.
         free = name(f"link {source} -> {targets}{what}")
         links.append(
             Link(name=free, sender=sender, receiver=receiver, sender_port=targets, receiver_port=source)
@@ -119,6 +121,7 @@ def cross(
         if letters is None or place(letters) == where:
             return letters
         if where not in letters_from:
+            # With confirmation, so that a refused message is not lost with a process.
             free = letters_from[where] = link(where, place(letters), route.source, letters, " (refused)")
             leg = RoutePlan(source=free, targets=(letters,), confirm=True, marks=route.marks)
             legs.append(Leg(place=place(letters), plan=leg, label=f"{route.source} -> {letters}, second leg"))
@@ -132,11 +135,14 @@ def cross(
             first += targets
             continue
         free = link(home, where, route.source, ", ".join(targets))
+        # A router that chooses by name would take the link for one more port.  So each link gets a leg of its
+        # own.
         (alone if by_name else first).append(free)
         second = msgspec.structs.replace(
             route,
             source=free,
             targets=tuple(targets),
+            # Decided before the link: the filter has let it pass, and ``echo`` is about the source.
             match=(),
             exchange=None,
             echo=False,
@@ -144,12 +150,18 @@ def cross(
         )
         seconds.append(Leg(place=where, plan=second, label=f"{route.label}, second leg"))
     own = letters_at(home)
+    # With a router that looks at names this leg leads to the targets here only, and there may be none.
     if first:
         plan = msgspec.structs.replace(route, targets=tuple(first), dead_letters=own)
         legs.append(Leg(place=home, plan=plan, label=route.label))
     for free in alone:
         plan = msgspec.structs.replace(
-            route, targets=(free,), router="fan-out", router_options={}, dead_letters=own
+            # Everything goes over: the second leg has the router, and chooses where the ports are.
+            route,
+            targets=(free,),
+            router="fan-out",
+            router_options={},
+            dead_letters=own,
         )
         legs.append(Leg(place=home, plan=plan, label=route.label))
     return Crossing(legs=(*legs, *seconds), links=tuple(links))
@@ -218,6 +230,7 @@ class Border:
         """Return the threads in other processes, by name."""
         return {
             name: cast("ThreadApart", thread)
+            # A copy: threads may be added and removed while somebody asks.
             for name, thread in list(self._here.threads.items())
             if hasattr(thread, "add_leg")
         }
@@ -267,6 +280,8 @@ class Border:
             for link in crossing.links:
                 self._links[link.name] = link
                 self._make_ends(link, route)
+            # The ends first: a process tells a second leg by the link at which it begins.  The sockets last:
+            # what comes finds its leg.
             for number, leg in enumerate(crossing.legs):
                 self._side(leg.place).add_leg(_leg_name(crossing, number), leg.label, leg.plan)
             for link in crossing.links:
@@ -303,6 +318,7 @@ class Border:
                         if link.sender == HERE:
                             self._here.remove_link(link.name, LET_LINK_LINGER)
                         else:
+                            # What has come is passed on before the port closes.
                             end.when_over(partial(self._here.remove_link, link.name, 0.0))
         return True
 
@@ -328,9 +344,12 @@ class Border:
                 port,
                 peer,
                 "client" if side == "client" else "server",
+                # Only the end that sends asks for new sockets: when its conversation ends, so does that of
+                # the other.
                 partial(self.renew, link.name) if side == "client" else None,
             )
             protocol, options = link_protocol(self._registry)
+            # Beside an engine of the route, so that its messages cross no further thread.
             beside = next((name for name in route.ends if self.place(name) == HERE), "")
             thread = self._here.host_link(
                 link.name, partial(LinkEngine, end=end, protocol=protocol, options=options), beside
@@ -356,6 +375,8 @@ class Border:
                 self._up.discard(place)
                 return
             self._up.add(place)
+            # ``_connect`` does nothing while the other process of a link is not up.  That one comes here
+            # later.
             for each in self._links.values():
                 if place in each.places:
                     self._connect(each)
@@ -385,6 +406,7 @@ class Border:
             _log.warning("%s: no sockets: %s", link.name, error)
             self._given.pop(link.name, None)
             return
+        # Both ends in one hold of the lock: they get the sockets of all pairs in the same order.
         pair = self._given[link.name] = next(self._pairs)
         for place, connected in zip(link.places, sockets, strict=True):
             if place == HERE:
@@ -421,6 +443,8 @@ class Border:
         before: Any = None
         while time.monotonic() < until and not all(thread.stopping for thread in self.apart().values()):
             counts = self._counts()
+            # After the counts here: what passes a link in between is counted at one end only
+            # (``_passed_on``).
             answers = self._ask()
             still = answers is not None and answers == before and self._passed_on(answers, counts)
             self._rest = (answers, counts) if still else None
@@ -450,6 +474,7 @@ class Border:
             try:
                 name, state = answers.get(timeout=_ANSWER)
             except Empty:
+                # It may hang.  The next round asks again, and the time to linger bounds them all.
                 return None
             if state is None:
                 return None

@@ -3,6 +3,24 @@
 It has a kernel of its own, with one poll thread that hosts the engines, the legs of routes and the link ends
 that ``kernel/threads/process_thread.py`` tells it of.  The main thread carries out what comes over the
 control wire.  The answers of engines and their events are sent by the threads that they come from.
+
+The life of a process
+    ``main`` waits for the first message, ``begin``, which has all that a plan would say of the thread.
+    ``Process`` makes the kernel and says ``up``.  Then it hosts and removes what it is told to, one message
+    after the other, until ``close`` comes or the wire ends.  It decides nothing by itself: after its end the
+    keeper tells the same to its successor.
+
+Who calls what
+    The methods in ``_MESSAGES`` run in the main thread.  They call the kernel as an application would.  What
+    engines answer comes in the poll thread (``_answer``).  ``_on_event`` is called by the thread
+    of the event.
+
+Invariants
+    1.  Each message with a number gets an ``answer`` or ``gone`` with it, also if the kernel refuses:
+        somebody in the other process waits for it.
+    2.  Each message with a descriptor claims it, also if nobody wants it: descriptors are
+        claimed in their order.
+    3.  A second leg and its port stay until their link has passed on what had come (``_remove_link``).
 """
 
 from __future__ import annotations
@@ -95,6 +113,7 @@ class Process:
     def run(self) -> None:
         """Carry out messages until the wire ends, or the kernel was closed."""
         self._kernel.start()
+        # Before any engine runs: the border gives sockets to processes that are up, and links wait for them.
         self._wire.send("up")
         while True:
             messages = self._wire.turn(None)
@@ -103,11 +122,13 @@ class Process:
                 self._close(LINGER)
                 return
             for what, *arguments in messages:
+                # Not in the table: what stands behind it is not carried out any more.
                 if what == "close":
                     self._close(*arguments)
                     return
                 try:
                     _MESSAGES[what](self, *arguments)
+                # One message that fails must not end what the others have made.
                 except Exception:
                     logging.getLogger(__name__).exception("%s", what)
 
@@ -149,11 +170,13 @@ class Process:
         try:
             self._kernel.remove_engine(name, linger, gone)
         except KernelError:
+            # It could not be added, and somebody waits for its end all the same.
             gone()
 
     def _add_leg(self, name: str, label: str, data: dict[str, Any]) -> None:
         plan = msgspec.convert(data, RoutePlan, strict=False)
         if plan.source in self._links:
+            # The end of the link removes it, see ``_remove_leg``.
             self._second_legs.setdefault(plan.source, []).append(name)
         self._kernel.add_leg(name, label, plan)
 
@@ -163,6 +186,7 @@ class Process:
             self._kernel.remove_leg(name)
 
     def _add_link(self, name: str, port: str, peer: str, side: Any) -> None:
+        # Only the end that sends asks for new sockets (``Border.renew``).
         on_lost = partial(self._wire.send, "lost", name) if side == "client" else None
         end = self._links[name] = LinkEnd(name, port, peer, side, on_lost)
         protocol, options = link_protocol(self._registry)
@@ -177,6 +201,7 @@ class Process:
             return
 
         def over() -> None:
+            # The kernel may have been closed meanwhile.
             with contextlib.suppress(KernelError):
                 for leg in legs:
                     self._kernel.remove_leg(leg)
@@ -185,6 +210,7 @@ class Process:
         end.when_over(over)
 
     def _give(self, name: str, pair: int) -> None:
+        # Claimed first, also for a link that was removed: the next message has the next descriptor.
         connected = socket.socket(fileno=self._wire.claim())
         end = self._links.get(name)
         if end is None:
@@ -255,6 +281,7 @@ class Process:
         # The end of a link in the other process has told of it, unless this one is broken.
         if event.engine in self._links and event.what != "failed":
             return
+        # The first engine that runs ends the start (``collecting.py``).  Later calls do nothing.
         if event.what == "running":
             end_start()
         found = next((state for state in self._kernel.engine_states() if state.name == event.engine), None)
@@ -317,8 +344,10 @@ def main() -> None:
         messages = wire.turn(None)
         if messages is None:
             return
+    # The first read may have brought more than ``begin``.
     wire.put_back(messages[1:])
     begin = messages[0][1]
+    # Programs that engines start get the path that the user has set, and not the one of ``_spawn``.
     if begin["pythonpath"] is None:
         os.environ.pop("PYTHONPATH", None)
     else:

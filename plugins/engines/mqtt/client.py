@@ -4,6 +4,22 @@ A connection begins when its CONNECT is accepted: then it has a ``Session``, whi
 connection and may outlive it, and a ``Sender`` for what it is sent.  It gets an ``Incoming`` when the client
 publishes for the first time.  Before that, the parser lets nothing but CONNECT pass, and while a login takes
 several packets (SCRAM) the client handles nothing but AUTH and DISCONNECT.
+
+Who calls what
+    The connection calls ``received`` with what was read.  It calls a handler for each packet, which changes
+    the session and what the broker has, and sends what can be answered at once.  At the end of the turn the
+    broker calls ``flush``, which sends the answers that had to wait for the disk or for routes, then what the
+    queues have delivered (``Outgoing``), then retained messages.  ``on_due`` is called when the client has
+    been silent for too long, and ``ended`` once, whatever has ended the connection.
+
+Invariants
+    1.  CONNACK is the first packet that a client gets, but for AUTH.  It is sent when nothing can refuse the
+        client any more.
+    2.  Until then nothing is changed that outlives the connection.  So a client that is refused disturbs
+        nobody, not even the connection with its client identifier.
+    3.  A session has one connection at most: that of before has ended when ``attach`` is called.
+    4.  PUBREL and PUBCOMP are sent in the order in which they are due (``_later``), also if some of them need
+        not wait for the disk.
 """
 
 from __future__ import annotations
@@ -162,6 +178,7 @@ class MqttClient(StreamClient):
     def on_due(self, now: float) -> None:
         """Close the connection of a client that is silent [MQTT-3.1.2-22]."""
         deadline = self.next_deadline()
+        # The timer is not set anew with each packet, so it may come early.
         if deadline is None or now < deadline:
             return
         if self._begun is None:
@@ -187,6 +204,8 @@ class MqttClient(StreamClient):
             packets, fault = error.packets, error
         for packet in packets:
             self._handlers[type(packet)](self, packet, now)
+            # A client may send more before it has its CONNACK.  If it is refused, nothing of that is
+            # processed [MQTT-3.1.4-6].
             if self.closing or self.login_refused:
                 return
         if self._parser.in_packet():
@@ -199,6 +218,8 @@ class MqttClient(StreamClient):
         if self._begun is not None:
             self.disconnect(fault.reason_code, str(fault))
         elif self._parser.version:
+            # CONNECT was understood as far as its version, so the client understands a CONNACK of that
+            # version.
             self.version = self._parser.version
             self._refuse(fault.reason_code, str(fault))
         else:
@@ -223,6 +244,7 @@ class MqttClient(StreamClient):
         outgoing = session.outgoing
         if outgoing is not None and outgoing.has_messages:
             outgoing.send(sender, now)
+        # Behind the queues: there may be very many retained messages, and they take several turns.
         if session.has_retained:
             self._send_retained(session, sender, now)
 
@@ -262,6 +284,7 @@ class MqttClient(StreamClient):
         self.version = packet.version
         self._explains = packet.properties.request_problem_information != 0
         self._largest_packet = packet.properties.maximum_packet_size or 0
+        # Before everything else: the other server has to look at it again anyway.
         if self._options.redirect:
             self._refuse(
                 ReasonCode.USE_ANOTHER_SERVER, "clients are served elsewhere", self._options.redirect
@@ -288,6 +311,7 @@ class MqttClient(StreamClient):
         """Begin to log in, or to authenticate again."""
         connect, options = self._connect, self._options
         if self._method == SCRAM:
+            # While a client authenticates again, all else goes on (MQTT 5.0, 4.12.1).
             self._handlers = _HANDLERS if connect is None else _AUTHENTICATING
             scram = ScramLogin(self.sessions.scram_logins, self._accepted, options)
             answer = scram.first(data or b"")
@@ -297,6 +321,7 @@ class MqttClient(StreamClient):
                 self._scram = scram
                 self._send_auth(ReasonCode.CONTINUE_AUTHENTICATION, answer)
             return
+        # With a method the credentials are in its data.  A second authentication has no CONNECT.
         if connect is None or self._method:
             name, password = plain_credentials(data)
             attempt = log_in(self.engine, self._accepted, options, name, password)
@@ -310,11 +335,13 @@ class MqttClient(StreamClient):
         """An attempt is over.  ``signature``: what proves to the client that this is the server."""
         connect, self._connect = self._connect, None
         if connect is None:
+            # Another user would go on with the session and the subscriptions of this one.
             if attempt.login is None or attempt.login.name != self._started().login.name:
                 self.disconnect(ReasonCode.NOT_AUTHORIZED, "the client could not authenticate again")
             else:
                 self._send_auth(ReasonCode.SUCCESS, signature)
         elif attempt.login is None:
+            # The answer comes later, so that passwords cannot be tried one after the other (``LOGIN_DELAY``).
             self.refuse_login(attempt.name, attempt.how, self._refuse_credentials)
         else:
             self._handlers = _HANDLERS
@@ -343,17 +370,22 @@ class MqttClient(StreamClient):
     ) -> None:
         """Let the client in, and begin or continue its session."""
         options, properties = self._options, packet.properties
+        # The process of the virtual host is given what the client has sent.  An exchange of SCRAM cannot be
+        # repeated: the other side would choose another nonce.
         if signature is None and self.moves(attempt.vhost):
             return
         client_id = packet.client_id or invent_name("auto-", self.engine.broker.random)
         if self.version == 5:
             asked = properties.session_expiry_interval or 0
         else:
+            # One flag of MQTT 3.1.1 says both that a session begins anew and that it ends with its connection
+            # (3.1.2.4).
             asked = 0 if packet.clean_start else FOR_EVER
         self._asked_expiry = asked
         expiry = min(asked, options.max_session_seconds)
         keep_alive = packet.keep_alive
         longest = options.max_keep_alive_seconds
+        # 0 asks for no limit, which is longer than any.
         if longest and not 0 < keep_alive <= longest:
             keep_alive = longest
         granted: Properties | None = NO_PROPERTIES
@@ -366,16 +398,20 @@ class MqttClient(StreamClient):
                     authentication_data=signature,
                 )
             )
+        # Before permissions are looked at, whose patterns may have ``{client_id}``.
         login.client_id = client_id
         try:
             vhost = self._permitted(packet, attempt, login)
             if granted is None:
                 self._refuse_small_packets()
                 return
+            # Last of what may refuse: it counts the connection, and ``ended`` takes that back for those that
+            # have begun.
             login.enter(vhost.name)
         except BrokerError as refusal:
             self._refuse(ReasonCode.NOT_AUTHORIZED, refusal.text)
             return
+        # Not before: who is refused must not end the connection of who has the identifier.
         before = self._continued(vhost, client_id, packet, now)
         session = before or self.sessions.make(vhost, client_id, options, durable=expiry > 0)
         # [MQTT-3.1.2-22]
@@ -579,6 +615,7 @@ class MqttClient(StreamClient):
         if kind == PacketType.PUBREL:
             (self._incoming or self._begin_incoming()).release(ids)
             return
+        # Also for a client that was never sent anything: it finds that it does not know these identifiers.
         outgoing = begun.session.begin_outgoing(now)
         if kind == PacketType.PUBACK:
             outgoing.acknowledge(ids)
@@ -588,6 +625,8 @@ class MqttClient(StreamClient):
             outgoing.give_up(ids)
         else:
             unknown, mark = outgoing.received(ids)
+            # MQTT 3.1.1 has no reason codes: its clients get PUBREL for unknown identifiers, too, and forget
+            # them.
             if unknown and self.version == 5:
                 ids = [number for number in ids if number not in unknown]
                 code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
@@ -598,6 +637,7 @@ class MqttClient(StreamClient):
     def _on_subscribe(self, packet: Subscribe, now: float) -> None:
         identifiers = packet.properties.subscription_identifiers
         identifier = identifiers[0] if identifiers else 0
+        # The size of the answer is known before its codes are.
         if not self._takes_answer(Suback(packet.id, (0,) * len(packet.subscriptions))):
             return
         codes = tuple([self._subscribe(wanted, identifier, now) for wanted in packet.subscriptions])
@@ -611,6 +651,8 @@ class MqttClient(StreamClient):
         except AccessRefused:
             return ReasonCode.NOT_AUTHORIZED
         except BrokerError:
+            # SUBACK has no code for what else a broker refuses, for example a queue that is there with other
+            # properties.
             return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 
     def _takes_answer(self, answer: Suback | Unsuback) -> bool:

@@ -186,6 +186,8 @@ class Outgoing:
                 topic = key_to_topic(envelope.key)
                 matching = self._filters.find(topic.split("/"), hidden=topic.startswith(MQTT.hidden))
             plan = deliver_as(envelope, matching, self._client_id)
+        # All at once: those in use are made again with their next messages, and nobody has to know which they
+        # are.
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
         self._plans[envelope, shared] = plan
@@ -198,6 +200,7 @@ class Outgoing:
         self._limit = limit
         if self._qos1 or self._qos2 or self._released:
             self._resend(sender, now)
+        # ``detach`` has put all that waited for the disk into ``_waiting``, without the marks.
         if self._noted.durable and self._waiting:
             self._unsafe.append((self._noted.store.demand(), list(self._waiting)))
             self._waiting.clear()
@@ -249,6 +252,7 @@ class Outgoing:
     def end(self, now: float) -> None:
         """The session is over: what is unacknowledged goes back to its queues, or is dropped."""
         receiver = self.receiver
+        # They count as unacknowledged as well, and go back with the others (``recover``).
         receiver.take_deliveries()
         self._waiting.clear()
         self._unsafe.clear()
@@ -275,6 +279,7 @@ class Outgoing:
         receiver = self.receiver
         if self._again:
             self._send_again(sender, now)
+            # New messages come behind all that is sent again, so that the order stays (MQTT 5.0, 4.6).
             if self._again:
                 return
         deliveries = receiver.take_deliveries()
@@ -284,6 +289,7 @@ class Outgoing:
             deliveries = [*self._waiting, *deliveries]
             self._waiting.clear()
         done = _Done([], [])
+        # These two are empty but for the first messages after a restart.
         if self._acknowledged_before:
             deliveries = self._without_acknowledged(deliveries, done.processed)
         if self._begun:
@@ -310,6 +316,7 @@ class Outgoing:
         """Return what may be sent now, of these deliveries and of those that wait for the disk."""
         store, unsafe = self._noted.store, self._unsafe
         if any(self._is_qos2(handed) for handed in deliveries):
+            # Before the demand: one sync is for the messages and for their identifiers.
             self._reserve(deliveries)
             unsafe.append((store.demand(), deliveries))
             deliveries = []
@@ -456,6 +463,7 @@ class Outgoing:
                 # The subscription had QoS 2 before.
                 self._forget_reserved(range(tag, tag + count))
             return ids
+        # ``send`` reserves identifiers at its end.  The messages come back when the disk has the note.
         if tag not in self._reserved:
             return None
         return [self._reserved.pop(each) for each in range(tag, tag + count)]
@@ -471,6 +479,7 @@ class Outgoing:
 
     def _free_ids(self, count: int) -> Sequence[int] | None:
         ids: list[int] = []
+        # Once around: all of them may be in use.
         for _ in range(_LAST_ID - OWN_IDS):
             self._next_shared = self._next_shared + 1 if self._next_shared < _LAST_ID else OWN_IDS + 1
             number = self._next_shared
@@ -493,6 +502,7 @@ class Outgoing:
     def _resend(self, sender: Sender, now: float) -> None:
         """Begin to send again what was not acknowledged."""
         ids = {tag: number for numbers in (self._qos1, self._qos2) for number, tag in numbers.items()}
+        # The client may take fewer than before, and then its limit may fall into the middle of a span.
         too_many = len(ids) + len(self._released) > self._limit
         self._again.clear()
         for one in self.receiver.unacked:
@@ -548,6 +558,7 @@ class Outgoing:
     def acknowledge(self, ids: Sequence[int]) -> None:
         """PUBACK has come."""
         pop = self._qos1.pop
+        # As below, in fewer calls: a client with one message in flight sends each PUBACK alone.
         if len(ids) == 1:
             tag = pop(ids[0], None)
             if tag is not None:
@@ -606,6 +617,8 @@ class Outgoing:
                 tags = range(one.first_tag, one.first_tag + len(one))
                 shared += [numbers[tag] for tag in tags]
         positions += [SHARED + number for number in shared]
+        # Noted before the messages are acknowledged: after a crash in between they are known as received, and
+        # not sent again.
         mark = self._noted.add(positions)
         if taken:
             self._set_credit()

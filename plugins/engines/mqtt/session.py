@@ -2,6 +2,26 @@
 
 A session has subscriptions, messages on their way in both directions, and a will.  ``client`` is its
 connection, or None.  ``Sessions`` finds it again by the client identifier.
+
+Three sorts of subscriptions (decision 31)
+    *Live* ones have QoS 0 and end with their connection: an entry in the sink of the virtual host, without a
+    queue.  *Own* ones bind the session's queue, ``mqtt.session.CLIENT``, which the session reads with one
+    consumer.  *Shared* ones bind a queue that several sessions read.  ``Outgoing`` has
+    what comes from queues.
+
+Who calls what
+    The connection calls ``attach`` when it is accepted and ``detach`` when it is over, and in between
+    ``subscribe`` and ``unsubscribe``.  Timers call ``end`` and ``_on_will_due``.  After a restart of the
+    broker ``Sessions`` calls ``restore`` for each description, before the listeners open, then
+    ``wait_again``.  All of that is in the broker's thread.
+
+Invariants
+    1.  The disk has the description of a durable session before the client is told of what it describes.  It
+        is written once a turn (``is_undescribed``).
+    2.  The will is published once at most: who publishes it takes it out of ``_will`` before.
+    3.  Timers run only while there is no connection.
+    4.  A session ends once (``ended``), in an order that a crash may interrupt: what is left then gives no
+        message to anybody who must not have it.
 """
 
 from __future__ import annotations
@@ -186,6 +206,7 @@ class Session:
         broker = self.vhost.broker
         if self.expiry != FOR_EVER:
             if away >= self.expiry:
+                # The will is due as well: its delay ends with the session (MQTT 5.0, 3.1.3.2.2).
                 self.end(now)
                 return
             self._expiry_timer = self._expiry_timer or Timer(broker, self.end)
@@ -239,6 +260,7 @@ class Session:
                 each.retain_as_published,
                 share_name=each.share_name,
             )
+            # Whether its user may do that is asked when the client comes back (``require_all``).
             self._subscribe(wanted, each.identifier, each.name, now)
         if self._queue is not None:
             self.begin_outgoing(now).recovered(self._queue, description.begun)
@@ -258,6 +280,7 @@ class Session:
         # Without a time, it had a connection until the broker ended.
         away = self.vhost.broker.clock(now) - self._left_at if self._left_at else 0.0
         self._wait(away, now)
+        # It was published: the next restart must not find it in the description.
         if had_will and self._will is None and not self.ended:
             self.describe()
 
@@ -317,6 +340,7 @@ class Session:
         """
         self._require_read(login, wanted)
         before = self.subscriptions.get(name)
+        # One that replaces another one is no further one.
         if before is None and len(self.subscriptions) >= self._most_subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
         subscribed = self._subscribe(wanted, identifier, name, now)
@@ -324,6 +348,8 @@ class Session:
         handling = wanted.retain_handling
         if not wanted.share_name and (handling == 0 or (handling == 1 and before is None)):
             sessions, topic_filter = self._sessions, subscribed.topic_filter
+            # Only begun here: a filter may match very many, and other clients have their turns
+            # (``send_retained``).
             for found in (
                 sessions.retained(self.vhost).find(topic_filter, now, sessions.retained_turns.step),
                 sessions.status.find(self.vhost, topic_filter, now),
@@ -413,6 +439,7 @@ class Session:
             self._live.remove(self, subscribed)
         elif subscribed.consumer is not None:
             self.vhost.unsubscribe(subscribed.consumer, now)
+            # After the consumer has left its queue: what is given back must not be delivered here again.
             outgoing = self.begin_outgoing(now)
             outgoing.give_back(subscribed.consumer)
             del outgoing.shared[subscribed.name]
@@ -425,6 +452,7 @@ class Session:
         if self._queue is None:
             name = _queue_name("session", self.client_id)
             owner = None if self.durable else self
+            # After a restart of the broker it is there, with what has come before.
             self._queue = self.vhost.queues.get(name) or self.vhost.make_queue(
                 name, now, durable=self.durable, auto_delete=False, owner=owner
             )
@@ -445,6 +473,8 @@ class Session:
     def _consume(self, queue: Queue, tag: str, now: float) -> Consumer:
         # The session's own queue is for nobody else.
         receiver = self.begin_outgoing(now).receiver
+        # Without a prefetch of its own: the receive maximum is for all queues together, and the receiver has
+        # it.
         consumer = Consumer(tag, queue, receiver, auto_ack=False, exclusive=not tag, prefetch=0, arguments={})
         self.vhost.subscribe(consumer, now)
         return consumer
@@ -484,6 +514,8 @@ class Session:
         if subscribed.live:
             identifiers = (subscribed.identifier,) if subscribed.identifier else ()
             sender.deliver_retained(step, Delivery(0, True, identifiers), now)
+        # Through the queue, which has what QoS 1 and 2 need: identifiers, flow control, and what is sent
+        # again.
         elif self._queue is not None:
             for each in step:
                 copy = retained_copy(

@@ -2,10 +2,27 @@
 
 Any error ends the connection (STOMP 1.2, ERROR).  What the client has sent before it was done, and stays so.
 
+Parts
+    ``FrameReader`` makes ``Frames`` of what was read: consecutive frames of one flow, which are handled at
+    once.  From CONNECT on there are a ``Session``, which has login, virtual host and version, a ``Sending``
+    for what the client publishes, its transactions and its receipts, and ``Subscriptions`` for what it is
+    sent and what it acknowledges.  This class calls them, and all of them write with its ``send``.
+
+Who calls what
+    The connection calls ``received`` with what was read, which calls a handler for each ``Frames``.  At the
+    end of the turn the broker calls ``flush``: deliveries first, then the receipts that are due.
+    ``on_due`` is called when a heart-beat is due, or the client is silent, and ``ended`` once, whatever has
+    ended the connection.
+
 Order of output
     RECEIPT frames of SEND, COMMIT and DISCONNECT wait until the messages before them are confirmed.  Others
     are sent at once.  Messages are sent at the end of the turn, so a RECEIPT for SUBSCRIBE comes before the
     first MESSAGE.
+
+Invariants
+    1.  Nothing is handled behind an ERROR frame or behind DISCONNECT.
+    2.  After DISCONNECT the client has no subscription and no transaction, and stays only until its receipt
+        is sent: that says that all it has published is safe.
 """
 
 from __future__ import annotations
@@ -71,6 +88,7 @@ class StompClient(StreamClient):
             while found := reader.read():
                 for frames in found:
                     self._handle(frames, now)
+                    # The client may have sent more before it knew of the error.
                     if self.closing or self.login_refused or self._disconnecting:
                         return
         except Fault as fault:
@@ -92,6 +110,7 @@ class StompClient(StreamClient):
                 raise Fault("Bad command", f'Could not interpret command "{frames.command[:80]}"\n')
             handler(self, frames, now)
         except Fault as fault:
+            # STOMP 1.2, ERROR: with it the client knows which of its frames has failed.
             fault.receipt = fault.receipt or frames.receipt
             self._fail_frame(fault)
         except BrokerError as refusal:
@@ -109,9 +128,12 @@ class StompClient(StreamClient):
         if version is None:
             self.fail(Fault("Version mismatch", f"Supported versions are {SUPPORTED}\n"))
             return
+        # From the next frame on: CONNECT itself has no escapes, in any version.
         self._reader.version = version
         if version is Version.V1_0:
+            # Only 1.0 lets a blank stand behind the colon; later it belongs to the value.
             headers = {name: value.lstrip(" ") for name, value in headers.items()}
+        # Before the login, which is done again in the process that has the virtual host.
         if self.moves(headers.get("host", self._options.vhost)):
             return
         name, login = self._log_in(headers.get("login"), headers.get("passcode", ""))
@@ -122,6 +144,7 @@ class StompClient(StreamClient):
         try:
             offer = Offer.of(headers.get("heart-beat"))
             vhost = self.engine.broker.vhost(headers.get("host", self._options.vhost))
+            # Last of what may refuse: it counts the connection, and ``ended`` takes that back.
             login.enter(vhost.name)
         except (Fault, BrokerError) as refused:
             self.fail(Fault("Bad CONNECT", f"{refused}\n"))
@@ -147,6 +170,7 @@ class StompClient(StreamClient):
 
     def _log_in(self, name: str | None, passcode: str) -> tuple[str, Login | None]:
         users = self.engine.users
+        # A login that the client names counts, also if it has a certificate.
         if name is not None:
             return name, users.log_in_by_password(name, passcode, loopback=self._loopback)
         name = self._certified or self._options.anonymous
@@ -208,6 +232,7 @@ class StompClient(StreamClient):
         """Let go of everything, and close when all that was published is confirmed."""
         self._disconnecting = True
         self._beats.stop()
+        # At once, and not when the receipt is sent: others wait for what it has not acknowledged.
         self._let_go(now)
         if frames.receipt is None:
             self.close("the client disconnected")
@@ -239,11 +264,13 @@ class StompClient(StreamClient):
         headers = [("message", fault.message), ("version", SUPPORTED), ("content-type", "text/plain")]
         if fault.receipt is not None:
             headers.append(("receipt-id", fault.receipt))
+        # Before CONNECT nobody knows the client's version.  Each client reads the oldest one.
         version = self._session.version if self._session else Version.V1_0
         body = fault.detail.encode("utf-8", "replace")
         try:
             return encode_frame("ERROR", headers, version, body)
         except CannotCarry:
+            # The receipt has an octet that the version cannot escape.  The error matters more.
             return encode_frame("ERROR", headers[:3], version, body)
 
     def closing_message(self, reason: str) -> Sequence[Buffer]:

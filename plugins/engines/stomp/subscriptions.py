@@ -30,8 +30,10 @@ from plugins.protocols.stomp.versions import Version
 
 SEPARATOR = "@@"
 _ACK_MODES = ("auto", "client", "client-individual")
+# Limits for one subscription: envelopes may never come twice, and their headers may be long.
 _MOST_TEMPLATES = 256
 _MOST_OCTETS = 1 << 19
+# Digits.  To convert a number of any length would cost a client nothing, and the broker its time.
 _LONGEST_TAG = 18
 
 
@@ -106,6 +108,7 @@ class Subscriptions:
             raise Fault("Invalid header", f"ack must be one of {', '.join(_ACK_MODES)}, and not '{mode}'\n")
         prefetch = number_of(headers, "prefetch-count") if "prefetch-count" in headers else 0
         arguments = {"x-priority": number_of(headers, "x-priority")} if "x-priority" in headers else {}
+        # The queue is made when all headers are known to be right, so that a wrong one leaves none behind.
         destination = parse_destination(headers["destination"])
         queue = self._queue_of(destination, headers, now)
         subscription = Subscription(tag, headers.get("id"), mode, destination.kind)
@@ -124,6 +127,7 @@ class Subscriptions:
         session.login.require("read", "queue", name, session.vhost.name)
         if kind == "queue":
             return session.declare_queue(name, headers, now)
+        # Of the other kinds the queue has to be there.
         return session.vhost.find_queue(name, session)
 
     def _start(
@@ -135,6 +139,8 @@ class Subscriptions:
         now: float,
     ) -> None:
         left = self._left.pop(subscription.tag, None)
+        # One of the same tag may have left messages that can still be acknowledged.  Its receiver goes on,
+        # and with it the numbers of deliveries, so that none is used twice.
         receiver = Receiver(self._session.client.window, lambda: None, self._on_cancelled)
         if left is not None:
             receiver = left.receiver
@@ -157,6 +163,8 @@ class Subscriptions:
         name = self._reply_queues.get(destination.name)
         if name is None:
             session = self._session
+            # The client reads a temporary queue without having subscribed to it, and may name any number of
+            # them.
             if len(self._open) >= session.options.max_subscriptions:
                 raise Fault("Too many subscriptions", "There are too many temporary queues\n")
             queue = session.make_temporary_queue(now)
@@ -183,6 +191,7 @@ class Subscriptions:
         if subscription.receiver.unacked:
             self._left[tag] = subscription
         durable = is_true(frames.headers, "durable") or is_true(frames.headers, "persistent")
+        # As RabbitMQ: with this header UNSUBSCRIBE also ends what the queue keeps for later connections.
         if durable and subscription.kind == "topic":
             self._session.delete_queue(subscription.consumer.queue.name, now)
 
@@ -199,6 +208,7 @@ class Subscriptions:
         self._left.clear()
         self._delivering.clear()
         for receiver in receivers:
+            # Not to be sent any more.  They count as unacknowledged, so ``recover`` returns them as well.
             receiver.take_deliveries()
             receiver.recover()
 
@@ -227,11 +237,13 @@ class Subscriptions:
         if not frames.acknowledged:
             raise Fault("Missing header", f"'{frames.command}' must include the '{name}' header\n")
         text = frames.acknowledged[index]
+        # From the right: the tag has a name that the client has chosen, and may have the separator in it.
         tag, session, number = [*text.rsplit(SEPARATOR, 2), "", ""][:3]
         if session != self._session.name or not (
             number.isascii() and number.isdigit() and 0 < len(number) <= _LONGEST_TAG and int(number)
         ):
             raise Fault("Invalid header", f"'{frames.command}' must include a valid '{name}' header\n")
+        # The open one first: it has the receiver of the one that has ended (``_start``).
         subscription = self._open.get(tag) or self._left.get(tag)
         if subscription is None:
             raise Fault("Subscription not found", f"Message with id '{text}' has no subscription\n")
@@ -248,6 +260,7 @@ class Subscriptions:
             subscription, tag = self.acknowledged(frames, index)
             last = tag
             if not subscription.cumulative:
+                # One call of the receiver for all that count up, which is mostly all that came in one read.
                 last = _last_in_order(frames.acknowledged, index, tag)
             subscription.receiver.acknowledge(tag, last, multiple=subscription.cumulative)
             self._forget(subscription)
@@ -276,10 +289,12 @@ class Subscriptions:
 
     def send_deliveries(self, now: float) -> None:
         """Send what was delivered in this turn, and give up what STOMP cannot carry."""
+        # What is delivered from here on is for the next turn, which ``_on_deliveries`` asks for.
         delivering, self._delivering = self._delivering, []
         for subscription in delivering:
             self._send(subscription)
         if self._undeliverable:
+            # Behind the loop: a message that is given up may be dead-lettered to a queue that is read here.
             undeliverable, self._undeliverable = self._undeliverable, []
             for subscription, consumer, first_tag, span, why in undeliverable:
                 subscription.receiver.give_up(
@@ -326,9 +341,11 @@ class Subscriptions:
             )
             octets = made.octets
         except CannotCarry as cannot:
+            # Remembered as a template is, so that the next such message costs no attempt.
             made = str(cannot)
             octets = len(made)
         subscription.octets += octets
+        # All at once: those in use are made again with their next messages.
         if len(subscription.templates) >= _MOST_TEMPLATES or subscription.octets > _MOST_OCTETS:
             subscription.templates.clear()
             subscription.octets = octets

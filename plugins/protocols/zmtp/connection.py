@@ -187,6 +187,7 @@ class ZmtpConnection:
         """Process bytes from the peer; return complete batches.  Raises ``RemoteProtocolError``."""
         self._last_received = now
         self._pinged = False
+        # Bodies are slices of it, and have to be bytes.
         if type(data) is not bytes:
             data = bytes(data)
         phase = self.phase
@@ -194,14 +195,17 @@ class ZmtpConnection:
             return []
         taken: list[Batch] = []
         if phase is Phase.OPEN:
+            # What comes in a later read than the end of the handshake finds the subscriptions of the readers.
             self._holds = False
         try:
             if phase is not Phase.OPEN and phase is not Phase.HANDSHAKE:
+                # From its beginning each time: a greeting is short, and most come in one piece or two.
                 data = self._greet(self._first_bytes + data)
                 if not data:
                     return []
             self._decode(self._decoder.decode, data, taken)
         except RemoteProtocolError as error:
+            # They came before the fault, and the host passes them on before it ends the conversation.
             error.batches = taken
             self._fail(str(error))
             raise
@@ -243,9 +247,11 @@ class ZmtpConnection:
                 self._first_bytes = data
                 return b""
             if old:
+                # 1.0 has no greeting: these are its first frames.
                 self._open_old(1, "")
                 return data
             self.phase = Phase.VERSION
+            # One octet, and the rest when the peer has said its version: 2.0 expects something else there.
             self._out.append(bytes((MAJOR,)))
         if self.phase is Phase.VERSION and len(data) > SIGNATURE_SIZE:
             self.phase = Phase.GREETING
@@ -310,6 +316,7 @@ class ZmtpConnection:
         self._awaits_identity = self._type.names_peers
         if version == 2:
             self._check_type(peer_type)
+        # 1.0 does not say what it wants, see above.
         elif self._type.publishes:
             self._theirs.add(b"")
             self.subscriptions.append(("subscribe", pattern_of(b"")))
@@ -320,6 +327,8 @@ class ZmtpConnection:
         self._decoder.messages_allowed = True
         kind = self._type
         if (
+            # A message in the short way is its header and its body: no keys, no subscriptions, nothing to be
+            # looked at.
             self._decoder.one_possible
             and (kind.gives and kind.takes)
             and not (self._keyed or kind.publishes or kind.subscribes or kind.raw)
@@ -403,12 +412,14 @@ class ZmtpConnection:
         mechanism = self._mechanism
         if mechanism.peer is None:
             return
+        # As soon as it is known: nobody has to decide on a peer that cannot be talked with.
         self._check_type(mechanism.peer.get("socket-type", b"").decode("ascii", "replace"))
         if not mechanism.over:
             return
         self._on_identity(mechanism.peer.get("identity", b""))
         if mechanism.framing is not None:
             self._framing = mechanism.framing
+            # Set in the middle of a read: the frames behind this command are in boxes already.
             self._decoder.opener = mechanism.opener
         self._open()
 
@@ -543,8 +554,10 @@ class ZmtpConnection:
             return
         framing = self._framing if self._shares else None
         for batch in batches:
+            # Before anything is refused: refusals name messages by this count.
             self.sent += len(batch.bodies)
             encoded = batch.encoded
+            # Another conversation has encoded it.  With the same framing its octets are the same.
             if encoded is not None and encoded[0] is framing:
                 self._out += encoded[1]
                 continue
@@ -580,6 +593,7 @@ class ZmtpConnection:
             self._out += buffers
             if self._shares and batch.size <= _MOST_SHARED:
                 batch.encoded = (framing, buffers)
+        # Frames cannot say a message of no parts: each message ends with a part without MORE.
         elif all(batch.bodies):
             self._out += framing.encode_parts(batch.bodies, before)
         else:
@@ -654,6 +668,7 @@ class ZmtpConnection:
                 self._tell(b"CANCEL", CANCEL, prefix)
 
     def _subscribe(self, prefix: bytes) -> None:
+        # Counted here, so that the peer is told of the first and of the last reader only.
         if self._ours.add(prefix):
             self._tell(b"SUBSCRIBE", SUBSCRIBE, prefix)
 
@@ -699,6 +714,7 @@ class ZmtpConnection:
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` has something to do."""
+        # The first ``handle_timeout`` says when the conversation began.  The host calls it at once.
         if self.phase is Phase.CLOSED or self._begun is None:
             return None
         if self.phase is not Phase.OPEN:
@@ -738,6 +754,7 @@ class ZmtpConnection:
         if silence >= self._time_limit():
             self.phase = Phase.CLOSED
             raise RemoteProtocolError(f"silent for {silence:.1f} s, without an answer to PING")
+        # One PING at a time: any octet answers it (``receive_data``).
         if not self._pinged:
             self._pinged = True
             # In tenths of a second.

@@ -142,6 +142,8 @@ class Decoder:
         self._large_size = 0
         rest = self._rest
         if rest:
+            # Only collected: a frame that comes in many small reads is looked at once, and not with each of
+            # them.
             if len(rest) + len(data) < self._needed:
                 rest += data
                 return []
@@ -208,6 +210,7 @@ class Decoder:
             return False
         received = len(data) - position - head
         large = self._spare
+        # Only one of just that size: ``room`` must end where the body ends.
         if large is None or len(large) != size:
             large = bytearray(min(size, max(_GROWTH * received, _BEGINNING)))
         large[:received] = memoryview(data)[position + head :]
@@ -242,6 +245,7 @@ class Decoder:
         try:
             while position < end:
                 flags, head, size = measure(data, position)
+                # Before the frame is there: nothing is collected of what is too large, or is no ZMTP.
                 self._check_flags(flags)
                 if not head:
                     self._needed = end - position + 1
@@ -258,6 +262,8 @@ class Decoder:
                 body = data[start:following]
                 position = following
                 if flags & COMMAND:
+                    # It may allow messages, or set ``opener``: what stands behind it in this read is looked
+                    # at after that.
                     self._on_command(body)
                     # A command between two parts: no run is looked for.
                     begin = -1 if self._parts else following
@@ -339,6 +345,7 @@ class Decoder:
         return data[at:]
 
     def _take_part(self, body: bytes) -> None:
+        # With the part that has to follow this one.
         if len(self._parts) + 1 >= self._max_parts:
             raise RemoteProtocolError(f"a message of more than {self._max_parts} parts (max_parts)")
         self._parts.append(body)
@@ -368,6 +375,7 @@ class Decoder:
             return 0
         stride = position - begin
         most = (len(data) - begin) // stride
+        # Without the first one, which is the pattern and was taken already.
         count = run_length(data, begin, stride, _heads(sizes), most) - 1
         if not count:
             return 0
@@ -390,6 +398,7 @@ class Decoder:
             self._bodies = []
 
     def _check_flags(self, flags: int) -> None:
+        # A command has one frame, and 2.0 has no commands.
         if flags & RESERVED or (flags & COMMAND and (flags & MORE or self._framing.version == 2)):
             raise RemoteProtocolError(f"a frame with flags {flags:#04x}")
 
@@ -400,6 +409,7 @@ class Decoder:
     def _check_size(self, size: int) -> None:
         if not self.messages_allowed:
             raise RemoteProtocolError("a message before the handshake is over")
+        # The length of 1.0 counts the octet of the flags.
         if size < 0:
             raise RemoteProtocolError("a frame of ZMTP 1.0 with a length of 0")
         if self._parts_size + size > self._max_message:
