@@ -208,7 +208,7 @@ class Lease:
         if not self._may_send and (self.active or not self._begin()):
             return False
         self._may_send = False
-        if self._sent or self._got or (self._turn.locked() and not self._patient()):
+        if self._sent or self._got or (self._turn.locked() and not self._turn_ends()):
             return False
         with self._turn:
             # Nothing may be on its way through the other thread, which would be overtaken.
@@ -277,7 +277,7 @@ class Lease:
         # Also if the bell has rung together with it: what was posted may end the lease.
         if len(ready) != 1 or ready[0][0] != self._descriptor:
             return None
-        if self._turn.locked() and not self._patient():
+        if self._turn.locked() and not self._turn_ends():
             return None
         with self._turn:
             source = self._source
@@ -320,7 +320,7 @@ class Lease:
 
     def _begin(self) -> bool:
         """Take the socket over, or both of them."""
-        if not self.offered or (self._turn.locked() and not self._patient()):
+        if not self.offered or (self._turn.locked() and not self._turn_ends()):
             return False
         with self._turn:
             written, read = self._connection, self._source.connection
@@ -342,7 +342,7 @@ class Lease:
             self.active = True
         return True
 
-    def _patient(self) -> bool:
+    def _turn_ends(self) -> bool:
         """Wait a moment for the end of a short turn; return whether it has ended."""
         for _ in range(_TRIES):
             time.sleep(_PAUSE)
