@@ -1,6 +1,6 @@
-"""Spark as a plugin: the command ``kernel pipeline``, its built-in jobs, and the engine ``pipeline``.
+"""Spark as a plugin: the command ``kernel pipeline``, its built-in jobs, and the engine ``job``.
 
-The engine runs the jobs at intervals.
+The engine runs a job at intervals.
 
 Every kernel loads this module, so it must not import Spark, which takes seconds.
 """
