@@ -10,6 +10,8 @@ CLASSES := .venv/.spark-classes
 # The whole environment if it is there, else a small one.
 DOCS_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),.venv-docs/.set-up)
 DOCS_BIN := $(patsubst %/.set-up,%/bin,$(DOCS_STAMP))
+QUICK_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),.venv-quick/.set-up)
+QUICK_BIN := $(patsubst %/.set-up,%/bin,$(QUICK_STAMP))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
 PEERS := amqp-tools busybox-static chromium cpio gcc iproute2 libc6-dev librabbitmq-client-java libusrsctp2 libzmq3-dev mosquitto mosquitto-clients nftables \
@@ -56,8 +58,8 @@ $(CLASSES): $(STAMP)
 	@$(BIN)/kernel pipeline prepare || echo "test: without this archive each JVM of Spark takes some seconds more"
 	@touch $@
 
-quick: setup ## the tests that need no peer and take little time, with a tenth of the random courses: a good minute
-	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.1} $(BIN)/python -m pytest $(STEALING) -m "not slow and not peer"
+quick: $(QUICK_STAMP) ## the tests that need no peer and take little time, with a tenth of the random courses: a good minute; without .venv it needs no Spark
+	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.1} $(QUICK_BIN)/python -m pytest $(STEALING) -m "not slow and not peer"
 
 check: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -91,11 +93,15 @@ docs: $(DOCS_STAMP) ## site/ from docs/; without .venv it needs only what makes 
 	$(DOCS_BIN)/python -m kernel.topology.reference > docs/config_reference.md
 	NO_MKDOCS_2_WARNING=1 $(DOCS_BIN)/mkdocs build --quiet --strict
 
-.venv-docs/.set-up: pyproject.toml requirements/dev.lock
-	@test -n "$(PYTHON)" || { echo "make docs: no Python >= 3.11 found; say PYTHON=/path/to/python" >&2; exit 1; }
-	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip --disable-pip-version-check install --quiet \
-		--constraint requirements/dev.lock mkdocs mkdocs-material --editable .
+.venv-docs/.set-up: WHAT := mkdocs mkdocs-material --editable .
+.venv-quick/.set-up: WHAT := --editable .[dev,interop,demo,curve,inspect,journal,otel,sctp,web]
+
+.venv-docs/.set-up .venv-quick/.set-up: pyproject.toml requirements/dev.lock
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 found; say PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(@D)
+	@# The versions of the lock file without its hashes: with them pip installs no folder.
+	@sed -e 's/ \\$$//' -e '/--hash/d' requirements/dev.lock > $(@D)/versions.txt
+	PYTHONWARNINGS=ignore $(@D)/bin/python -m pip --disable-pip-version-check install --quiet --constraint $(@D)/versions.txt $(WHAT)
 	@touch $@
 
 changelog: setup ## move the fragments in changes/ to CHANGELOG.md, as a section of the version in pyproject.toml
@@ -106,4 +112,4 @@ changelog: setup ## move the fragments in changes/ to CHANGELOG.md, as a section
 	else $(BIN)/towncrier build --yes --version "$$version"; fi
 
 clean: ## all that can be made again, but for .venv
-	rm -rf .venv-docs build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv-docs .venv-quick build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

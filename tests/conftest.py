@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import re
 from collections import Counter
 from collections.abc import Generator, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,10 @@ QUICK = "not slow and not peer"
 """What ``make quick`` asks for with ``-m``."""
 ALL_MARKED = re.compile(r"^pytestmark = (?:\[[^\]]*?)?pytest\.mark\.(?:slow|peer\()", re.MULTILINE)
 """In a file all of whose tests are slow, or want a peer."""
+WITHOUT_SPARK = importlib.util.find_spec("pyspark") is None and os.environ.get("KERNEL_REQUIRE_PEERS") != "1"
+"""As in the small environment of ``make quick``: Spark is a third of the large one."""
+OF_SPARK = ("plugins/apis/spark", "benchmarks/test_chosen.py", "docs/test_snippets.py::*docs/spark.md*")
+"""What asks for Spark: folders, files, and single tests."""
 MISSING = "missing peer"
 """What a report calls a peer that its test would have wanted."""
 
@@ -47,12 +53,18 @@ def _peers_of(item: pytest.Item) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         _peers_of(item)
+    if WITHOUT_SPARK:
+        items[:] = [
+            item for item in items if not any(fnmatch(item.nodeid, f"tests/{one}") for one in OF_SPARK)
+        ]
     if hasattr(config, "workerinput"):  # one of several processes of pytest-xdist
         _arrange(items)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out of ``make quick`` a file that has no quick test: to import it costs each process more than to look."""
+    if WITHOUT_SPARK and collection_path.relative_to(Path(__file__).parent).as_posix() in OF_SPARK:
+        return True
     if config.option.markexpr != QUICK or collection_path.suffix != ".py":
         return None
     return ALL_MARKED.search(collection_path.read_text()) is not None or None
@@ -128,9 +140,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for what, name in report.user_properties
         if what == MISSING
     )
-    if not missing:
+    if not missing and not WITHOUT_SPARK:
         return
     terminalreporter.section("peers that are missing")
+    if WITHOUT_SPARK:
+        terminalreporter.line(
+            f"pyspark: the tests of {', '.join(OF_SPARK[:2])} want it; get it with: make setup"
+        )
     for name, count in sorted(missing.items()):
         tests = "test wants" if count == 1 else "tests want"
         terminalreporter.line(f"{name}: {count} {tests} it; get it with: {PEERS[name].install}")
