@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,7 @@ def _rows(kernel: Kernel, peer_type: str) -> list[dict[str, Any]]:
 
 def _running(kernel: Kernel, peer_type: str) -> int:
     found = kernel.inspect("connections").rows
-    return sum(row["state"] == "running" and row["peer_type"] == peer_type for row in found)
+    return sum(row["state"] == "running" and row.get("peer_type") == peer_type for row in found)
 
 
 def _has_subscriptions(kernel: Kernel, count: int) -> bool:
@@ -242,6 +243,103 @@ def test_a_dealer_is_answered_by_a_worker_of_amqp(kernel_factory: KernelFactory,
             assert [dealer.recv() for _ in range(2)] == [
                 text + dealer.routing_id for text in (b"one ", b"two ")
             ]
+
+
+@pytest.mark.peer("pika")
+def test_a_feed_of_zmq_becomes_a_topic_exchange(kernel_factory: KernelFactory, sockets: Sockets) -> None:
+    """The first part is the routing key, by which queues of AMQP are bound; the other parts are the body."""
+    kernel = kernel_factory(
+        _broker(exchanges=[{"name": "feed", "type": "topic"}]),
+        socket_of("net", "SUB", bind=[ANY], subscribe=["weather.", "last"], exchange="feed"),
+        route("net", "broker"),
+    )
+    xpub = sockets("XPUB")
+    with _amqp(kernel) as channel:
+        for key in ("weather.*.wien", "#"):
+            channel.queue_declare(key)
+            channel.queue_bind(key, "feed", key)
+        xpub.connect(kernel.address_of("net"))
+        # Once the publisher has both subscriptions, nothing that matches is dropped any more.
+        assert {xpub.recv() for _ in range(2)} == {b"\1weather.", b"\1last"}
+        messages = [
+            [b"weather.today.wien", b"sunny"],
+            [b"traffic.today.wien", b"heavy"],
+            [b"weather.today.graz", b"windy"],
+            [b"weather.soon.wien", b"\xff\0", b"in two parts"],
+            [b"last", b""],
+        ]
+        for message in messages:
+            xpub.send_multipart(message)
+        wanted = [(key.decode(), b"".join(body)) for key, *body in messages if not key.startswith(b"traffic")]
+        assert _taken(channel, "#", 4) == wanted
+        assert _taken(channel, "weather.*.wien", 2) == [wanted[0], wanted[2]]
+        assert channel.basic_get("weather.*.wien")[0] is None
+
+
+@pytest.mark.peer("pika")
+def test_a_queue_of_amqp_feeds_workers_of_zmq(kernel_factory: KernelFactory, sockets: Sockets) -> None:
+    """Each message goes to one worker; while there is none, the queue keeps all that the client has not taken."""
+    kernel = kernel_factory(
+        _broker(queues=[{"name": "jobs"}]),
+        socket_of("workers", "PUSH", bind=[ANY]),
+        route("jobs", "workers", router="round-robin", confirm=True, marks={"high": 10}),
+    )
+    options = {
+        "addresses": [f"amqp+tcp://{kernel.address_of('broker')}"],
+        "consume": [{"queue": "jobs", "prefetch": 10}],
+    }
+    kernel.add_engine(EnginePlan(name="jobs", kind="amqp-client", options=options))
+    with _amqp(kernel) as channel:
+        pulls = [sockets("PULL") for _ in range(2)]
+
+        def left() -> int:
+            return int(channel.queue_declare("jobs", passive=True).method.message_count)
+
+        def publish() -> None:
+            for number in range(200):
+                channel.basic_publish("", "jobs", b"%d" % number)
+
+        publish()
+        until(lambda: left() == 190)
+        pulls[0].connect(kernel.address_of("workers"))
+        assert [int(pulls[0].recv()) for _ in range(200)] == list(range(200))
+        pulls[1].connect(kernel.address_of("workers"))
+        until(lambda: _running(kernel, "PULL") == 2)
+        publish()
+        got: list[list[int]] = [[], []]
+        while sum(map(len, got)) < 200:
+            for numbers, pull in zip(got, pulls, strict=True):
+                if pull.poll(10):
+                    numbers.append(int(pull.recv()))
+        assert sorted(got[0] + got[1]) == list(range(200))
+        assert all(got)
+        # All gets acknowledged, so nothing comes back when the client goes.
+        until(lambda: [row["messages_unacknowledged"] for row in kernel.inspect("queues").rows] == [0])
+        kernel.remove_engine("jobs")
+        assert channel.basic_get("jobs")[0] is None
+
+
+def _broker(**declared: Any) -> EnginePlan:
+    return EnginePlan(name="broker", kind="amqp", options={"address": "127.0.0.1:0", **declared})
+
+
+@contextmanager
+def _amqp(kernel: Kernel) -> Iterator[Any]:
+    """A channel of pika at the kernel's broker."""
+    import pika
+
+    host, _, port = kernel.address_of("broker").partition(":")
+    with pika.BlockingConnection(pika.ConnectionParameters(host, int(port))) as connection:
+        yield connection.channel()
+
+
+def _taken(channel: Any, queue: str, count: int) -> list[tuple[str, bytes]]:
+    """Routing keys and bodies of as many messages."""
+    got = []
+    for _ in range(count):
+        method, _, body = until(lambda: (one := channel.basic_get(queue, auto_ack=True))[0] and one)
+        got.append((method.routing_key, body))
+    return got
 
 
 def test_what_comes_has_an_exchange_and_a_key(kernel_factory: KernelFactory, sockets: Sockets) -> None:
