@@ -169,7 +169,8 @@ def place_of(text: str) -> Address:
     transport, separator, place = text.partition("://")
     if transport in ("pgm", "epgm"):
         raise ValueError(
-            f"{text!r}: multicast is an engine of its own, of kind pgm, with zmtp1+{text} as address"
+            f'{text!r}: a socket has no multicast.  An engine of kind "pgm" with address = "zmtp1+{text}" has it, '
+            "and a route joins both"
         )
     if not separator or transport not in _TRANSPORTS:
         known = ", ".join(f"{each}://" for each in _TRANSPORTS)
