@@ -23,30 +23,46 @@ pytestmark = [pytest.mark.peer("pyzmq"), pytest.mark.slow]
 ROOT = Path(__file__).parents[4]
 TIMEOUT = 60.0
 KILLS = 2
-DRAFTS = ("CLIENT", "RADIO", "DISH", "SCATTER", "GATHER")
+PUBLISHERS = ("PUB", "XPUB", "RADIO")
+DRAFTS = ("CLIENT", "SERVER", "RADIO", "DISH", "SCATTER", "GATHER")
 
 PEER = """
 import sys
 import zmq
 
 kind, role, place, run = sys.argv[1:]
-socket = zmq.Context().socket(getattr(zmq, kind))
+socket = zmq.Context().socket(getattr(zmq, kind.partition("-")[0]))
 if kind == "SUB":
     socket.subscribe(b"")
 if kind == "DISH":
     socket.join("")
+if kind == "XSUB":
+    socket.send(b"\\1")
 if kind in ("REQ", "DEALER"):
     socket.routing_id = b"peer"
 getattr(socket, role)(place)
 number = 0
 while True:
-    if kind in ("PUSH", "PUB", "SCATTER", "RADIO"):
+    if kind in ("PUSH", "PUB", "XPUB", "SCATTER", "RADIO", "PAIR-sends"):
         socket.send(b"%s %d" % (run.encode(), number))
-    elif kind in ("PULL", "SUB", "GATHER", "DISH", "PAIR"):
+    elif kind in ("PULL", "SUB", "XSUB", "GATHER", "DISH", "PAIR"):
         print(socket.recv().decode(), flush=number % 50 == 0)
     elif kind in ("REQ", "DEALER", "CLIENT"):
         socket.send(b"%s %d" % (run.encode(), number))
         assert socket.recv() == b"re: %s %d" % (run.encode(), number)
+        print(run, number, flush=True)
+    elif kind == "SERVER":
+        question = socket.recv(copy=False)
+        socket.send(b"re: " + run.encode() + b" " + question.bytes, routing_id=question.routing_id)
+    elif kind == "STREAM":
+        if number == 0:
+            stranger, nothing = socket.recv_multipart()
+        question = b"%s %d\\n" % (run.encode(), number)
+        socket.send_multipart([stranger, question])
+        answer = b""
+        while not answer.endswith(b"\\n"):
+            answer += socket.recv_multipart()[1]
+        assert answer == b"re: " + question
         print(run, number, flush=True)
     else:
         *address, question = socket.recv_multipart()
@@ -110,7 +126,7 @@ def context() -> Iterator[Context]:
 def opened(context: Context, kind: Any, role: str, **options: Any) -> tuple[Socket, str]:
     """Our socket, and the place for the peer's."""
     socket = context.socket(kind, linger=0, reconnect=0.01, **options)
-    if kind == "SUB":
+    if kind in ("SUB", "XSUB"):
         socket.subscribe(b"")
     if kind == "DISH":
         socket.join(b"")
@@ -131,7 +147,16 @@ def line(program: subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize(
     "ours, theirs",
-    [("PUSH", "PULL"), ("PUB", "SUB"), ("PAIR", "PAIR"), ("SCATTER", "GATHER"), ("RADIO", "DISH")],
+    [
+        ("PUSH", "PULL"),
+        ("PUB", "SUB"),
+        ("PUB", "XSUB"),
+        ("XPUB", "SUB"),
+        ("XPUB", "XSUB"),
+        ("PAIR", "PAIR"),
+        ("SCATTER", "GATHER"),
+        ("RADIO", "DISH"),
+    ],
 )
 def test_who_sends(context: Context, role: str, ours: str, theirs: str) -> None:
     socket, place = opened(context, ours, role, sndhwm=100)
@@ -150,7 +175,17 @@ def test_who_sends(context: Context, role: str, ours: str, theirs: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "ours, theirs", [("PULL", "PUSH"), ("SUB", "PUB"), ("GATHER", "SCATTER"), ("DISH", "RADIO")]
+    "ours, theirs",
+    [
+        ("PULL", "PUSH"),
+        ("SUB", "PUB"),
+        ("SUB", "XPUB"),
+        ("XSUB", "PUB"),
+        ("XSUB", "XPUB"),
+        ("PAIR", "PAIR-sends"),
+        ("GATHER", "SCATTER"),
+        ("DISH", "RADIO"),
+    ],
 )
 def test_who_receives(context: Context, role: str, ours: str, theirs: str) -> None:
     socket, place = opened(context, ours, role, rcvhwm=100)
@@ -164,8 +199,8 @@ def test_who_receives(context: Context, role: str, ours: str, theirs: str) -> No
                 if sender == run:
                     got.append(number)
             # Each peer is told of the subscription; a PUB may have sent before.
-            assert got == list(range(got[0], got[0] + 200)) or theirs in ("PUB", "RADIO")
-            assert got[0] == 0 or theirs in ("PUB", "RADIO")
+            assert got == list(range(got[0], got[0] + 200)) or theirs in PUBLISHERS
+            assert got[0] == 0 or theirs in PUBLISHERS
             assert got == sorted(got)
 
 
@@ -201,29 +236,35 @@ def test_who_asks(context: Context, role: str, theirs: str) -> None:
     asked = count()
     for run in range(KILLS + 1):
         with peer(theirs, role, place, run):
-            for _ in range(50):
-                answer = b""
-                while not answer.startswith(b"re: %d " % run):
-                    question = b"%d" % next(asked)
-                    socket.send(question, timeout=TIMEOUT)
-                    try:
-                        answer = socket.recv(timeout=0.2)
-                    except KernelError:
-                        continue
-                    # Never that of another question.
-                    assert answer.split()[2] == question
+            ask(socket, asked, run)
 
 
-@pytest.mark.parametrize("theirs", ["REP", "ROUTER"])
-def test_a_dealer_asks(context: Context, role: str, theirs: str) -> None:
+def ask(req: Socket, asked: Iterator[int], run: int) -> None:
+    """Have questions answered by one peer.  There may be none when they are asked."""
+    for _ in range(50):
+        answer = b""
+        while not answer.startswith(b"re: %d " % run):
+            question = b"%d" % next(asked)
+            req.send(question, timeout=TIMEOUT)
+            try:
+                answer = req.recv(timeout=0.2)
+            except KernelError:
+                continue
+            # Never that of another question.
+            assert answer.split()[2] == question
+
+
+@pytest.mark.parametrize("ours, theirs", [("DEALER", "REP"), ("DEALER", "ROUTER"), ("CLIENT", "SERVER")])
+def test_who_asks_out_of_turn(context: Context, role: str, ours: str, theirs: str) -> None:
     """Answers come in order and once; what a dead peer had is lost, and its successor has what comes next."""
-    socket, place = opened(context, "DEALER", role)
+    socket, place = opened(context, ours, role)
+    address = [b""] if ours == "DEALER" else []
     asked = count()
     for run in range(KILLS + 1):
         with peer(theirs, role, place, run):
             got: list[int] = []
             while len(got) < 50:
-                socket.send_multipart([b"", b"%d" % next(asked)], timeout=TIMEOUT)
+                socket.send_multipart([*address, b"%d" % next(asked)], timeout=TIMEOUT)
                 try:
                     *_, answer = socket.recv_multipart(timeout=0.2)
                 except KernelError:
@@ -234,6 +275,35 @@ def test_a_dealer_asks(context: Context, role: str, theirs: str) -> None:
                 if int(who) == run:
                     got.append(int(number))
             assert got == sorted(set(got))
+    context.close(0)
+
+
+def test_a_stream(context: Context, role: str) -> None:
+    """Between the notices that a peer has come and that it has gone are its bytes; a successor begins anew."""
+    socket, place = opened(context, "STREAM", role)
+    names = []
+    for run in range(KILLS + 1):
+        with peer("STREAM", role, place, run) as program:
+            name, notice = socket.recv_multipart(timeout=TIMEOUT)
+            assert notice == b""
+            names.append(name)
+            said = b""
+            for number in range(50):
+                # The peer asks again when it has its answer, so nothing comes behind a question.
+                while not said.endswith(b"\n"):
+                    sender, some = socket.recv_multipart(timeout=TIMEOUT)
+                    assert sender == name
+                    said += some
+                assert said == b"%d %d\n" % (run, number)
+                socket.send_multipart([name, b"re: " + said])
+                assert line(program) == f"{run} {number}"
+                said = b""
+        while (message := socket.recv_multipart(timeout=TIMEOUT)) != [name, b""]:
+            assert message[0] == name
+            said += message[1]
+        assert (b"%d 50\n" % run).startswith(said)
+    # The peer of a connect place keeps its name.
+    assert len(set(names)) == (1 if role == "bind" else KILLS + 1)
     context.close(0)
 
 
@@ -288,3 +358,16 @@ def test_a_device_of_questions(context: Context) -> None:
     context.close(0)
     load.end()
     answers.end()
+
+
+def test_who_answers_behind_a_device(context: Context) -> None:
+    """Questions that a dead one had are lost; who asks again has the answers of its successor."""
+    load, places = device(context, "ROUTER", "DEALER")
+    req = context.socket("REQ", linger=0, req_relaxed=True, req_correlate=True)
+    req.connect(places[0])
+    asked = count()
+    for run in range(KILLS + 1):
+        with peer("REP", "connect", places[1], run):
+            ask(req, asked, run)
+    context.close(0)
+    load.end()
