@@ -71,6 +71,34 @@ def _router(open_socket: Open) -> None:
     assert dealer.recv_multipart() == [b"", b"answer"]
 
 
+def _pair(open_socket: Open) -> None:
+    pair = open_socket("PAIR")
+    assert [pair.recv() for _ in range(1000)] == [b"%d" % n for n in range(1000)]
+    pair.send_many([b"re: %d" % n for n in range(1000)])
+    assert pair.recv_multipart() == [b"a", b"", LARGE]
+    pair.send_multipart([b"a", b"", LARGE])
+
+
+def _xpublish(open_socket: Open) -> None:
+    xsub = open_socket("XSUB", lambda socket: socket.subscribe("tea"))
+    assert [xsub.recv_multipart() for _ in range(2)] == [[b"tea", b"2"], [b"teapot", LARGE]]
+    xsub.unsubscribe("tea")
+    xsub.subscribe("coffee")
+    assert xsub.recv_multipart() == [b"coffee", b"4"]
+    xsub.send(b"\2upwards")
+
+
+def _xsubscribe(open_socket: Open) -> None:
+    xpub = open_socket("XPUB")
+    assert xpub.recv() == b"\1tea"
+    for key, body in ((b"coffee", b"1"), (b"tea", b"2"), (b"teapot", LARGE)):
+        xpub.send_multipart([key, body])
+    assert [xpub.recv() for _ in range(2)] == [b"\0tea", b"\1coffee"]
+    for key, body in ((b"tea", b"3"), (b"coffee", b"4")):
+        xpub.send_multipart([key, body])
+    assert xpub.recv() == b"\2upwards"
+
+
 def _server(open_socket: Open) -> None:
     client = open_socket("CLIENT")
     for text in (b"one", b"two", LARGE):
@@ -131,7 +159,19 @@ def _gather(open_socket: Open) -> None:
 
 
 DRAFTS = (_server, _client, _radio, _dish, _scatter, _gather)
-CHECKS = (_request, _reply, _publish, _subscribe, _push, _pull, _dealer, _router)
+CHECKS = (
+    _request,
+    _reply,
+    _publish,
+    _subscribe,
+    _push,
+    _pull,
+    _dealer,
+    _router,
+    _pair,
+    _xpublish,
+    _xsubscribe,
+)
 """In the order of node/zeromq.js, named after what that side is."""
 
 
@@ -152,6 +192,16 @@ def test_each_pattern(context: Context, role: str, place: str) -> None:
 @pytest.mark.parametrize("role", ["bind", "connect"])
 def test_each_type_that_is_a_draft(context: Context, role: str) -> None:
     _check_all(context, role, "tcp://127.0.0.1:0", DRAFTS, "drafts")
+
+
+def _no_wss(_: Open) -> None:
+    """Nothing on our side."""
+
+
+@pytest.mark.slow
+def test_its_libzmq_was_built_without_wss(context: Context) -> None:
+    """So nobody but a kernel is at the other end of ``wss``.  If this fails, zeromq.js has it, and is a peer for it."""
+    _check_all(context, "bind", "", [_no_wss], "wss")
 
 
 def _check_all(

@@ -1,6 +1,6 @@
 // Each pattern with zeromq.js: `node zeromq.js bind PLACE` prints the places at which it has bound, one check after the other;
 // `node zeromq.js connect` reads a place a check from its input.  It ends with status 0 if all checks hold.
-// With a third argument `drafts`: the types that are drafts, which the libzmq of zeromq.js has.
+// With a third argument `drafts`: the types that are drafts, which the libzmq of zeromq.js has; with `wss`: that it does not have that.
 
 const assert = require('node:assert/strict');
 const readline = require('node:readline');
@@ -89,6 +89,43 @@ const checks = {
     await socket.send([name, '', 'answer']);
     return socket;
   },
+
+  async pair() {
+    const socket = await open(new zmq.Pair());
+    for (let n = 0; n < 1000; n++) await socket.send(`${n}`);
+    for (let n = 0; n < 1000; n++) assert.deepEqual(texts(await socket.receive()), [`re: ${n}`]);
+    await socket.send(['a', '', large]);
+    assert.deepEqual(texts(await socket.receive()), ['a', '', large]);
+    return socket;
+  },
+
+  async xpublish() {
+    const socket = await open(new zmq.XPublisher());
+    const told = async (verb) => {
+      const [what] = await socket.receive();
+      assert.equal(what.toString('latin1'), verb);
+    };
+    await told('\x01tea');
+    for (const [key, body] of [['coffee', '1'], ['tea', '2'], ['teapot', large]]) await socket.send([key, body]);
+    await told('\x00tea');
+    await told('\x01coffee');
+    for (const [key, body] of [['tea', '3'], ['coffee', '4']]) await socket.send([key, body]);
+    // An XSUB may send as well.
+    await told('\x02upwards');
+    return socket;
+  },
+
+  async xsubscribe() {
+    const socket = await open(new zmq.XSubscriber());
+    await socket.send('\x01tea');
+    assert.deepEqual(texts(await socket.receive()), ['tea', '2']);
+    assert.deepEqual(texts(await socket.receive()), ['teapot', large]);
+    await socket.send('\x00tea');
+    await socket.send('\x01coffee');
+    assert.deepEqual(texts(await socket.receive()), ['coffee', '4']);
+    await socket.send('\x02upwards');
+    return socket;
+  },
 };
 
 const drafts = {
@@ -161,8 +198,19 @@ const drafts = {
   },
 };
 
+// What a libzmq says to `wss` that was built with WebSocket and without GnuTLS.
+const withoutTls = {
+  async wss() {
+    const socket = new zmq.Pull();
+    await assert.rejects(socket.bind('wss://127.0.0.1:0/feed'), { code: 'EPROTONOSUPPORT' });
+    assert.throws(() => socket.connect('wss://127.0.0.1:1/feed'), { code: 'EPROTONOSUPPORT' });
+    return socket;
+  },
+};
+
 (async () => {
-  for (const check of Object.values(process.argv[4] === 'drafts' ? drafts : checks)) {
+  const chosen = { drafts, wss: withoutTls }[process.argv[4]] ?? checks;
+  for (const check of Object.values(chosen)) {
     const socket = await check();
     // The other side says when it has all.
     assert.equal((await lines.next()).value, 'done');
