@@ -48,10 +48,10 @@ from plugins.protocols.zmtp.greeting import (
     GREETING_2_SIZE,
     GREETING_3_SIZE,
     MAJOR,
-    SIGNATURE,
     SIGNATURE_SIZE,
     decode_greeting,
     encode_rest,
+    encode_signature,
     is_version_1,
 )
 from plugins.protocols.zmtp.keys import KEY_LIMIT, GroupSplitter, KeySplitter, group_of, key_of
@@ -123,8 +123,9 @@ class ZmtpConnection:
             "CURVE": not options.curve_server_key,
         }[options.mechanism]
         metadata = {"Socket-Type": options.type.encode()}
+        self._identity = identity_of(options) if self._type.identified else b""
         if self._type.identified:
-            metadata["Identity"] = identity_of(options)
+            metadata["Identity"] = self._identity
         self._mechanism: Mechanism = mechanism_of(options, side)(
             options, metadata, self._send_command, chance
         )
@@ -133,7 +134,9 @@ class ZmtpConnection:
         """The version that both speak."""
         self._shares = options.chosen_by_route and not self._keyed and options.mechanism != "CURVE"
         """Whether other conversations send the same octets for a batch."""
-        self._out: list[Buffer] = [SIGNATURE]
+        # With other mechanisms a peer of 1.0 is refused, and nobody is to learn how long the identity is.
+        in_signature = self._identity if options.mechanism == "NULL" else b""
+        self._out: list[Buffer] = [encode_signature(in_signature)]
         self._first_bytes = b""
         """What has come of the greeting."""
         self._framing: Framing = FRAMINGS[MAJOR]
@@ -261,8 +264,7 @@ class ZmtpConnection:
                 raise RemoteProtocolError("a greeting with revision 0, which no version of ZMTP has")
             else:
                 # 15/ZMTP: the type, and a frame with the identity.
-                identity = identity_of(self._options) if self._type.identified else b""
-                self._out.append(bytes((self._number("2.0"), 0, len(identity))) + identity)
+                self._out.append(bytes((self._number("2.0"), 0, len(self._identity))) + self._identity)
         if self.phase is Phase.GREETING:
             size = GREETING_3_SIZE if data[SIGNATURE_SIZE] >= MAJOR else GREETING_2_SIZE
             if len(data) >= size:
@@ -316,10 +318,14 @@ class ZmtpConnection:
         self._awaits_identity = self._type.names_peers
         if version == 2:
             self._check_type(peer_type)
-        # 1.0 does not say what it wants, see above.
-        elif self._type.publishes:
-            self._theirs.add(b"")
-            self.subscriptions.append(("subscribe", pattern_of(b"")))
+        else:
+            if self._identity:
+                # The signature was the head of this frame.
+                self._out.append(self._identity)
+            # 1.0 does not say what it wants, see above.
+            if self._type.publishes:
+                self._theirs.add(b"")
+                self.subscriptions.append(("subscribe", pattern_of(b"")))
         self._open()
 
     def _open(self) -> None:

@@ -47,7 +47,18 @@ def test_the_identity_for_a_peer_of_2_0() -> None:
     end = connection_of(ZmtpOptions(type="DEALER", identity="me"), "client")
     # 15/ZMTP: revision 1, type 6 (ROUTER).
     end.receive_data(SIGNATURE + b"\x01\x06", 0.0)
-    assert written(end) == SIGNATURE + b"\x03\x05\0\2me"
+    assert written(end) == b"\xff\0\0\0\0\0\0\0\3\x7f" + b"\x03\x05\0\2me"
+
+
+def test_the_identity_for_a_peer_of_1_0_and_its_size_for_nobody_who_has_to_log_in() -> None:
+    """13/ZMTP: a frame in the long form, whose first ten bytes are those of the greeting."""
+    end = connection_of(ZmtpOptions(type="DEALER", identity="me"), "client")
+    end.receive_data(b"\1\0", 0.0)
+    assert written(end) == b"\xff\0\0\0\0\0\0\0\3\x7f" + b"me"
+    end = connection_of(
+        ZmtpOptions(type="DEALER", identity="me", mechanism="PLAIN", username="a", password="b"), "client"
+    )
+    assert written(end) == SIGNATURE
 
 
 @pytest.mark.parametrize("signature", [SIGNATURE + b"\x01\x05", b""], ids=["2.0", "1.0"])
