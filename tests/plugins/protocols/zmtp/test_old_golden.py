@@ -127,7 +127,8 @@ def test_libzmq_still_says_so(version: str, case: Case, octets: bytes, role: str
                     got += peer.recv(65_536)
                 if len(got) >= len(octets):
                     break
-            assert got == octets
+            # What a PUB was given again may have come twice.
+            assert got == octets or (case.type == "PUB" and got.startswith(octets))
 
 
 @pytest.mark.parametrize("version, case, octets", CASES)
