@@ -23,6 +23,8 @@ _SUITES = "make suites"
 
 JAVA_CLIENT = "/usr/share/java/amqp-client.jar"
 """Where Debian puts RabbitMQ's client for Java."""
+JEROMQ = "/usr/share/java/jeromq.jar"
+"""Where Debian puts JeroMQ 0.3, which is of the time of ZMTP 2.0."""
 PHP_AMQPLIB = "/usr/share/php/PhpAmqpLib/autoload.php"
 """Where Debian puts php-amqplib."""
 BUNNY = "/usr/share/rubygems-integration/all/gems"
@@ -106,6 +108,7 @@ PEERS: dict[str, Peer] = {
         Peer("greenstalk", _has_module("greenstalk"), _SETUP),
         Peer("grpc", _has_module("grpc_status"), _SETUP),
         Peer("java-client", _has_file(JAVA_CLIENT, "javac"), _PEERS),
+        Peer("jeromq", _has_file(JEROMQ, "javac"), _PEERS),
         Peer("kombu", _has_module("kombu"), _SETUP),
         Peer("mosquitto", _has_command("mosquitto"), _PEERS),
         Peer("mosquitto-clients", _has_command("mosquitto_pub"), _PEERS),
