@@ -14,7 +14,7 @@ QUICK_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),.venv-quick/.set-up)
 QUICK_BIN := $(patsubst %/.set-up,%/bin,$(QUICK_STAMP))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
-PEERS := amqp-tools busybox-static chromium cpio gcc iproute2 libc6-dev libjeromq-java librabbitmq-client-java libusrsctp2 libzmq3-dev mosquitto mosquitto-clients nftables \
+PEERS := amqp-tools busybox-static chromium cpio g++ gcc iproute2 libc6-dev libjeromq-java librabbitmq-client-java libusrsctp2 libzmq3-dev mosquitto mosquitto-clients nftables \
 	php-amqplib php-cli prometheus qemu-system-x86 rabbitmq-server redis-server ruby-bunny tshark \
 	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
 # Processes that share the tests (WORKERS=2 for fewer): most of the time tests wait, for servers and clocks.
@@ -85,9 +85,10 @@ peers: ## what interoperability tests want from Debian (root) and npm
 	else npm install --silent --no-audit --no-fund --no-package-lock --prefix $(NODE_PEERS) \
 		|| echo "peers: npm could not install Node's clients"; fi
 
-suites: setup ## the suites of AMQP and MQTT clients and of pyzmq, from their source distributions, and programs that use pyzmq; tests run them here
+suites: setup ## the suites of AMQP and MQTT clients and of pyzmq, from their source distributions, programs that use pyzmq, and an old libzmq; tests run them here
 	@sh $(SUITES)/fetch.sh $(CURDIR)/$(BIN)/python || echo "suites: pip could not fetch the source distributions"
 	@sh $(SUITES)/programs.sh $(CURDIR)/$(BIN)/python || echo "suites: pip could not install the programs"
+	@sh $(SUITES)/libzmq2.sh $(CURDIR)/$(BIN)/python || echo "suites: libzmq 2.1 could not be fetched or built"
 
 docs: $(DOCS_STAMP) ## site/ from docs/; without .venv it needs only what makes the pages
 	$(DOCS_BIN)/python -m kernel.topology.reference > docs/config_reference.md

@@ -36,6 +36,8 @@ PROGRAMS = CLIENT_SUITES.parent / ".programs"
 PROGRAMS_PYTHON = PROGRAMS / "bin" / "python"
 PROGRAMS_SUITES = PROGRAMS / "sources"
 """Where it puts the suites of these programs."""
+LIBZMQ_2 = str(CLIENT_SUITES.parent / ".libzmq2" / "libzmq2.so")
+"""Where it puts libzmq 2.1, which it builds."""
 NODE_MODULES = Path(__file__).parent / "interop" / "node" / "node_modules"
 """Where `make peers` has npm put what tests want from Node."""
 NODE_AMQPLIB = str(NODE_MODULES / "amqplib")
@@ -119,6 +121,7 @@ PEERS: dict[str, Peer] = {
         Peer("node-stompjs", _has_file(NODE_STOMPJS, "node"), _PEERS),
         Peer("node-zeromq", _has_file(NODE_ZEROMQ, "node"), _PEERS),
         Peer("pyright", _has_file(PYRIGHT, "node"), _PEERS),
+        Peer("libzmq 2", lambda: Path(LIBZMQ_2).exists(), _SUITES),
         Peer("libzmq with PGM", libzmq_peer.is_there, _PEERS),
         Peer("namespaces", lan.possible, "iproute2, and root"),
         Peer("openpgm", openpgm.is_there, _PEERS),

@@ -1,6 +1,7 @@
-"""Bytes of libzmq (4.3.5, in pyzmq 27) in ZMTP 1.0 and 2.0, to peers that greet in these versions: ours are the same.
+"""Bytes of libzmq 4 (4.3.5, in pyzmq 27) in ZMTP 1.0 and 2.0, to peers that greet in these versions: ours are the same.
 
-Both roles are the same: who connects says nothing else in these versions.  ``test_libzmq_still_says_so`` records them again.
+Who connects says nothing else in these versions.  ``test_libzmq_still_says_so`` records them again.  What old programs say that
+know no later version is of libzmq 2.1.11 and JeroMQ 0.3.6: ``tests/interop/test_old_zmq.py`` has them live.
 """
 
 from __future__ import annotations
@@ -75,6 +76,36 @@ OF_2_0: dict[Case, bytes] = {
     WANTS: SIGNATURE + b"\x03\x02\0\0" + b"\0\4\1tea",
 }
 RECORDED = {"1.0": OF_1_0, "2.0": OF_2_0}
+OF_OLD_PROGRAMS: dict[str, dict[Case, bytes]] = {
+    # All reserved flags are set: ``zmq_msg_init_size`` of 2.1 sets what is not in its mask.
+    "libzmq 2.1": {
+        PARTS: b"\x01\x7e" + b"\x06\x7ehello" + b"\x02\x7fa\x01\x7e" + b"\x01\x7e",
+        SIZES: b"\x01\x7e"
+        + (b"\xfe\x7e" + b"x" * 253)
+        + b"".join(
+            b"\xff\0\0\0\0\0\0" + (size + 1).to_bytes(2, "big") + b"\x7e" + b"x" * size
+            for size in (254, 255, 256)
+        ),
+        NAMED: b"\x05\x7eanna" + b"\x01\x7f\x02\x7eq",
+        ASKS: b"\x05\x7eanna" + b"\x01\x7f\x02\x7eq",
+        SILENT: b"\x02\x7er",
+        ANSWERS: b"\x01\x7e",
+        FIRST: b"\x01\x7e" + b"\x02\x7ep",
+        FEED: b"\x01\x7e" + b"\x04\x7ftea\x02\x7e" + b"1",
+        WANTS: b"\x01\x7e",
+    },
+    # As libzmq 4, but for the revision.
+    "JeroMQ 0.3": {
+        PARTS: SIGNATURE + b"\x01\x08\0\0" + b"\0\5hello" + b"\1\1a\0\0" + b"\0\0",
+        NAMED: bytes.fromhex("ff 00 00 00 00 00 00 00 05 7f 01 05 00 04") + b"anna" + b"\1\0\0\1q",
+        ASKS: bytes.fromhex("ff 00 00 00 00 00 00 00 05 7f 01 03 00 04") + b"anna" + b"\1\0\0\1q",
+        SILENT: bytes.fromhex("ff 00 00 00 00 00 00 00 02 7f 01 06 00 01") + b"r",
+        ANSWERS: SIGNATURE + b"\x01\x04\0\0",
+        FIRST: SIGNATURE + b"\x01\x00\0\0" + b"\0\1p",
+        FEED: SIGNATURE + b"\x01\x01\0\0" + b"\1\3tea\0\1" + b"1",
+        WANTS: SIGNATURE + b"\x01\x02\0\0" + b"\0\4\1tea",
+    },
+}
 
 CASES = [
     pytest.param(version, case, octets, id=f"{version}-{case.type}-{number}")
@@ -143,12 +174,29 @@ def test_we_say_the_same(version: str, case: Case, octets: bytes) -> None:
     assert written(end) == wanted
 
 
-@pytest.mark.parametrize("version, case, octets", CASES)
-def test_we_understand_it_in_pieces_of_any_size(version: str, case: Case, octets: bytes) -> None:
-    """But for the octet by which libzmq tells a peer to go on in version 3: in its place is what an old program says."""
-    ours = Case(case.peer, case.type, subscribe=("tea",) if case is FEED else ())
+def as_if_old(version: str, octets: bytes) -> bytes:
+    """Return what a libzmq 4 says with another octet in the place of that by which it offers version 3."""
     at, octet = {"1.0": (9, b"\0"), "2.0": (10, b"\1")}[version]
-    octets = octets[:at] + octet + octets[at + 1 :]
+    return octets[:at] + octet + octets[at + 1 :]
+
+
+SAID = [
+    *(
+        pytest.param(case, as_if_old(version, octets), id=f"libzmq 4 in {version}-{case.type}-{number}")
+        for version, cases in RECORDED.items()
+        for number, (case, octets) in enumerate(cases.items())
+    ),
+    *(
+        pytest.param(case, octets, id=f"{program}-{case.type}-{number}")
+        for program, cases in OF_OLD_PROGRAMS.items()
+        for number, (case, octets) in enumerate(cases.items())
+    ),
+]
+
+
+@pytest.mark.parametrize("case, octets", SAID)
+def test_we_understand_it_in_pieces_of_any_size(case: Case, octets: bytes) -> None:
+    ours = Case(case.peer, case.type, subscribe=("tea",) if case is FEED else ())
     for size in (1, 3, 1000):
         end = _end_of(ours)
         got: list[Any] = []

@@ -1,8 +1,12 @@
-"""Each pattern with JeroMQ 0.3 (Debian's), which speaks ZMTP 2.0 and binds or connects; its side is in java/OldZmq.java."""
+"""Each pattern with old programs, which bind or connect: JeroMQ 0.3 speaks ZMTP 2.0, and libzmq 2.1 speaks 1.0.
+
+Their sides are java/OldZmq.java and libzmq2_peer.py.
+"""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +15,17 @@ import pytest
 
 from kernel.sockets import Context, Socket
 from tests.interop.until import until
-from tests.peers import JEROMQ
+from tests.peers import JEROMQ, LIBZMQ_2
 
-pytestmark = [pytest.mark.peer("jeromq"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "java" / "OldZmq.java"
+PROGRAMS = {
+    "1.0": [sys.executable, "-m", "tests.interop.libzmq2_peer", LIBZMQ_2],
+    "2.0": ["java", "-cp", JEROMQ, str(PROGRAM)],
+}
 TIMEOUT = 30.0
+ROOT = Path(__file__).parents[2]
 LARGE = b"x" * 300_000
 TEXTS = (b"one", b"two", LARGE)
 
@@ -37,14 +46,22 @@ def _reply(open_socket: Open) -> None:
         assert req.recv() == b"re: " + text
 
 
-def _publish(open_socket: Open) -> None:
+def _publish(open_socket: Open, say: Callable[[str], None] | None) -> None:
     sub = open_socket("SUB", lambda socket: socket.subscribe("tea"))
+    if say is not None:
+        assert sub.recv_multipart() == [b"teatime", b"0"]
+        say("there")
+        while (message := sub.recv_multipart()) == [b"teatime", b"0"]:
+            pass
+        assert message == [b"tea", b"2"]
+        assert sub.recv_multipart() == [b"teapot", LARGE]
+        return
     assert [sub.recv_multipart() for _ in range(2)] == [[b"tea", b"2"], [b"teapot", LARGE]]
 
 
-def _subscribe(open_socket: Open) -> None:
+def _subscribe(open_socket: Open, topic: str) -> None:
     pub = open_socket("PUB")
-    pub.wait_for_subscribers(topic="tea", timeout=TIMEOUT)
+    pub.wait_for_subscribers(topic=topic, timeout=TIMEOUT)
     for key, body in ((b"coffee", b"1"), (b"tea", b"2"), (b"teapot", LARGE)):
         pub.send_multipart([key, body])
 
@@ -79,7 +96,17 @@ def _pair(open_socket: Open) -> None:
     pair.send_multipart([b"b", b"", LARGE])
 
 
-CHECKS = (_request, _reply, _publish, _subscribe, _push, _pull, _dealer, _router, _pair)
+CHECKS: tuple[Callable[..., None], ...] = (
+    _request,
+    _reply,
+    _publish,
+    _subscribe,
+    _push,
+    _pull,
+    _dealer,
+    _router,
+    _pair,
+)
 """In the order of java/OldZmq.java, named after what that side is."""
 
 
@@ -89,12 +116,23 @@ def context() -> Iterator[Context]:
         yield made
 
 
+@pytest.mark.peer("jeromq")
 @pytest.mark.parametrize("role", ["bind", "connect"])
 def test_each_pattern_in_version_2_0(context: Context, role: str) -> None:
-    command = ["java", "-cp", JEROMQ, str(PROGRAM), role]
+    _check_all(context, role, "2.0")
+
+
+@pytest.mark.peer("libzmq 2")
+@pytest.mark.parametrize("role", ["bind", "connect"])
+def test_each_pattern_in_version_1_0(context: Context, role: str) -> None:
+    _check_all(context, role, "1.0")
+
+
+def _check_all(context: Context, role: str, version: str) -> None:
+    command = [*PROGRAMS[version], role]
     pipe: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     opened: list[Socket] = []
-    with subprocess.Popen(command, text=True, **pipe) as program:
+    with subprocess.Popen(command, text=True, cwd=ROOT, **pipe) as program:
 
         def say(line: str) -> None:
             program.stdin.write(line + "\n")
@@ -110,12 +148,17 @@ def test_each_pattern_in_version_2_0(context: Context, role: str) -> None:
                 socket.connect(program.stdout.readline().strip())
             else:
                 say(socket.bind("tcp://127.0.0.1:0"))
-            until(lambda: {row["version"] for row in context.kernel.inspect("connections").rows} == {"2.0"})
+            until(lambda: {row["version"] for row in context.kernel.inspect("connections").rows} == {version})
             return socket
 
         try:
+            # Subscribers of 1.0 do not tell what they have subscribed to, and get everything.
+            also: dict[Any, Any] = {
+                _publish: say if version == "1.0" else None,
+                _subscribe: "" if version == "1.0" else "tea",
+            }
             for check in CHECKS:
-                check(open_socket)
+                check(open_socket, *([also[check]] if check in also else []))
                 # The next one may bind at the same port, and this one is not to connect to it.
                 opened.pop().close()
                 say("done")
