@@ -58,6 +58,43 @@ def test_the_bridge_carries_a_feed_out_and_work_in(
         assert until(lambda: channel.basic_get("work", auto_ack=True)[2]) == b"do this"
 
 
+def test_a_feed_comes_into_a_topic_exchange_and_a_queue_goes_out_to_workers(
+    spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pika
+    import zmq
+
+    for name in ("AMQP_PORT", "ZMQ_PUB_PORT", "ZMQ_PUSH_PORT"):
+        monkeypatch.setenv(name, str(free_port()))
+    _kernel_run(spawned, "zmq_feed_and_workers.toml")
+    parameters = pika.ConnectionParameters("127.0.0.1", int(os.environ["AMQP_PORT"]))
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.PUB) as pub,
+        context.socket(zmq.PULL) as pull,
+        pika.BlockingConnection(parameters) as connection,
+    ):
+        channel = connection.channel()
+        channel.queue_declare("wien")
+        channel.queue_bind("wien", "feed", "*.wien")
+        pub.linger, pull.rcvtimeo = 0, int(TIMEOUT * 1000)
+        pub.bind(f"tcp://127.0.0.1:{os.environ['ZMQ_PUB_PORT']}")
+
+        def arrives() -> tuple[str, bytes] | None:
+            # A PUB drops what it is given before somebody has subscribed.
+            for key in (b"weather.graz", b"weather.wien"):
+                pub.send_multipart([key, b"sunny"])
+            method, _, body = channel.basic_get("wien", auto_ack=True)
+            return method and (method.routing_key, body)
+
+        assert until(arrives) == ("weather.wien", b"sunny")
+
+        for number in range(300):
+            channel.basic_publish("", "jobs", b"%d" % number)
+        pull.connect(f"tcp://127.0.0.1:{os.environ['ZMQ_PUSH_PORT']}")
+        assert [pull.recv() for _ in range(300)] == [b"%d" % number for number in range(300)]
+
+
 def test_users_of_the_broker_log_in_at_a_socket(
     spawned: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
