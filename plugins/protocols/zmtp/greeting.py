@@ -26,8 +26,8 @@ class Greeting(msgspec.Struct, frozen=True):
 def encode_signature(identity: bytes) -> bytes:
     """Return the first ten bytes.
 
-    To a peer of 1.0 they are the head of a frame with the identity, which follows once the peer is known to be one.  Later
-    versions do not look at the size (37/ZMTP: padding).
+    To a peer of 1.0 they are the head of a frame with the identity, which follows once the peer is known to
+    be one.  Later versions do not look at the size (37/ZMTP: padding).
     """
     return SIGNATURE[:1] + (len(identity) + 1).to_bytes(8, "big") + SIGNATURE[9:]
 
