@@ -113,6 +113,13 @@ def test_an_argument_of_another_type_is_another_one(connect: Connect, name: str,
     assert refused.value.reply_code == 406
 
 
+def test_a_fraction_is_no_integer_though_they_are_equal(raw: RawClient, name: str) -> None:
+    """Not with pika, which sends no fractions."""
+    raw.ask(queue.Declare(queue=name, arguments={"x-max-length": 10}), queue.DeclareOk)
+    raw.send(queue.Declare(queue=name, arguments={"x-max-length": 10.0}))
+    assert raw.refusal()[:2] == ("channel", 406)
+
+
 def _long_string(text: bytes) -> bytes:
     return b"S" + pack(">I", len(text)) + text
 
