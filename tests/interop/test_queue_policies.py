@@ -201,6 +201,28 @@ def test_the_shorter_of_two_times_to_live_counts(channel: BlockingChannel, name:
     assert deaths(properties) == [(name, "expired", 1)]
 
 
+def test_what_has_expired_behind_a_living_head_is_not_delivered(channel: BlockingChannel, name: str) -> None:
+    channel.queue_declare(name)
+    short = pika.BasicProperties(expiration="1")
+    for body, properties in (
+        (b"head", None),
+        (b"1", short),
+        (b"between", None),
+        (b"2", short),
+        (b"3", short),
+    ):
+        channel.basic_publish("", name, body, properties)
+    # Whoever waits longer has expired: so have they.
+    dead = f"{name}.dead"
+    channel.queue_declare(dead)
+    channel.queue_declare(f"{name}.later", arguments=dead_lettering(dead, **{"x-message-ttl": 20}))
+    channel.basic_publish("", f"{name}.later", b"clock")
+    until(lambda: _waiting(channel, dead))
+    channel.basic_publish("", name, MARK)
+    assert [body for *_, body in consume(channel, name, 3, auto_ack=True)] == [b"head", b"between", MARK]
+    assert get_all(channel, name) == []
+
+
 def test_a_priority_above_the_highest_counts_as_the_highest(channel: BlockingChannel, name: str) -> None:
     channel.queue_declare(name, arguments={"x-max-priority": 3})
     for body, priority in ((b"none", None), (b"3", 3), (b"9", 9), (b"1", 1), (b"0", 0)):
