@@ -223,6 +223,26 @@ def test_what_has_expired_behind_a_living_head_is_not_delivered(channel: Blockin
     assert get_all(channel, name) == []
 
 
+def test_a_queue_that_is_declared_passively_in_time_does_not_expire(connect: Connect, name: str) -> None:
+    channel = connect().channel()
+    for queue in (name, f"{name}.unused"):
+        channel.queue_declare(queue, arguments={"x-expires": 3000})
+    # Goes with the queue that nobody uses. To ask for that queue itself would be a use.
+    channel.exchange_declare(name, "fanout", auto_delete=True)
+    channel.queue_bind(f"{name}.unused", name)
+
+    def is_gone() -> bool:
+        channel.queue_declare(name, passive=True)
+        try:
+            connect().channel().exchange_declare(name, passive=True)
+        except pika.exceptions.ChannelClosedByBroker as closed:
+            return bool(closed.reply_code == 404)
+        return False
+
+    until(is_gone, every=0.2)
+    channel.queue_declare(name, passive=True)
+
+
 def test_a_priority_above_the_highest_counts_as_the_highest(channel: BlockingChannel, name: str) -> None:
     channel.queue_declare(name, arguments={"x-max-priority": 3})
     for body, priority in ((b"none", None), (b"3", 3), (b"9", 9), (b"1", 1), (b"0", 0)):
