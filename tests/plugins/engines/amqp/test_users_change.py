@@ -107,6 +107,19 @@ def test_who_is_gone_is_disconnected_and_nobody_else(server: StillServer) -> Non
     assert eve(server).hosted.is_open
 
 
+def test_other_tags_show_and_the_connection_stays(server: StillServer) -> None:
+    client = eve(server)
+    for tags in (("monitoring", "policymaker"), ()):
+        change(server, {"guest": GUEST, "eve": msgspec.structs.replace(EVE, tags=tags)})
+        (row,) = [row for row in server.engine.inspect("users") if row["name"] == "eve"]
+        assert (row["tags"], row["connections"]) == (list(tags), 1)
+        found = login(server, "eve", "p")
+        assert found is not None
+        assert found.account.tags == tags
+        client.ask(queue.Declare(queue="eve"), queue.DeclareOk)
+    assert client.hosted.is_open
+
+
 def test_a_limit_counts_connections_that_were_there_before(server: StillServer) -> None:
     eve(server)
     change(server, {"eve": msgspec.structs.replace(EVE, max_connections=1)})
