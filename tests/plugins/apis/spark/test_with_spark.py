@@ -115,6 +115,16 @@ def test_headers_are_a_map_of_texts_where_one_is_wanted(spark: Any, journal: Jou
     assert feed.selectExpr("count_if(get_json_object(headers, '$.number') = 7)").first()[0] == 2
 
 
+def test_properties_are_a_map_of_texts_where_one_is_wanted(spark: Any, journal: Journal) -> None:
+    """As the page on Spark says."""
+    journal.append([b"x"], Envelope(properties={"priority": 5, "app_id": "a", "headers": {"h": 1}}))
+    journal.append([b"z"])
+    feed = spark.read.format("kernel").load(str(journal))
+    first, last = feed.selectExpr("from_json(properties, 'map<string,string>') as p").collect()
+    assert first.p == {"priority": "5", "app_id": "a"}
+    assert last.p is None
+
+
 def test_filters_reach_the_reader_and_stay_true(spark: Any, journal: Journal) -> None:
     journal.numbers(100, batch=10)
     feed = spark.read.format("kernel").option("rowsPerTask", 10).load(str(journal))
