@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+
 import pytest
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan, TimedOut, WaterMarks
 
 
-def plan(high: int) -> Plan:
+def plan(high: int = WaterMarks().high, workers: tuple[str, ...] = ("idle", "busy")) -> Plan:
     """A source and two workers that share its messages."""
     return Plan(
-        engines=tuple(EnginePlan(name=name, kind="native") for name in ("source", "idle", "busy")),
+        engines=tuple(EnginePlan(name=name, kind="native") for name in ("source", *workers)),
         routes=(
-            RoutePlan(
-                source="source", targets=("idle", "busy"), router="round-robin", marks=WaterMarks(high=high)
-            ),
+            RoutePlan(source="source", targets=workers, router="round-robin", marks=WaterMarks(high=high)),
         ),
     )
+
+
+@pytest.mark.slow
+def test_a_slow_worker_gets_less() -> None:
+    """With the marks that a route has by itself; a task takes one worker 1 ms and the other 10 ms."""
+    seconds = {"fast": 0.001, "slow": 0.01}
+    tasks, at_once = 300, 20
+    done: Counter[str] = Counter()
+    never = threading.Event()
+    # The source waits while so many tasks are not done. With equal turns most of these would soon be the slow
+    # worker's, and each would have got the half of all.
+    free = threading.Semaphore(at_once)
+
+    def work(kernel: Kernel, name: str) -> None:
+        with kernel.open(name) as worker:
+            for _ in worker:
+                never.wait(seconds[name])
+                done[name] += 1
+                free.release()
+
+    with Kernel(plan(workers=("fast", "slow"))) as kernel, kernel.open("source") as source:
+        threads = [threading.Thread(target=work, args=(kernel, name)) for name in seconds]
+        for thread in threads:
+            thread.start()
+        for _ in range(tasks):
+            assert free.acquire(timeout=60)
+            source.send(b"task", timeout=60)
+        for _ in range(at_once):
+            assert free.acquire(timeout=60)
+    for thread in threads:
+        thread.join()
+    assert done.total() == tasks
+    assert done["fast"] >= 2 * done["slow"], done
 
 
 def test_a_worker_that_takes_nothing_does_not_stop_the_other() -> None:
