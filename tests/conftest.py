@@ -154,8 +154,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def short_login_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our broker refuses a login sooner than it would; that it waits is for test_failed_logins.py."""
-    monkeypatch.setattr("plugins.engines.broker.host.stream_client.LOGIN_DELAY", 0.01)
+    """A login is refused sooner than it would be; that peers wait is for tests on a simulated clock."""
+    for module in ("plugins.engines.broker.host.stream_client", "kernel.hosting.stream_host"):
+        monkeypatch.setattr(f"{module}.LOGIN_DELAY", 0.01)
 
 
 @pytest.fixture

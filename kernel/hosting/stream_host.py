@@ -72,6 +72,8 @@ from kernel.contracts.router import Outlet
 from kernel.dispatcher.port import Port as DispatcherPort
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.facts import facts_of
+from kernel.hosting.failed_logins import LOGIN_DELAY
+from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.lease import Half, Lease
 from kernel.hosting.peer_patterns import PeerPatterns
 from kernel.hosting.stream_statistics import StreamStatistics
@@ -143,9 +145,10 @@ class StreamHost(ConnectionOwner):
     """One conversation.  ``on_end(stream_host, reason)`` is called once, when it is over, for any reason.
 
     ``on_login(login, decide)`` is called when an ``Authenticating`` protocol has a login; without it every
-    login is refused. ``start_tls`` is for a protocol that ``UpgradesToTls``, ``shared`` for one that is
-    ``Told`` of its connection. ``on_refused(why)`` is called at the first message that is not sent because
-    the peer would not take it, or because the protocol has raised ``LocalProtocolError``.
+    login is refused. The peer is told of a refusal after ``LOGIN_DELAY`` seconds. ``start_tls`` is for a
+    protocol that ``UpgradesToTls``, ``shared`` for one that is ``Told`` of its connection.
+    ``on_refused(why)`` is called at the first message that is not sent because the peer would not take it, or
+    because the protocol has raised ``LocalProtocolError``.
     """
 
     # Messages of this conversation.
@@ -223,6 +226,8 @@ class StreamHost(ConnectionOwner):
         self._on_login = on_login or _refuse_login
         # False from the peer's login until it is accepted.
         self._accepted = True
+        # What has been refused is answered when this is due.
+        self._refusal: LazyTimer | None = None
         self._upgrading: UpgradesToTls | None = each if UpgradesToTls in offered else None
         self._told: Told | None = each if Told in offered else None
         self._start_tls = start_tls
@@ -361,6 +366,8 @@ class StreamHost(ConnectionOwner):
 
     def on_ended(self, reason: str) -> None:
         """Tell the engine that the conversation is over."""
+        if self._refusal is not None:
+            self._refusal.end()
         # The port of a dialler goes on, and would remember the questions of all its earlier peers.
         if self._port is not None:
             self._port.forget_when_subscribed()
@@ -636,12 +643,19 @@ class StreamHost(ConnectionOwner):
     def _on_decision(self, protocol: Authenticating, reason: str | None) -> None:
         if self.ended:
             return
+        if reason is not None:
+            self._connection.pause(Pause.LOGIN_REFUSED)
+            self._refusal = LazyTimer(self._host, partial(self._refuse, protocol, reason))
+            self._refusal.arm(self._host.now() + LOGIN_DELAY)
+            return
+        protocol.decide(None, self._host.now())
+        self._accepted = True
+        self._after()
+
+    def _refuse(self, protocol: Authenticating, reason: str) -> None:
+        """Tell the peer that it is refused, and close the connection."""
         protocol.decide(reason, self._host.now())
-        if reason is None:
-            self._accepted = True
-            self._after()
-        else:
-            self._close(f"refused: {reason}")
+        self._close(f"refused: {reason}")
 
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
         """Subscribe at the peer with the first reader of a pattern, and unsubscribe with the last."""

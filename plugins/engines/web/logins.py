@@ -10,12 +10,9 @@ from typing import Any, NamedTuple
 from kernel.contracts.engine import Host
 from kernel.contracts.errors import KernelError, LoginRefused
 from kernel.contracts.system import System
+from kernel.hosting.failed_logins import LOGIN_DELAY
 from kernel.hosting.loopback import names_loopback
 from plugins.engines.web.answer import Answer, Request, Respond, error
-
-REFUSAL_DELAY = 1.0
-"""Seconds after which a failed login is answered, so that passwords cannot be tried quickly.  The broker lets
-its own clients wait as long."""
 
 SECONDS = 10.0
 """How long the broker may take."""
@@ -116,7 +113,7 @@ class Logins:
             self.refused += 1
             # An object for each: a timer is known by its key, and several logins may fail at the same time.
             self._host.set_timer(
-                self._host.now() + REFUSAL_DELAY, partial(respond, _unauthorized(close=True)), object()
+                self._host.now() + LOGIN_DELAY, partial(respond, _unauthorized(close=True)), object()
             )
         else:
             respond(error(503, "Service Unavailable", f"logins cannot be checked: {failure}"))

@@ -10,10 +10,11 @@ import pytest
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
-from kernel.contracts.protocol import StreamProtocol
+from kernel.contracts.protocol import Login, StreamProtocol
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.route import RouteSpec
-from kernel.hosting.stream_host import StreamHost
+from kernel.hosting.failed_logins import LOGIN_DELAY
+from kernel.hosting.stream_host import Decide, StreamHost
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.pipes.water_marks import WaterMarks
 from kernel.routing.by_key import ByKey
@@ -81,7 +82,12 @@ class Rig:
             self.stream(f"net {name}", wire_end, BackendConnection(made, side))
 
     def stream(
-        self, name: str, wire: MemoryWire, protocol: StreamProtocol, port: Port | None = None
+        self,
+        name: str,
+        wire: MemoryWire,
+        protocol: StreamProtocol,
+        port: Port | None = None,
+        on_login: Callable[[Login, Decide], Any] | None = None,
     ) -> StreamHost:
         ports: list[Port] = []
 
@@ -104,6 +110,7 @@ class Rig:
             open_port=open_port,
             on_open=lambda: self.opened.append(name),
             on_end=on_end,
+            on_login=on_login,
         )
         self.streams.append(made)
         made.start()
@@ -588,3 +595,71 @@ def test_a_peer_that_speaks_first_gets_greeting_and_answer_in_one_write(
     assert written == [b"greeting\necho\n"]
     rig.host.run()
     assert theirs.receive(100) == b"greeting\n"
+
+
+class Asking(LineProtocol):
+    """The first line is a password, and is answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._login: Login | None = None
+        self._open = False
+
+    def receive_data(self, data: Buffer, now: float) -> list[Batch]:
+        for line in self.lines(data):
+            self._login = Login(mechanism="PLAIN", secret=line)
+        return []
+
+    def login(self) -> Login | None:
+        login, self._login = self._login, None
+        return login
+
+    def decide(self, reason: str | None, now: float) -> None:
+        self._out.append(b"welcome" if reason is None else b"sorry")
+        self._open, self._closed = reason is None, reason is not None
+
+    def ready_to_send(self) -> bool:
+        return self._open
+
+
+def _knock(rig: Rig, secret: bytes) -> MemoryWire:
+    """Log in, with a password that is ``right`` or not."""
+    ours, theirs = rig.host.wire()
+
+    def on_login(login: Login, decide: Decide) -> None:
+        decide(None if login.secret == b"right" else "wrong password")
+
+    rig.stream("guesser", theirs, Asking(), on_login=on_login)
+    ours.send(deque([secret + b"\n"]))
+    return ours
+
+
+def test_a_login_that_fails_is_answered_late_and_any_other_at_once() -> None:
+    rig = Rig()
+    wrong, right = _knock(rig, b"wrong"), _knock(rig, b"right")
+    rig.host.run(until=LOGIN_DELAY * 0.9)
+    assert (wrong.receive(100), right.receive(100)) == (None, b"welcome")
+    rig.host.run(until=LOGIN_DELAY * 1.1)
+    assert wrong.receive(100) == b"sorry"
+    assert rig.ends == {"guesser": "refused: wrong password"}
+
+
+def test_who_guesses_is_not_read_meanwhile() -> None:
+    """The guesses that come behind the first one are of no use."""
+    rig = Rig()
+    wrong = _knock(rig, b"wrong")
+    rig.host.run(until=LOGIN_DELAY * 0.5)
+    wrong.send(deque([b"right\n"]))
+    rig.host.run(until=LOGIN_DELAY * 3)
+    assert wrong.receive(100) == b"sorry"
+    assert wrong.receive(100) == b""
+
+
+def test_an_engine_that_stops_does_not_answer_a_failed_login_afterwards() -> None:
+    rig = Rig()
+    wrong = _knock(rig, b"wrong")
+    rig.host.run(until=LOGIN_DELAY * 0.5)
+    rig.streams[-1].close("the engine stops")
+    rig.host.run(until=LOGIN_DELAY * 3)
+    assert wrong.receive(100) == b""
+    assert rig.ends == {"guesser": "the engine stops"}

@@ -36,6 +36,7 @@ from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelError
 from kernel.contracts.message import Buffer
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
+from kernel.hosting.failed_logins import LOGIN_DELAY
 from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.read_size import SMALLEST_READ
 from plugins.engines.broker.host.rates import Bucket
@@ -53,9 +54,6 @@ once."""
 
 SHORT_READ = 512
 """Bytes.  A read of more brings enough to be a turn of its own."""
-
-LOGIN_DELAY = 1.0
-"""Seconds after which a failed login is answered, so that passwords cannot be tried one after the other."""
 
 UNWRITTEN_BYTES = 4 * WINDOW_BYTES
 """Bytes of answers that a client may leave unread before it is not read any more."""

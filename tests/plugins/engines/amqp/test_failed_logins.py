@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kernel.hosting.failed_logins import LOGIN_DELAY
 from kernel.hosting.wire import PlainWire
 from plugins.engines.broker.host.listening import Accepted, StreamFrontEnd
-from plugins.engines.broker.host.stream_client import LOGIN_DELAY
 from plugins.protocols.amqp091.connection import ClientConnection
 from plugins.protocols.amqp091.credentials import plain_response
 from plugins.protocols.amqp091.events import ConnectionClosed, Event

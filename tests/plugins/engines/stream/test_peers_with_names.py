@@ -25,6 +25,8 @@ from tests.line_protocol import LineProtocol
 __all__ = ["kernel_factory"]
 TIMEOUT = 30.0
 
+pytestmark = pytest.mark.usefixtures("short_login_delay")
+
 
 class Hello(LineProtocol):
     """Lines; the first is ``name password`` and has to be accepted."""

@@ -49,7 +49,7 @@ def test_a_page_of_this_site_may_change_something(kernel_factory: KernelFactory)
 def test_nothing_is_answered_without_a_login(
     login: str, kernel_factory: KernelFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugins.engines.web.logins.REFUSAL_DELAY", 0.001)
+    monkeypatch.setattr("plugins.engines.web.logins.LOGIN_DELAY", 0.001)
     kernel = watched(kernel_factory)
     refused = {
         f"{route.method} {route.pattern}": get(kernel, f"/api/{route.pattern}", login, route.method).status

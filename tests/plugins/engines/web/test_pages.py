@@ -25,7 +25,7 @@ pytestmark = pytest.mark.peer("prometheus-client")
 
 @pytest.fixture
 def short_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins.engines.web.logins.REFUSAL_DELAY", 0.01)
+    monkeypatch.setattr("plugins.engines.web.logins.LOGIN_DELAY", 0.01)
 
 
 # Logins
