@@ -39,7 +39,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -52,7 +52,7 @@ from kernel.contracts.errors import (
     TimedOut,
     WouldBlock,
 )
-from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of
+from kernel.contracts.message import Batch, Buffer, Message, batch_of, envelope_with
 from kernel.contracts.protocol import (
     Authenticating,
     Crediting,
@@ -130,13 +130,13 @@ class BlockingHost:
 
     # ------------------------------------------------------------------ sending
 
-    def send(self, body: Buffer, *, key: str | None = None) -> None:
+    def send(self, body: Buffer, *, key: str | None = None, headers: Mapping[str, Any] | None = None) -> None:
         """Send one message.
 
         When this returns, the operating system has it.  ``ConnectionLost`` if the peer is gone.
         """
         # Other buffers, such as a view of integers, may not count in bytes.  The usual way checks them.
-        if key is None and type(body) is bytes:
+        if key is None and headers is None and type(body) is bytes:
             data = self._encode_one(body)
             if data is not None:
                 try:
@@ -144,15 +144,19 @@ class BlockingHost:
                 except OSError as error:
                     self._lose(error)
                 return
-        self.send_batches((batch_of([checked(body)], PLAIN if key is None else Envelope(key=key)),))
+        self.send_batches((batch_of([checked(body)], envelope_with(key, headers)),))
 
-    def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None) -> None:
+    def send_many(
+        self, bodies: Sequence[Buffer], *, key: str | None = None, headers: Mapping[str, Any] | None = None
+    ) -> None:
         """Send a batch."""
-        self.send_batches((batch_of(all_checked(bodies), PLAIN if key is None else Envelope(key=key)),))
+        self.send_batches((batch_of(all_checked(bodies), envelope_with(key, headers)),))
 
-    def send_parts(self, parts: Sequence[Buffer], *, key: str | None = None) -> None:
+    def send_parts(
+        self, parts: Sequence[Buffer], *, key: str | None = None, headers: Mapping[str, Any] | None = None
+    ) -> None:
         """Send one message of several parts."""
-        self.send_message(Message(b"", PLAIN if key is None else Envelope(key=key), tuple(parts)))
+        self.send_message(Message(b"", envelope_with(key, headers), tuple(parts)))
 
     def send_message(self, message: Message) -> None:
         """Send a message with an envelope of its own."""

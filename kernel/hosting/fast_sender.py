@@ -16,7 +16,7 @@ gives the rest back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sized
 from itertools import repeat
 from operator import length_hint
 from threading import get_ident
@@ -28,6 +28,8 @@ from kernel.contracts.message import Buffer
 from kernel.contracts.mixed_batch import Entry, Under
 
 LongWay = Callable[[Buffer, str | None, float | None], None]
+Headers = Mapping[str, Any]
+WithHeaders = Callable[[Buffer, str | None, float | None, Headers], None]
 
 _USED_UP = repeat(None, 0)
 
@@ -35,7 +37,14 @@ _USED_UP = repeat(None, 0)
 class Send(Interface):
     """Sends one message."""
 
-    def __call__(self, body: Buffer, *, key: str | None = None, timeout: float | None = None) -> None:
+    def __call__(
+        self,
+        body: Buffer,
+        *,
+        key: str | None = None,
+        headers: Headers | None = None,
+        timeout: float | None = None,
+    ) -> None:
         """Send; wait while the pipe is full, at most ``timeout`` seconds (``TimedOut``)."""
         ...
 
@@ -58,14 +67,17 @@ class FastSender(NamedTuple):
 
 
 def fast_sender(  # noqa: C901 - one state, several functions
-    posted: Sized, long_way: LongWay, this_thread: Callable[[], int] = get_ident
+    posted: Sized,
+    long_way: LongWay,
+    this_thread: Callable[[], int] = get_ident,
+    with_headers: WithHeaders | None = None,
 ) -> FastSender:
     """Return a sender that takes the slow path until it has a pipe.
 
     ``posted``: the calls that were posted to the thread.  They may change routes, so while there are any the
     slow path is taken, which processes them.  The calling thread is checked once a batch: a check for each
-    message would cost 20 ns, a fifth of the call.  An API that any thread may use gives ``int`` as
-    ``this_thread``: all threads are one to it.
+    message would cost 20 ns, a fifth of the call.  An API that any thread may use gives ``int`` as ``this_thread``:
+    all threads are one to it.  ``with_headers`` sends messages with headers, which take the slow path always.
     """
     pipe: FastPipe | None = None
     append: Callable[[Any], None] = _no_pipe
@@ -73,13 +85,19 @@ def fast_sender(  # noqa: C901 - one state, several functions
     credit = _USED_UP
     owner = this_thread()
 
-    # ``key`` and ``timeout`` are given by name (``Send``). A function that insists on that takes 30 ns more:
+    # ``key`` and what follows are given by name (``Send``). A function that insists on that takes 30 ns more:
     # the interpreter looks their defaults up by name.
-    def send(body: Buffer, key: str | None = None, timeout: float | None = None) -> None:
-        # ``bytes`` only: other buffers may be changed by the application, and have to be checked. Without a
-        # pipe nothing is small.
+    def send(
+        body: Buffer,
+        key: str | None = None,
+        timeout: float | None = None,
+        headers: Any = bytes,
+    ) -> None:
+        # ``bytes`` only: other buffers may be changed by the application, and have to be checked.
+        # ``headers`` that are given are no type, and make the comparison false: so messages without them do
+        # not pay for them.  Without a pipe nothing is small.
         if (
-            type(body) is bytes
+            type(body) is headers
             and len(body) <= small
             and not posted
             and (pipe.signalled or this_thread() == owner)  # type: ignore[union-attr]  # there is a pipe
@@ -96,11 +114,16 @@ def fast_sender(  # noqa: C901 - one state, several functions
             elif type(key) is str:
                 for _ in credit:
                     pipe.unders = True  # type: ignore[union-attr]  # there is a pipe
-                    append(Under(key, body))
+                    append(Under(key, body))  # type: ignore[arg-type]  # ``bytes``, as was just tested
                     if not pipe.signalled:  # type: ignore[union-attr]
                         pipe.signal()  # type: ignore[union-attr]
                     return
-        long_way(body, key, timeout)
+        if headers is bytes or not headers:  # none were given, or there are none in them
+            long_way(body, key, timeout)
+        elif with_headers is None:
+            raise TypeError("messages with headers cannot be sent here")
+        else:
+            with_headers(body, key, timeout, headers)
 
     def plug(new: FastPipe | None) -> None:
         nonlocal pipe, append, small

@@ -7,7 +7,7 @@ route each way.  Whoever needs a second engine writes a plan; the channel is use
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,14 +56,21 @@ def listen(
         yield channel
 
 
-def request(address: str, body: Buffer, *, key: str | None = None, timeout: float | None = None) -> Message:
+def request(
+    address: str,
+    body: Buffer,
+    *,
+    key: str | None = None,
+    headers: Mapping[str, Any] | None = None,
+    timeout: float | None = None,
+) -> Message:
     """Ask one question of a kernel that listens with ``router="reply"``; return its answer.
 
     It connects for this question alone.  For several, ``connect`` once and use ``Channel.request``.
     ``timeout`` is for the connection and again for the answer: ``KernelError`` or ``TimedOut``.
     """
     with connect(address, timeout=timeout) as channel:
-        return channel.request(body, key=key, timeout=timeout)
+        return channel.request(body, key=key, headers=headers, timeout=timeout)
 
 
 class _Link:

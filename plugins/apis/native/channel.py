@@ -55,7 +55,7 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from threading import get_ident
@@ -66,7 +66,16 @@ from kernel.contracts.api import Join, Lease
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.groups import in_group
-from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, Message, batch_of, batch_of_one
+from kernel.contracts.message import (
+    PLAIN,
+    Batch,
+    Buffer,
+    Envelope,
+    Message,
+    batch_of,
+    batch_of_one,
+    envelope_with,
+)
 from kernel.contracts.mixed_batch import Entry, EnvelopesByKey
 from kernel.hosting.borrower import Borrower
 from kernel.hosting.fast_sender import Send, fast_sender
@@ -101,10 +110,10 @@ class Channel:
         self.on_close: Callable[[], Any] = lambda: None
         """Called before the channel gives up its place in the matrix, perhaps by another
         thread (``dispose``)."""
-        self._fast = fast_sender(self._posted, self._send_long)
+        self._fast = fast_sender(self._posted, self._send_long, with_headers=self._send_with_headers)
         self.send: Send = self._fast.send
-        """``send(body, *, key=None, timeout=None)``: send one message; wait while the pipe is full, at most
-        ``timeout`` seconds (``TimedOut``)."""
+        """``send(body, *, key=None, headers=None, timeout=None)``: send one message; wait while the pipe is
+        full, at most ``timeout`` seconds (``TimedOut``)."""
         self._unread = MessageReader()
         self._token = token
         # None until there is a request: then nobody has to look for answers.
@@ -137,16 +146,32 @@ class Channel:
                 self._end_lease()
         self._send_batch(batch_of_one(checked(body), self._envelope_of(key)), timeout, key)
 
+    def _send_with_headers(
+        self, body: Buffer, key: str | None, timeout: float | None, headers: Mapping[str, Any]
+    ) -> None:
+        """Send one message under an envelope that is made for it."""
+        self.send_message(Message(body, envelope_with(key, headers)), timeout=timeout)
+
     def send_many(
-        self, bodies: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
+        self,
+        bodies: Sequence[Buffer],
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Send a batch under one envelope.  The list belongs to the kernel from now on: do not change it."""
         bodies = all_checked(bodies)
         if bodies:
-            self._send_batch(batch_of(bodies, self._envelope_of(key)), timeout)
+            self._send_batch(batch_of(bodies, self._envelope_of(key, headers)), timeout)
 
     def send_parts(
-        self, parts: Sequence[Buffer], *, key: str | None = None, timeout: float | None = None
+        self,
+        parts: Sequence[Buffer],
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Send one message of several parts, which arrive together or not at all."""
         whole = tuple(map(checked, parts))
@@ -154,7 +179,7 @@ class Channel:
             raise ValueError(
                 "send_parts needs at least one part; to send an empty message, give one empty part: [b'']"
             )
-        self._send_batch(batch_of([whole], self._envelope_of(key), multipart=True), timeout)
+        self._send_batch(batch_of([whole], self._envelope_of(key, headers), multipart=True), timeout)
 
     def send_message(self, message: Message, *, timeout: float | None = None) -> None:
         """Send a message with an envelope of its own."""
@@ -172,16 +197,28 @@ class Channel:
             if batch.bodies:
                 self._send_batch(batch, timeout)
 
-    def send_nowait(self, body: Buffer, *, key: str | None = None) -> None:
+    def send_nowait(
+        self, body: Buffer, *, key: str | None = None, headers: Mapping[str, Any] | None = None
+    ) -> None:
         """Send one message, or raise ``WouldBlock`` when the pipe is full."""
-        self.send(body, key=key, timeout=0)
+        if headers is None:
+            self.send(body, key=key, timeout=0)
+        else:  # what names them does not take the fast path
+            self.send(body, key=key, headers=headers, timeout=0)
 
     def reply(self, message: Message, body: Buffer, *, timeout: float | None = None) -> None:
         """Answer a message: back to where it came from, on a route with ``router = "reply"``."""
         # The router finds the destination by the reply address, which is in the envelope of the question.
         self._send_batch(batch_of([checked(body)], message.envelope), timeout)
 
-    def request(self, body: Buffer, *, key: str | None = None, timeout: float | None = None) -> Message:
+    def request(
+        self,
+        body: Buffer,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Message:
         """Send a question and return its answer; wait for it, at most ``timeout`` seconds (``TimedOut``).
 
         The answer is sent with ``reply``, or by whatever sends it back under the envelope of the question,
@@ -189,20 +226,26 @@ class Channel:
         for ``receive``.  An answer that comes too late is dropped.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        number = self.ask(body, key, timeout)
+        number = self.ask(body, key, timeout, headers)
         try:
             return self.answer(number, None if deadline is None else max(0.0, deadline - time.monotonic()))
         finally:
             self.forget(number)
 
-    def ask(self, body: Buffer, key: str | None, timeout: float | None) -> str:
+    def ask(
+        self,
+        body: Buffer,
+        key: str | None,
+        timeout: float | None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> str:
         """Send a question; return its number.  Call ``forget`` with it at the end."""
         self._check_thread()
         if self._requests is None:
             self._requests = Requests(self._token)
             # From now on each envelope is looked at.
             self._port.accept_mixed(accepts=False)
-        number, envelope = self._requests.ask(key)
+        number, envelope = self._requests.ask(key, headers)
         try:
             self._send_batch(batch_of([checked(body)], envelope), timeout)
         except BaseException:
@@ -311,7 +354,9 @@ class Channel:
         # appended without a look at the marks.
         self._fast.plug(pipe if pipe is not None and pipe.marks.when_full == "block" else None)
 
-    def _envelope_of(self, key: str | None) -> Envelope:
+    def _envelope_of(self, key: str | None, headers: Mapping[str, Any] | None = None) -> Envelope:
+        if headers:
+            return envelope_with(key, headers)
         return PLAIN if key is None else self._envelopes[key]
 
     # ------------------------------------------------------------------ receiving

@@ -13,7 +13,7 @@ messages have gaps, which ``last_before`` counts.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernel.contracts.engine import Taken
@@ -38,12 +38,14 @@ class Requests:
         self._taken_out: list[int] = []
         """Positions of answers, in order, that may be above what was confirmed so far."""
 
-    def ask(self, key: str | None) -> tuple[str, Envelope]:
+    def ask(self, key: str | None, headers: Mapping[str, Any] | None = None) -> tuple[str, Envelope]:
         """Return the number of a new question, and its envelope."""
         self._asked += 1
         number = f"{self._token}-{self._asked}"
         self._answers[number] = None
-        properties = {"correlation_id": number}
+        properties: dict[str, Any] = {"correlation_id": number}
+        if headers:
+            properties["headers"] = dict(headers)
         return number, Envelope(key=key or "", reply_to=self._token, properties=properties)
 
     def forget(self, number: str) -> None:

@@ -15,7 +15,7 @@ confirming route therefore need a channel each, or ``auto_confirm = false``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -70,17 +70,26 @@ class TaskChannel(ABC):
         """Whether ``close`` was called; the kernel then forgets the channel."""
         return self._channel.closed
 
-    async def send(self, body: Buffer, *, key: str | None = None) -> None:
+    async def send(
+        self, body: Buffer, *, key: str | None = None, headers: Mapping[str, Any] | None = None
+    ) -> None:
         """Send one message; wait while the pipe is full."""
-        await self._send(lambda: self._channel.send(body, key=key, timeout=0))
+        if headers is None:
+            await self._send(lambda: self._channel.send(body, key=key, timeout=0))
+        else:
+            await self._send(lambda: self._channel.send(body, key=key, headers=headers, timeout=0))
 
-    async def send_many(self, bodies: Sequence[Buffer], *, key: str | None = None) -> None:
+    async def send_many(
+        self, bodies: Sequence[Buffer], *, key: str | None = None, headers: Mapping[str, Any] | None = None
+    ) -> None:
         """Send a batch under one envelope."""
-        await self._send(lambda: self._channel.send_many(bodies, key=key, timeout=0))
+        await self._send(lambda: self._channel.send_many(bodies, key=key, headers=headers, timeout=0))
 
-    async def send_parts(self, parts: Sequence[Buffer], *, key: str | None = None) -> None:
+    async def send_parts(
+        self, parts: Sequence[Buffer], *, key: str | None = None, headers: Mapping[str, Any] | None = None
+    ) -> None:
         """Send one message of several parts, which arrive together or not at all."""
-        await self._send(lambda: self._channel.send_parts(parts, key=key, timeout=0))
+        await self._send(lambda: self._channel.send_parts(parts, key=key, headers=headers, timeout=0))
 
     async def send_message(self, message: Message) -> None:
         """Send a message with an envelope of its own."""
@@ -96,7 +105,9 @@ class TaskChannel(ABC):
         """Answer a message: back to where it came from, on a route with ``router = "reply"``."""
         await self._send(lambda: self._channel.reply(message, body, timeout=0))
 
-    async def request(self, body: Buffer, *, key: str | None = None) -> Message:
+    async def request(
+        self, body: Buffer, *, key: str | None = None, headers: Mapping[str, Any] | None = None
+    ) -> Message:
         """Send a question and return its answer, which comes on a route with ``router = "reply"``.
 
         Several tasks may ask at the same time.  Messages that are no answers wait for ``receive``.
@@ -105,7 +116,7 @@ class TaskChannel(ABC):
 
         def ask() -> None:
             nonlocal number
-            number = self._channel.ask(body, key, 0)
+            number = self._channel.ask(body, key, 0, headers)
 
         await self._send(ask)
         try:

@@ -186,6 +186,11 @@ def test_messages_with_parts_and_envelopes_go_both_ways(kernel_factory: KernelFa
         line.send_parts([b"1", b"2"], key="k")
         whole = app.receive_message(60)
         assert (whole.parts, whole.key) == ((b"1", b"2"), "k")
+        for send, body in ((line.send, b"one"), (line.send_many, [b"one"]), (line.send_parts, [b"o", b"ne"])):
+            send(body, key="k", headers={"attempt": 1})
+            message = app.receive_message(60)
+            assert (bytes(message), message.key) == (b"one", "k")
+            assert message.envelope.properties["headers"] == {"attempt": 1}
         app.send_message(Message(b"question", Envelope(key="ask")), timeout=60)
         question = line.receive_message(60)
         line.reply(question, b"answer")
