@@ -6,9 +6,10 @@ from __future__ import annotations
 class Heartbeats:
     """Decides when to send a heartbeat, and when a silent peer counts as lost.
 
-    Every half interval ``due`` checks whether anything but a heartbeat was sent since the last check; if not,
-    a heartbeat is due.  So the peer hears from us twice in an interval, as from RabbitMQ: clients may give up
-    a peer that is silent for a little longer than one.
+    ``due`` checks whether anything but a heartbeat was sent since the last check.  If not, a heartbeat is
+    due, and the next check comes half an interval later.  If something was, it may have been long ago, and
+    the next check comes after a quarter.  So a peer waits for us three quarters of an interval at the most.
+    Some clients (amqp-client.js) give up a peer that is silent for one, and a timer may be late.
     """
 
     def __init__(self, silent_intervals: int) -> None:
@@ -25,7 +26,7 @@ class Heartbeats:
     def start(self, interval: int, now: float) -> None:
         """Begin, with the negotiated interval in seconds; 0: no heartbeats."""
         self._interval = interval
-        self._next_look = now + interval / 2
+        self._next_look = now + interval / 4
         # The time before the connection was open does not count as silence.
         self._last_received = now
 
@@ -58,8 +59,8 @@ class Heartbeats:
         """Whether a heartbeat has to be sent now."""
         if not self._interval or now < self._next_look:
             return False
-        self._next_look = now + self._interval / 2
         silent = self._sent <= self._beats
+        self._next_look = now + self._interval / (2 if silent else 4)
         self._sent = 0
         self._beats = int(silent)
         return silent

@@ -261,7 +261,7 @@ def test_who_waits_for_the_disk_hears_heartbeats(slow_disk: tuple[StillServer, C
     for _ in range(10):
         client.wire.send(HEARTBEAT_FRAME)
         server.host.pass_time(2)
-        assert client.wire.recv(100) in (HEARTBEAT_FRAME, 2 * HEARTBEAT_FRAME)
+        assert client.wire.recv(100) in [count * HEARTBEAT_FRAME for count in (1, 2, 3)]
     go()
     assert isinstance(client.wait_for(MethodReceived).method, queue.DeclareOk)
     assert client.hosted.is_open

@@ -239,10 +239,10 @@ def test_eof_is_reported_once(open_pair: Any) -> None:
 def test_heartbeats(make_pair: Any) -> None:
     pair = make_pair(ServerOptions(heartbeat=10))
     pair.exchange(0.0)
-    assert pair.server.next_deadline() == 5.0
-    assert pair.server.handle_timeout(5.0) == []
+    assert pair.server.next_deadline() == 2.5
+    assert pair.server.handle_timeout(2.5) == []
     assert pair.server.data_to_send() == []  # open-ok was written since the beginning
-    for moment in (10.0, 15.0, 20.0, 25.0):
+    for moment in (5.0, 10.0, 15.0, 20.0, 25.0):
         assert pair.server.handle_timeout(moment) == []
         assert pair.server.data_to_send() == [b"\x08\0\0\0\0\0\0\xce"]
     assert pair.client.receive_data(b"\x08\0\0\0\0\0\0\xce", 10.0) == []
@@ -255,11 +255,25 @@ def test_heartbeats(make_pair: Any) -> None:
 def test_no_heartbeat_is_sent_where_something_else_was() -> None:
     beats = Heartbeats(2)
     beats.start(10, 0.0)
-    assert beats.due(5.0)
+    assert beats.due(2.5)
     beats.sent()  # the heartbeat
     beats.sent()  # and something else
-    assert not beats.due(10.0)
-    assert beats.due(15.0)
+    assert not beats.due(7.5)
+    assert beats.due(10.0)
+
+
+def test_a_peer_never_waits_for_a_whole_interval() -> None:
+    """Whenever something was sent: amqp-client.js closes a connection after one in which nothing came."""
+    for tenths in range(1, 200):
+        beats = Heartbeats(2)
+        beats.start(10, 0.0)
+        last, longest = 0.0, 0.0
+        for now in (step / 10 for step in range(1, 400)):
+            if beats.due(now) or now == tenths / 10:
+                beats.sent()
+                longest = max(longest, now - last)
+                last = now
+        assert longest <= 7.6, f"something else after {tenths / 10} s"
 
 
 def test_deadlines_of_handshake_and_close(open_pair: Any) -> None:
