@@ -41,6 +41,7 @@ LIBZMQ_2 = str(CLIENT_SUITES.parent / ".libzmq2" / "libzmq2.so")
 NODE_MODULES = Path(__file__).parent / "interop" / "node" / "node_modules"
 """Where `make peers` has npm put what tests want from Node."""
 NODE_AMQPLIB = str(NODE_MODULES / "amqplib")
+NODE_AMQP_CLIENT = str(NODE_MODULES / "@cloudamqp" / "amqp-client")
 NODE_RABBITMQ_MANAGER = str(NODE_MODULES / "http-rabbitmq-manager")
 NODE_MQTT = str(NODE_MODULES / "mqtt")
 NODE_STOMPJS = str(NODE_MODULES / "@stomp" / "stompjs")
@@ -115,6 +116,7 @@ PEERS: dict[str, Peer] = {
         Peer("mosquitto", _has_command("mosquitto"), _PEERS),
         Peer("mosquitto-clients", _has_command("mosquitto_pub"), _PEERS),
         Peer("nats-py", _has_module("nats"), _SETUP),
+        Peer("node-amqp-client", _has_file(NODE_AMQP_CLIENT, "node"), _PEERS),
         Peer("node-amqplib", _has_file(NODE_AMQPLIB, "node"), _PEERS),
         Peer("node-mqtt", _has_file(NODE_MQTT, "node"), _PEERS),
         Peer("node-rabbitmq-manager", _has_file(NODE_RABBITMQ_MANAGER, "node"), _PEERS),
