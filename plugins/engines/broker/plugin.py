@@ -100,6 +100,7 @@ def register_commands() -> list[CommandKind]:
             summary="Close the connection of a client of a running broker.",
             load=_connection,
         ),
+        CommandKind(name="queue", summary="Purge or delete a queue of a running broker.", load=_queue),
         CommandKind(
             name="user",
             summary="Add, change or delete a user of a running broker, and what the user may do.",
@@ -170,6 +171,12 @@ def _connection() -> Any:
 
 def _policy() -> Any:
     from plugins.engines.broker.commands.policy import command
+
+    return command
+
+
+def _queue() -> Any:
+    from plugins.engines.broker.commands.queue import command
 
     return command
 

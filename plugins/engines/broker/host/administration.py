@@ -1,6 +1,7 @@
 """Administration: what an operator changes in a broker, with the permissions of a user of it.
 
-Each operation (``BrokerEngine.operate``) gets a mapping with ``user`` and ``vhost``.  The answer of one that
+Each operation (``BrokerEngine.operate``) gets a mapping with ``user`` and ``vhost``.  ``purge-queue`` and
+``delete-queue`` do without a ``user``: then the operator asks, who may do everything.  The answer of one that
 is refused has ``refused``: the code of AMQP 0-9-1 and RabbitMQ's text, since an exception would not reach an
 engine in another process.
 """
@@ -26,7 +27,7 @@ from plugins.engines.broker.errors import (
 from plugins.engines.broker.host.definition_forms import PolicyDefinition
 from plugins.engines.broker.host.importing import PIECE, as_policy
 from plugins.engines.broker.host.publisher import Publisher
-from plugins.engines.broker.host.users import Login
+from plugins.engines.broker.host.users import Login, Operation
 from plugins.engines.broker.policies import APPLY_TO, check_policy, unknown_keys
 from plugins.engines.broker.publishing_ids import is_set_of_publisher
 from plugins.engines.broker.span import Span
@@ -92,18 +93,25 @@ def _declare_queue(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, 
 
 
 def _delete_queue(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, Any]:
-    login, vhost = _place(engine, asked)
-    name = _existing_queue(vhost, asked["name"]).name
-    login.require("configure", "queue", name, vhost.name)
+    vhost, name = _queue_for(engine, asked, "configure")
     flags = {flag: asked.get(flag, False) for flag in ("if_unused", "if_empty")}
     return {"messages": vhost.delete_queue(name, None, now, **flags)}
 
 
 def _purge_queue(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, Any]:
+    vhost, name = _queue_for(engine, asked, "read")
+    return {"messages": vhost.find_queue(name, None).purge(now)}
+
+
+def _queue_for(engine: BrokerEngine, asked: Asked, right: Operation) -> tuple[VirtualHost, str]:
+    """Return where a queue is, and its name, if who asks has this right."""
+    if "user" not in asked:
+        vhost = engine.broker.vhost(asked["vhost"])
+        return vhost, _existing_queue(vhost, asked["name"]).name
     login, vhost = _place(engine, asked)
     name = _existing_queue(vhost, asked["name"]).name
-    login.require("read", "queue", name, vhost.name)
-    return {"messages": vhost.find_queue(name, None).purge(now)}
+    login.require(right, "queue", name, vhost.name)
+    return vhost, name
 
 
 def _existing_queue(vhost: VirtualHost, name: str) -> Queue:

@@ -12,7 +12,7 @@ import pytest
 from kernel.topology.control import ControlServer, ask
 from kernel.topology.plan import EnginePlan, Plan
 from kernel.topology.system import Kernel
-from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed
+from plugins.protocols.amqp091.events import ChannelClosed, ConnectionClosed, MethodReceived
 from plugins.protocols.amqp091.methods import basic, exchange, queue
 from tests.kernel.cli.test_commands import Command, kernel
 from tests.plugins.engines.amqp.raw_client import RawClient
@@ -263,6 +263,64 @@ def test_a_connection_is_closed_with_a_reason(system: System) -> None:
     status, said = system.do("connection", "close", "nobody")
     assert status == 1
     assert said.endswith("engine 'broker': there is no connection 'nobody'\n")
+
+
+def test_a_queue_is_purged_and_deleted(kernel: Command, system: System) -> None:
+    control = ("--control", str(system.folder / "c.sock"))
+    with system.client("guest", "guest") as client:
+        for _ in range(4):
+            client.publish(b"x", "orders")
+        client.get("orders")
+        assert kernel("queue", "purge", "orders", *control) == (0, "3 messages dropped\n", "")
+        assert system.row("queues", "orders")["messages"] == 1, "a client has it"
+        client.publish(b"x", "orders")
+        client.ask(basic.Qos(), basic.QosOk)
+        assert system.do("queue", "delete", "orders", "--if-empty") == (
+            1,
+            "kernel: queue 'orders' in vhost '/' not empty\n",
+        )
+        assert kernel("queue", "delete", "orders", "--if-unused", *control) == (0, "1 message dropped\n", "")
+    assert system.rows("queues") == []
+
+
+def test_a_queue_in_use_is_not_deleted_if_that_is_asked_for(kernel: Command, system: System) -> None:
+    with system.client("guest", "guest") as client:
+        client.ask(basic.Consume(queue="orders"), basic.ConsumeOk)
+        status, said = system.do("queue", "delete", "orders", "--if-unused")
+        assert (status, said) == (1, "kernel: queue 'orders' in vhost '/' in use\n")
+        control = ("--control", str(system.folder / "c.sock"))
+        assert kernel("queue", "delete", "orders", *control) == (0, "0 messages dropped\n", "")
+        cancelled = client.next_of(MethodReceived)
+        assert isinstance(cancelled, MethodReceived)
+        assert isinstance(cancelled.method, basic.Cancel)
+
+
+@pytest.mark.parametrize("action", ["purge", "delete"])
+def test_a_queue_that_cannot_be_changed(system: System, action: str) -> None:
+    with system.client("guest", "guest") as client:
+        client.ask(queue.Declare(queue="mine", exclusive=True), queue.DeclareOk)
+        for arguments, complaint in (
+            (("none",), "no queue 'none' in vhost '/'"),
+            (("orders", "--vhost", "no"), "vhost no not found"),
+            (("mine",), "cannot obtain exclusive access to locked queue 'mine' in vhost '/'"),
+            (("orders", "--engine", "no"), "there is no engine 'no'"),
+        ):
+            status, said = system.do("queue", action, *arguments)
+            assert status == 1
+            assert complaint in said
+        assert len(system.rows("queues")) == 2
+
+
+def test_rights_of_users_do_not_concern_the_operator(kernel: Command, system: System) -> None:
+    """A user who asks, over the management API, has to have them."""
+    for name in ("guest", "old"):
+        assert system.do("user", "permit", name)[0] == 0
+    for what in ("purge-queue", "delete-queue"):
+        asked = {"vhost": "/", "name": "orders", "user": "old"}
+        answer = ask(system.folder / "c.sock", what, engine="broker", argument=asked)["done"]
+        assert answer["refused"]["name"] == "ACCESS_REFUSED"
+    control = ("--control", str(system.folder / "c.sock"))
+    assert kernel("queue", "delete", "orders", *control) == (0, "0 messages dropped\n", "")
 
 
 @pytest.mark.parametrize("table", ["users", "permissions", "policies"])
