@@ -7,7 +7,7 @@ import socket
 from benchmarks.streams import READ_BYTES, Stream
 from plugins.protocols.mqtt.encoder import encode
 from plugins.protocols.mqtt.packets import Connect, Disconnect, Pingreq, Subscribe, Subscription
-from plugins.protocols.mqtt.publishing import PublishPrefix, publish_run
+from plugins.protocols.mqtt.publishing import PublishPrefix, publish_batch
 
 VERSION = 4
 DISCONNECT = encode(Disconnect(), VERSION)
@@ -57,4 +57,4 @@ def subscribe(topic_filter: str, qos: int) -> bytes:
 def publish(topic: str, body: bytes, qos: int, ids: range, *, retain: bool = False) -> bytes:
     """Return a PUBLISH with each of these packet identifiers; with QoS 0 as many without one."""
     prefix = PublishPrefix(VERSION, topic, qos=qos, retain=retain)
-    return b"".join(publish_run(prefix, [body] * len(ids), ids if qos else (), len(body)))
+    return b"".join(publish_batch(prefix, [body] * len(ids), ids if qos else (), len(body)))

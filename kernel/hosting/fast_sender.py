@@ -74,10 +74,11 @@ def fast_sender(  # noqa: C901 - one state, several functions
 ) -> FastSender:
     """Return a sender that takes the slow path until it has a pipe.
 
-    ``posted``: the calls that were posted to the thread.  They may change routes, so while there are any the
-    slow path is taken, which processes them.  The calling thread is checked once a batch: a check for each
-    message would cost 20 ns, a fifth of the call.  An API that any thread may use gives ``int`` as ``this_thread``:
-    all threads are one to it.  ``with_headers`` sends messages with headers, which take the slow path always.
+    ``posted``: the calls that were posted to the thread.  They may change routes, so while there are any
+    the slow path is taken, which processes them.  The calling thread is checked once a batch: a check for
+    each message would cost 20 ns, a fifth of the call.  An API that any thread may use gives ``int`` as
+    ``this_thread``: all threads are one to it.  ``with_headers`` sends messages with headers, which take
+    the slow path always.
     """
     pipe: FastPipe | None = None
     append: Callable[[Any], None] = _no_pipe

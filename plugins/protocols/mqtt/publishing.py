@@ -234,7 +234,3 @@ def _write_ids(result: bytearray, offset: int, stride: int, numbers: bytes) -> N
     """Write packet identifiers into packets of ``stride`` bytes, ``offset`` bytes behind their beginning."""
     result[offset::stride] = numbers[0::2]
     result[offset + 1 :: stride] = numbers[1::2]
-
-
-publish_run = publish_batch
-"""The former name, which ``benchmarks/mqtt/bare.py`` still has."""
