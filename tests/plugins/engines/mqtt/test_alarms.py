@@ -40,7 +40,7 @@ def begin(server: StillServer, client: RawClient, size: int) -> bytes:
         # What the broker does not read fills the socket.
         with suppress(TimeoutError):
             client.wire.sendall(octets[start : min(start + 65536, size)])
-        server.settle()
+        server.process()
     return octets[size:]
 
 

@@ -64,7 +64,7 @@ class Client:
             # What the broker does not read fills the socket.
             with suppress(BlockingIOError):
                 self.wire.sendall(data[start : start + 65536])
-            self._host.settle()
+            self._host.process()
 
     def heard(self) -> bytes:
         """What has come; empty at the end of the connection, and if nothing has."""
@@ -108,7 +108,7 @@ def broker() -> Iterator[Broker]:
     for client in made.clients:
         client.wire.close()
     made.engine.stop()
-    made.host.settle()
+    made.host.process()
     made.host.release()
 
 

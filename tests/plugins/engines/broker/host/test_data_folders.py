@@ -70,7 +70,7 @@ def opened(folder: Path) -> Served:
         data[f"{vhost.name} publishing id"] = last_number(vhost)
         data[f"{vhost.name} mqtt"] = mqtt_data(engine, vhost)
     engine.stop()
-    host.settle()
+    host.process()
     host.release()
     return Served([f"{event.what}: {event.detail}" for event in host.events], data)
 
