@@ -14,7 +14,7 @@ import msgspec
 from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError
 from plugins.apis.sockets.end import End
-from plugins.apis.sockets.errors import ContextClosed, PlaceError
+from plugins.apis.sockets.errors import ContextClosed, EngineOptionError, PlaceError
 from plugins.apis.sockets.monitor import SocketEvent, Watch
 from plugins.apis.sockets.options import TYPES, UNLIMITED, UNLIMITED_BYTES, TypeName, Values
 from plugins.apis.sockets.patterns import PATTERNS, Pattern
@@ -94,7 +94,7 @@ class Place:
             # Before the routes: it has no port yet that could need them.
             self._kernel.add_engine(EnginePlan(name=self.engine, kind="zmq", options=options))
         except msgspec.ValidationError as error:
-            raise PlaceError(
+            raise EngineOptionError(
                 f"socket {self._name!r} cannot be made with its option 'engine': {error}"
             ) from error
         if pattern.gives:

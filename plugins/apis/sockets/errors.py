@@ -34,10 +34,20 @@ class NotSupported(SocketError):
     errno: int = errno.ENOTSUP
 
 
+class OptionError(SocketError):
+    """An option cannot be set to this value, for this type of socket, or any more."""
+
+
 class PlaceError(SocketError):
     """A place cannot be bound to, connected to or removed."""
 
     errno: int = errno.EADDRINUSE
+
+
+class EngineOptionError(PlaceError, OptionError):
+    """The first place cannot be there, since the option ``engine`` has what the engine does not take."""
+
+    errno: int = errno.EINVAL
 
 
 class SocketClosed(SocketError):

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from kernel.contracts.errors import KernelError
+from plugins.apis.sockets.errors import (
+    EFSM,
+    Again,
+    OptionError,
+    SocketError,
+    Unreachable,
+    WrongState,
+)
 
 TypeName: TypeAlias = Literal[
     "PUB",
@@ -43,6 +51,9 @@ class PortOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Whether its peers subscribe."""
 
 
+ErrorType: TypeAlias = type[SocketError | Again]
+
+
 class Option(msgspec.Struct, frozen=True, kw_only=True):
     """An option of a socket."""
 
@@ -55,8 +66,18 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     least: float | None = None
     only: tuple[str, ...] = TYPES
     """The types of sockets that have it."""
+    raised: tuple[ErrorType, ...] = ()
+    """Errors of calls for which the option decides whether they are raised.  Each has its ``errno``."""
+
+    @property
+    def errnos(self) -> tuple[str, ...]:
+        """The names of the numbers of its errors: that of a value that is refused, and those of ``raised``."""
+        errors = (OptionError, *self.raised)
+        return tuple(_NAMES.get(error.errno, "") or errno.errorcode[error.errno] for error in errors)
 
 
+_NAMES: Final = {EFSM: "EFSM"}
+"""Of the numbers that the system does not have."""
 _ANY: Final = "any time"
 _EARLY: Final = "before the first place"
 
@@ -70,6 +91,7 @@ OPTIONS: dict[str, Option] = {
             when=_EARLY,
             least=0,
             summary="Messages that may wait for each peer; 0: no limit.",
+            raised=(Again,),
         ),
         Option(
             name="rcvhwm",
@@ -86,6 +108,7 @@ OPTIONS: dict[str, Option] = {
             when=_ANY,
             least=0,
             summary="Seconds that a call may wait to send; None: no limit.",
+            raised=(Again,),
         ),
         Option(
             name="rcvtimeo",
@@ -94,6 +117,7 @@ OPTIONS: dict[str, Option] = {
             when=_ANY,
             least=0,
             summary="Seconds that a call may wait to receive; None: no limit.",
+            raised=(Again,),
         ),
         Option(
             name="linger",
@@ -117,6 +141,7 @@ OPTIONS: dict[str, Option] = {
             default=False,
             when=_EARLY,
             summary="Whether messages wait only for peers that are connected.",
+            raised=(Again,),
         ),
         Option(
             name="conflate",
@@ -133,6 +158,7 @@ OPTIONS: dict[str, Option] = {
             when=_ANY,
             summary="Whether a message for an unknown identity is an error; otherwise it is dropped.",
             only=("ROUTER",),
+            raised=(Unreachable,),
         ),
         Option(
             name="router_handover",
@@ -157,6 +183,7 @@ OPTIONS: dict[str, Option] = {
             when=_EARLY,
             summary="Whether a REQ may send again before its answer has come.  Questions are numbered then.",
             only=("REQ",),
+            raised=(WrongState,),
         ),
         Option(
             name="req_correlate",
@@ -189,6 +216,7 @@ OPTIONS: dict[str, Option] = {
             when=_EARLY,
             summary="Whether a message waits for a subscriber that has no room; otherwise it drops it for this one.",
             only=("PUB", "XPUB"),
+            raised=(Again,),
         ),
         Option(
             name="xpub_manual",
@@ -316,15 +344,15 @@ class Values:
     def __setitem__(self, name: str, value: Any) -> None:
         option = _known(name)
         if self._kind not in option.only:
-            raise KernelError(f"{name}: {self._kind} has no such option; {', '.join(option.only)} have")
+            raise OptionError(f"{name}: {self._kind} has no such option; {', '.join(option.only)} have")
         if self.fixed and option.when == _EARLY:
-            raise KernelError(f"{name}: set it before the first bind or connect; it has no effect on places")
+            raise OptionError(f"{name}: set it before the first bind or connect; it has no effect on places")
         # ``None`` is the value for no limit, for those that have seconds.
         if value is not None or option.default is None or name == "linger":
             _check(option, value)
             self._values[name] = value
         else:
-            raise KernelError(f"{name}: it needs a value")
+            raise OptionError(f"{name}: it needs a value")
 
 
 def _check(option: Option, value: Any) -> None:
@@ -333,9 +361,9 @@ def _check(option: Option, value: Any) -> None:
     # A truth value is an int, and is meant as none here.
     wrong = not isinstance(value, option.type) or (isinstance(value, bool) and option.type is not bool)
     if wrong:
-        raise KernelError(f"{option.name}: {value!r} is of the wrong type; {option.summary}")
+        raise OptionError(f"{option.name}: {value!r} is of the wrong type; {option.summary}")
     if option.least is not None and value < option.least:
-        raise KernelError(
+        raise OptionError(
             f"{option.name}: {value!r} is too little, {option.least} is the least; {option.summary}"
         )
 
@@ -343,5 +371,5 @@ def _check(option: Option, value: Any) -> None:
 def _known(name: str) -> Option:
     option = OPTIONS.get(name)
     if option is None:
-        raise KernelError(f"there is no option {name!r}; there are: {', '.join(OPTIONS)}")
+        raise OptionError(f"there is no option {name!r}; there are: {', '.join(OPTIONS)}")
     return option

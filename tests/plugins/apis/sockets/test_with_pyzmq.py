@@ -18,6 +18,8 @@ from kernel.sockets import (
     Context,
     ContextClosed,
     NotSupported,
+    Option,
+    OptionError,
     PlaceError,
     Socket,
     SocketClosed,
@@ -25,10 +27,12 @@ from kernel.sockets import (
     WrongState,
     poll,
 )
+from plugins.apis.sockets.options import TYPES
 from tests.interop.until import until
 
 pytestmark = pytest.mark.peer("pyzmq")
 TIMEOUT = 30.0
+PAGE = Path(__file__).parents[4] / "docs" / "sockets.md"
 
 
 @pytest.fixture
@@ -575,8 +579,9 @@ def test_plain(context: Context, peers: Peers) -> None:
 def test_options_that_the_engine_does_not_have(context: Context) -> None:
     push = context.socket("PUSH", engine={"mechanism": "ROT13"})
     for _ in range(2):
-        with pytest.raises(PlaceError, match="cannot be made with its option 'engine'.*ROT13"):
+        with pytest.raises(PlaceError, match="cannot be made with its option 'engine'.*ROT13") as raised:
             push.connect("tcp://127.0.0.1:9")
+        assert raised.value.errno == errno.EINVAL
 
 
 # ---------------------------------------------------------------------- mistakes
@@ -618,7 +623,7 @@ def test_each_option_of_libzmq_is_in_the_documentation_as_it_is() -> None:
 
     from plugins.apis.sockets.pyzmq_backend.options import BACKEND_OPTIONS
 
-    page = (Path(__file__).parents[4] / "docs" / "sockets.md").read_text()
+    page = PAGE.read_text()
     rows = page.partition("### Options of libzmq")[2].partition("## Who")[0].splitlines()
     told = {
         name: answer.strip().startswith("refused") and "TCP_ACCEPT_FILTER" not in names
@@ -630,6 +635,79 @@ def test_each_option_of_libzmq_is_in_the_documentation_as_it_is() -> None:
     # The deprecated name of two others.
     refused = {each.name: int(each) not in BACKEND_OPTIONS for each in SocketOption if each.name != "HWM"}
     assert told == refused
+
+
+def _row_of(option: Option) -> str:
+    """Return an option as the documentation has it."""
+    kind = "seconds" if isinstance(option.type, tuple) else option.type.__name__
+    without = [each for each in TYPES if each not in option.only]
+    only = ", ".join(option.only) if len(without) > len(option.only) else "all but " + ", ".join(without)
+    cells = (f"`{option.name}`", kind, f"`{option.default!r}`", only if without else "all", option.when)
+    return f"| {' | '.join((*cells, ', '.join(option.errnos), option.summary))} |"
+
+
+def test_the_table_of_options_is_in_the_documentation_as_it_is() -> None:
+    table = PAGE.read_text().partition("\n## Options\n")[2].partition("\n###")[0].splitlines()
+    assert [row for row in table if row.startswith("| `")] == [_row_of(each) for each in OPTIONS.values()]
+
+
+def test_an_option_that_cannot_be_set_is_an_error_with_a_number(context: Context) -> None:
+    """Of the wrong type, too little, of another type of socket, and too late."""
+    for option in OPTIONS.values():
+        kind: Any = option.only[0]
+        made = context.socket(kind)
+        with pytest.raises(OptionError, match="wrong type") as raised:
+            made.options[option.name] = object()
+        assert errno.errorcode[raised.value.errno] == option.errnos[0]
+        if option.least is not None:
+            with pytest.raises(OptionError, match="is the least"):
+                made.options[option.name] = -1
+        other: Any = next((each for each in TYPES if each not in option.only), None)
+        if other is not None:
+            with pytest.raises(OptionError, match="has no such option"):
+                context.socket(other, **{option.name: option.default})
+        if option.when == "before the first place":
+            made.options.fixed = True
+            with pytest.raises(OptionError, match="before the first bind"):
+                made.options[option.name] = option.default
+            made.options.fixed = False
+        made.close(0)
+
+
+def test_options_decide_which_errors_calls_raise(context: Context) -> None:
+    """Those that the table has behind EINVAL."""
+    push = context.socket("PUSH", sndtimeo=0, immediate=True)
+    pull = context.socket("PULL", rcvtimeo=0)
+    router = context.socket("ROUTER", router_mandatory=True)
+    req, pub = context.socket("REQ"), context.socket("XPUB", xpub_nodrop=True, sndhwm=1)
+    push.connect("tcp://127.0.0.1:1")
+    for each in (pull, router, req, pub):
+        each.bind(f"inproc://{each.type}")
+    sub = context.socket("SUB", rcvhwm=1)
+    sub.subscribe("")
+    sub.connect("inproc://XPUB")
+    pub.wait_for_subscribers(timeout=TIMEOUT)
+
+    tried: set[str] = set()
+
+    def fill() -> None:
+        while True:
+            pub.send(b"x", timeout=0)
+
+    for names, call in (
+        (("sndtimeo", "immediate"), lambda: push.send(b"nobody is there")),
+        (("rcvtimeo",), pull.recv),
+        (("router_mandatory",), lambda: router.send_multipart([b"nobody", b"x"])),
+        (("req_relaxed",), req.recv),
+        (("xpub_nodrop", "sndhwm"), fill),
+    ):
+        for name in names:
+            tried.add(name)
+            (expected,) = OPTIONS[name].raised
+            with pytest.raises(expected) as raised:
+                call()
+            assert raised.value.errno == expected.errno
+    assert tried == {each.name for each in OPTIONS.values() if each.raised}
 
 
 def test_the_table_of_options() -> None:
