@@ -164,20 +164,20 @@ class Listener:
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     raise
-                self._turn_away(sock, error.strerror or str(error))
+                self._turn_away(sock, error)
                 return
             # The process itself needs descriptors, for segments and logs.  It must not fail because clients
             # have taken all.
             if connection.fileno() >= last:
                 connection.close()
-                self._pause(sock, "the last file descriptors are kept for the process itself")
+                self._pause(sock, "the last file descriptors are kept for the process itself", errno.EMFILE)
                 return
             connection.setblocking(False)
             self._on_accept(connection, peer_name(peer, connection))
         # A limit, so that a flood of connections does not stop the connections that exist.
         self._expected = min(2 * expected, ACCEPTS_A_TURN)
 
-    def _turn_away(self, sock: socket.socket, why: str) -> None:
+    def _turn_away(self, sock: socket.socket, why: OSError) -> None:
         """Close the connection of one waiting peer, so that it does not wait in vain; then pause.
 
         Accepting it needs a descriptor: the spare one is given up for that and taken again.
@@ -196,15 +196,16 @@ class Listener:
             self._spare = os.open(os.devnull, os.O_RDONLY)
         except OSError:
             pass
-        self._pause(sock, why)
+        self._pause(sock, why.strerror or str(why), why.errno or errno.EMFILE)
 
-    def _pause(self, sock: socket.socket, why: str) -> None:
+    def _pause(self, sock: socket.socket, why: str, number: int) -> None:
         """Accept no connections for ``PAUSE`` seconds, in which others may close and free descriptors."""
         self.refused += 1
         self._host.poller.watch(sock.fileno(), readable=None, writable=None)
         self._host.set_timer(self._host.now() + PAUSE, lambda: self._watch(sock), sock)
         detail = f"{why}: raise the limit (ulimit -n) or lower max_connections"
-        self._host.report(EngineEvent(engine=self._engine, what="refused", detail=detail))
+        code = errno.errorcode[number]
+        self._host.report(EngineEvent(engine=self._engine, what="refused", detail=detail, code=code))
 
 
 def _last_for_connections() -> int:

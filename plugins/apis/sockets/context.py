@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import threading
 from collections.abc import Callable
@@ -56,16 +57,16 @@ class Place:
     def remove(self, what: str, place: str) -> None:
         """Unbind or disconnect."""
         if not self._values.fixed:
-            raise PlaceError(f"{what}: socket {self._name!r} has no place yet")
-        self._operate(what, place)
+            raise PlaceError(f"{what}: socket {self._name!r} has no place yet", errno.ENOENT)
+        self._operate(what, place, errno.ENOENT)
 
-    def _operate(self, what: str, place: str) -> str:
+    def _operate(self, what: str, place: str, number: int | None = None) -> str:
         try:
             done: str = self._kernel.operate(self.engine, what, place)
         except KernelClosed as error:
             raise ContextClosed(str(error)) from error
         except KernelError as error:
-            raise PlaceError(str(error)) from error
+            raise PlaceError(str(error), _number_of(error) or number) from error
         return done
 
     def _begin(self) -> None:
@@ -164,6 +165,17 @@ class Place:
             peers=tuple(PeerStatistics(peer=peer, **{**nothing, **each}) for peer, each in peers.items()),
             dropped=dropped,
         )
+
+
+def _number_of(error: BaseException) -> int | None:
+    """Return the number of what has made an operation of an engine fail; None if none is known."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, (OSError, ValueError)):
+        cause = cause.__cause__
+    if isinstance(cause, OSError):
+        # Names of hosts that are not found have numbers of their own; libzmq has this one for them.
+        return cause.errno if cause.errno in errno.errorcode else errno.ENODEV
+    return None if cause is None else errno.EINVAL
 
 
 class Context:

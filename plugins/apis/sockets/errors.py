@@ -39,9 +39,14 @@ class OptionError(SocketError):
 
 
 class PlaceError(SocketError):
-    """A place cannot be bound to, connected to or removed."""
+    """A place cannot be bound to, connected to or removed.  ``errno`` is that of the system, if it has refused."""
 
     errno: int = errno.EADDRINUSE
+
+    def __init__(self, text: str, number: int | None = None) -> None:
+        super().__init__(text)
+        if number is not None:
+            self.errno = number
 
 
 class EngineOptionError(PlaceError, OptionError):

@@ -21,7 +21,16 @@ MOST_EVENTS: Final = 10_000
 """Events that a monitor keeps for an application that does not ask; behind that the oldest are dropped."""
 
 What: TypeAlias = Literal[
-    "listening", "closed", "connecting", "retrying", "connected", "accepted", "refused", "disconnected"
+    "listening",
+    "closed",
+    "connecting",
+    "retrying",
+    "connected",
+    "accepted",
+    "refused",
+    "disconnected",
+    "bind failed",
+    "accept failed",
 ]
 """What may happen."""
 
@@ -35,15 +44,17 @@ class SocketEvent(msgspec.Struct, frozen=True, kw_only=True):
       connected to this socket is.
     * ``refused``: a handshake has failed, at either side.
     * ``disconnected``: a connection has ended.
+    * ``bind failed``: the application could not bind; ``accept failed``: the system had nothing left for a peer.
     """
 
     what: What
     place: str
-    """The place; of a peer that has connected to this socket: its address."""
+    """The place; of a peer that has connected to this socket: its address; of ``accept failed``: empty."""
     reason: str = ""
-    """Why, for the last four."""
+    """Why, for ``retrying`` and the last four."""
     code: str = ""
-    """Of ``refused``: the status of ZAP with which a login was refused, such as ``400``."""
+    """Of ``refused``: the status of ZAP with which a login was refused, such as ``400``, or the name of a fault in the
+    peer's handshake, such as ``mechanism-mismatch``.  Of ``bind failed`` and ``accept failed``: such as ``EMFILE``."""
     next_try: float | None = None
     """Of ``retrying``: seconds until the next attempt."""
 
@@ -78,6 +89,9 @@ class Watch:
         if event.what == "connected":
             what = "connected" if ours else "accepted"
         if what is None:
+            return
+        if what == "refused" and not event.peer:
+            self.tell(SocketEvent(what="accept failed", place="", reason=event.detail, code=event.code))
             return
         self.tell(
             SocketEvent(

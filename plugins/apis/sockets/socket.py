@@ -10,6 +10,7 @@ import math
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
+from errno import errorcode
 from itertools import islice
 from operator import length_hint
 from types import TracebackType
@@ -19,7 +20,7 @@ from typing import Protocol as Interface
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
 from plugins.apis.sockets.end import End
-from plugins.apis.sockets.errors import NotSupported
+from plugins.apis.sockets.errors import NotSupported, PlaceError
 from plugins.apis.sockets.monitor import Monitor, SocketEvent, Watch, What
 from plugins.apis.sockets.options import Values
 from plugins.apis.sockets.patterns import Pattern
@@ -98,7 +99,12 @@ class Socket:
         Port 0 lets the system choose; the place that is returned has the port.
         """
         self._end.look()
-        self.last_endpoint = self._place.add("bind", place)
+        try:
+            self.last_endpoint = self._place.add("bind", place)
+        except PlaceError as error:
+            code = errorcode.get(error.errno, "")
+            self._tell(SocketEvent(what="bind failed", place=place, reason=str(error), code=code))
+            raise
         self._changed("listening", self.last_endpoint)
         self._end.look()
         return self.last_endpoint
@@ -167,8 +173,11 @@ class Socket:
             over()
 
     def _changed(self, what: What, place: str) -> None:
+        self._tell(SocketEvent(what=what, place=place))
+
+    def _tell(self, event: SocketEvent) -> None:
         for watch, _ in self._watches:
-            watch.tell(SocketEvent(what=what, place=place))
+            watch.tell(event)
 
     # ------------------------------------------------------------------ sending
 

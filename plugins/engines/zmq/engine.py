@@ -29,6 +29,7 @@ from plugins.protocols.zmtp.connection import ZmtpConnection, connection_of
 from plugins.protocols.zmtp.options import IDENTITY_LIMIT
 from plugins.protocols.zmtp.raw import RawConnection
 from plugins.protocols.zmtp.socket_types import SOCKET_TYPES
+from plugins.protocols.zmtp.zap import MEANINGS
 from plugins.protocols.zmtp.zws import web_connection_of
 
 _MADE_UP = b"\0"
@@ -193,8 +194,12 @@ class ZmqEngine:
 
         def ended(conversation: StreamHost, reason: str) -> None:
             admission.end()
-            if zmtp.refused_with:
-                self.report("refused", peer, reason, code=zmtp.refused_with)
+            told = zmtp.refused_with
+            if told is not None:
+                # What a peer calls a reason is no name of ours, unless ZAP has it.
+                self.report("refused", peer, reason, code=told if told in MEANINGS else "")
+            elif zmtp.fault is not None:
+                self.report("refused", peer, reason, code=zmtp.fault)
             self._admissions.pop(conversation, None)
             self.left(conversation)
             notifications.gone()

@@ -9,7 +9,7 @@ from nacl import bindings
 from nacl._sodium import ffi, lib
 from nacl.exceptions import CryptoError
 
-from kernel.contracts.errors import RemoteProtocolError
+from plugins.protocols.zmtp.faults import HandshakeFault
 
 BOX_OVERHEAD = 16
 """Octets by which a box is larger than its text."""
@@ -33,7 +33,7 @@ def shared_key(theirs: bytes, secret: bytes) -> bytes:
     try:
         return bindings.crypto_box_beforenm(theirs, secret)
     except CryptoError:
-        raise RemoteProtocolError("octets that are no public key") from None
+        raise HandshakeFault("octets that are no public key", "cryptographic") from None
 
 
 seal = bindings.crypto_box_easy_afternm
@@ -57,7 +57,8 @@ def unseal(box: bytes, nonce: bytes, key: bytes, what: str) -> bytes:
     try:
         return bindings.crypto_box_open_easy_afternm(box, nonce, key)
     except CryptoError:
-        raise RemoteProtocolError(f"{what} does not open: another key, or changed on its way") from None
+        text = f"{what} does not open: another key, or changed on its way"
+        raise HandshakeFault(text, "cryptographic") from None
 
 
 def seal_for_oneself(text: bytes, nonce: bytes, key: bytes) -> bytes:
@@ -70,4 +71,4 @@ def unseal_own(box: bytes, nonce: bytes, key: bytes, what: str) -> bytes:
     try:
         return bindings.crypto_secretbox_open(box, nonce, key)
     except CryptoError:
-        raise RemoteProtocolError(f"{what} is none of this conversation") from None
+        raise HandshakeFault(f"{what} is none of this conversation", "cryptographic") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernel.contracts.errors import RemoteProtocolError
+from plugins.protocols.zmtp.faults import MALFORMED, HandshakeFault
 
 METADATA_LIMIT = 8192
 """Bytes of the largest command that is accepted in a handshake, metadata included."""
@@ -26,22 +26,22 @@ def split_command(body: bytes) -> tuple[str, bytes]:
     if body.startswith(MISSPELT_ERROR.encode()):
         return "ERROR", body[len(MISSPELT_ERROR) :]
     if end < 2 or len(body) < end:
-        raise RemoteProtocolError("a command without a name")
+        raise HandshakeFault("a command without a name", "malformed-command")
     return body[1:end].decode("ascii", "replace"), body[end:]
 
 
-def short_strings(data: bytes, count: int) -> list[bytes]:
+def short_strings(name: str, data: bytes, count: int) -> list[bytes]:
     """Return strings of one byte of length each, which have to fill the data."""
     strings: list[bytes] = []
     at = 0
     for _ in range(count):
         end = at + 1 + data[at] if at < len(data) else len(data) + 1
         if end > len(data):
-            raise RemoteProtocolError("a command that ends too early")
+            raise HandshakeFault(f"{name} that ends too early", MALFORMED[name])
         strings.append(data[at + 1 : end])
         at = end
     if at < len(data):
-        raise RemoteProtocolError(f"{len(data) - at} bytes behind the end of a command")
+        raise HandshakeFault(f"{len(data) - at} bytes behind the end of {name}", MALFORMED[name])
     return strings
 
 
@@ -60,6 +60,6 @@ def decode_metadata(data: bytes) -> Iterator[tuple[str, bytes]]:
         middle = at + 1 + data[at]
         end = middle + 4 + int.from_bytes(data[middle : middle + 4], "big")
         if len(data) < end or len(data) < middle + 4 or not data[at]:
-            raise RemoteProtocolError("metadata that do not fill their command")
+            raise HandshakeFault("metadata that do not fill their command", "invalid-metadata")
         yield data[at + 1 : middle].decode("ascii", "replace"), data[middle + 4 : end]
         at = end

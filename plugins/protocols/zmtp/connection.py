@@ -43,6 +43,7 @@ from kernel.contracts.protocol import Login, Refusal, Side
 from plugins.protocols.zmtp.addressing import Addressing, Naming, addressing_of
 from plugins.protocols.zmtp.commands import METADATA_LIMIT, PING_CONTEXT, encode_command, split_command
 from plugins.protocols.zmtp.decoder import Decoder
+from plugins.protocols.zmtp.faults import Fault, HandshakeFault, fault_of
 from plugins.protocols.zmtp.frames import COMMAND, FRAMINGS, REFERENCE_FROM, Framing, short_heads
 from plugins.protocols.zmtp.greeting import (
     GREETING_2_SIZE,
@@ -156,8 +157,9 @@ class ZmtpConnection:
         """Messages given to ``send_batches``, or written as ``encode_one`` has returned them."""
         self.refused: list[Refusal] = []
         """An entry for each message that was not sent.  The host reads and removes the entries."""
-        self.refused_with = ""
-        """The reason in the peer's ERROR: the status of ZAP, if it is libzmq."""
+        self.refused_with: str | None = None
+        """The reason in the peer's ERROR: the status of ZAP, if it is libzmq.  None: it has sent none."""
+        self._fault: Fault | None = None
         self._begun: float | None = None
         self._last_received = 0.0
         self._pinged = False
@@ -210,6 +212,7 @@ class ZmtpConnection:
         except RemoteProtocolError as error:
             # They came before the fault, and the host passes them on before it ends the conversation.
             error.batches = taken
+            self._note(fault_of(error))
             self._fail(str(error))
             raise
         return taken
@@ -294,8 +297,9 @@ class ZmtpConnection:
         self._minor = greeting.minor if greeting.major == MAJOR else 1
         self.version = f"{MAJOR}.{min(self._minor, 1)}"
         if greeting.mechanism != self._options.mechanism:
-            raise RemoteProtocolError(
-                f"the peer has the mechanism {greeting.mechanism!r}, this side {self._options.mechanism}"
+            raise HandshakeFault(
+                f"the peer has the mechanism {greeting.mechanism!r}, this side {self._options.mechanism}",
+                "mechanism-mismatch",
             )
         self.phase = Phase.HANDSHAKE
         self._mechanism.begin()
@@ -303,8 +307,9 @@ class ZmtpConnection:
     def _open_old(self, version: int, peer_type: str) -> None:
         """Open the conversation with a peer of 1.0 or 2.0."""
         if self._options.mechanism != "NULL":
-            raise RemoteProtocolError(
-                f"the peer speaks ZMTP {version}.0, which has no mechanism {self._options.mechanism}"
+            raise HandshakeFault(
+                f"the peer speaks ZMTP {version}.0, which has no mechanism {self._options.mechanism}",
+                "mechanism-mismatch",
             )
         if self._options.zap_domain:
             raise RemoteProtocolError(
@@ -376,9 +381,23 @@ class ZmtpConnection:
         self._peer_type = peer_type
         if peer_type not in self._type.peers:
             wanted = " or ".join(sorted(self._type.peers))
-            raise RemoteProtocolError(
-                f"the peer is {peer_type or 'of no type'}; {self._type.name} needs {wanted}"
+            raise HandshakeFault(
+                f"the peer is {peer_type or 'of no type'}; {self._type.name} needs {wanted}",
+                "invalid-metadata",
             )
+
+    @property
+    def fault(self) -> Fault | None:
+        """What was wrong with the peer's handshake; None: nothing, or it was this side or an ERROR that ended it."""
+        if self._fault is None and self.phase is not Phase.OPEN and self.phase is not Phase.CLOSED:
+            # The connection was reset.
+            return "closed"
+        return self._fault
+
+    def _note(self, fault: Fault) -> None:
+        """Remember what was wrong, if it is the handshake that it ends."""
+        if self.phase is not Phase.OPEN and self.phase is not Phase.CLOSED and self.refused_with is None:
+            self._fault = fault
 
     def _fail(self, reason: str) -> None:
         """Tell the peer why, while it can still understand it (23/ZMTP: ERROR belongs to the handshake)."""
@@ -393,7 +412,9 @@ class ZmtpConnection:
         name, data = split_command(body)
         if name == "ERROR":
             # An octet of length, which the misspelt form has as well.
-            reason = data[1 : 1 + data[0]].decode("ascii", "replace") if data else ""
+            if not data or len(data) < 1 + data[0]:
+                raise HandshakeFault("ERROR that ends too early", "malformed-ERROR")
+            reason = data[1 : 1 + data[0]].decode("ascii", "replace")
             self.refused_with = reason
             reason = f"{reason}, {MEANINGS[reason]}" if reason in MEANINGS else reason
             raise RemoteProtocolError(f"the peer refuses: {reason or 'it does not say why'}")
@@ -540,6 +561,7 @@ class ZmtpConnection:
 
     def receive_eof(self, now: float) -> None:
         """The peer has closed the wire.  Raises ``RemoteProtocolError`` if a message is incomplete."""
+        self._note("closed")
         broken = self.phase is not Phase.CLOSED and (self._first_bytes or self._decoder.in_message())
         self.phase = Phase.CLOSED
         if broken:
@@ -714,6 +736,7 @@ class ZmtpConnection:
             self._look_for_end_of_handshake()
         # Another peer may have taken the identity in the meantime.
         except RemoteProtocolError as error:
+            self._note(fault_of(error))
             self._fail(str(error))
 
     # ------------------------------------------------------------------ time
@@ -751,6 +774,7 @@ class ZmtpConnection:
             return
         silence = now - self._last_received
         if self.phase is not Phase.OPEN:
+            self._note("timed-out")
             self._fail("the handshake takes too long")
             raise RemoteProtocolError(f"no READY within {self._options.handshake:g} s")
         interval = self._interval()

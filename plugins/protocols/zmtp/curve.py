@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
+from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.protocol import Login
 from plugins.protocols.zmtp.boxes import (
     BOX_OVERHEAD,
@@ -25,6 +25,7 @@ from plugins.protocols.zmtp.boxes import (
     unseal_own,
 )
 from plugins.protocols.zmtp.commands import encode_command
+from plugins.protocols.zmtp.faults import MALFORMED, HandshakeFault
 from plugins.protocols.zmtp.mechanisms import Mechanism, RandomOctets, Send
 from plugins.protocols.zmtp.options import ZmtpOptions
 from plugins.protocols.zmtp.sealing import SHORT_NONCE, Nonces, Opener, SealedFraming
@@ -56,8 +57,8 @@ class _Curve(Mechanism):
 
     def _check_size(self, name: str, data: bytes, least: int, most: int | None = None) -> None:
         if len(data) < least or (most is not None and len(data) > most):
-            raise RemoteProtocolError(
-                f"{name} of {len(data)} bytes; it has {least}{'' if most else ' or more'}"
+            raise HandshakeFault(
+                f"{name} of {len(data)} bytes; it has {least}{'' if most else ' or more'}", MALFORMED[name]
             )
 
     def _open_traffic(self, key: bytes, own: bytes, peers: bytes) -> None:
@@ -143,14 +144,16 @@ class CurveServer(_Curve):
         self._check_size("HELLO", data, _HELLO_SIZE, _HELLO_SIZE)
         head = len(_VERSION + _PADDING)
         if data[:head] != _VERSION + _PADDING:
-            raise RemoteProtocolError("HELLO of another version of CurveZMQ, or without padding")
+            raise HandshakeFault(
+                "HELLO of another version of CurveZMQ, or without padding", "malformed-HELLO"
+            )
         permanent = decode_key(self._options.curve_secret_key)
         theirs, short = data[head : head + KEY_SIZE], data[head + KEY_SIZE : head + KEY_SIZE + SHORT_NONCE]
         key = shared_key(theirs, permanent)
         self._peers_nonces.check(short)
         signature = unseal(data[-len(_SIGNATURE) - BOX_OVERHEAD :], b"CurveZMQHELLO---" + short, key, "HELLO")
         if signature != _SIGNATURE:
-            raise RemoteProtocolError("HELLO with another signature than zeros")
+            raise HandshakeFault("HELLO with another signature than zeros", "malformed-HELLO")
         secret = self._chance(KEY_SIZE)
         self._cookie_key = self._chance(KEY_SIZE)
         long_nonce = self._chance(_LONG_NONCE)
@@ -173,7 +176,9 @@ class CurveServer(_Curve):
         nonce = b"VOUCH---" + vouch[:_LONG_NONCE]
         vouched = unseal(vouch[_LONG_NONCE:], nonce, shared_key(client, secret), "the vouch of INITIATE")
         if vouched != theirs + public_key(decode_key(self._options.curve_secret_key)):
-            raise RemoteProtocolError("INITIATE vouches for other keys than those of this conversation")
+            raise HandshakeFault(
+                "INITIATE vouches for other keys than those of this conversation", "key-exchange"
+            )
         self._learn(text[KEY_SIZE + _VOUCH_SIZE :])
         self._key = key
         self._cookie_key = b""

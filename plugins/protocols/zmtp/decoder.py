@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, batch_of
+from plugins.protocols.zmtp.faults import HandshakeFault
 from plugins.protocols.zmtp.frames import (
     COMMAND,
     LONG,
@@ -408,7 +409,7 @@ class Decoder:
 
     def _check_size(self, size: int) -> None:
         if not self.messages_allowed:
-            raise RemoteProtocolError("a message before the handshake is over")
+            raise HandshakeFault("a message before the handshake is over", "unexpected-command")
         # The length of 1.0 counts the octet of the flags.
         if size < 0:
             raise RemoteProtocolError("a frame of ZMTP 1.0 with a length of 0")

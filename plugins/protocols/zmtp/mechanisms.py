@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
+from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.protocol import Login, Side
 from plugins.protocols.zmtp.commands import decode_metadata, encode_command, encode_metadata, short_strings
+from plugins.protocols.zmtp.faults import HandshakeFault
 from plugins.protocols.zmtp.frames import Framing
 from plugins.protocols.zmtp.options import ZmtpOptions
 
@@ -70,7 +71,7 @@ class Mechanism:
 
     def _expect(self, wanted: str, name: str) -> None:
         if name != wanted or self.peer is not None:
-            raise RemoteProtocolError(f"{name} in the handshake; {wanted} was to come")
+            raise HandshakeFault(f"{name} in the handshake; {wanted} was to come", "unexpected-command")
 
     def _learn(self, data: bytes) -> None:
         self.peer_metadata = dict(decode_metadata(data))
@@ -116,7 +117,7 @@ class PlainClient(Mechanism):
             return
         self._expect("WELCOME", name)
         if data:
-            raise RemoteProtocolError("a WELCOME with data")
+            raise HandshakeFault("a WELCOME with data", "malformed-WELCOME")
         self._welcomed = True
         self._send(encode_command(b"INITIATE", self._metadata))
 
@@ -134,13 +135,13 @@ class PlainServer(Mechanism):
         """Process HELLO, and after the decision INITIATE."""
         if not self._hello:
             self._expect("HELLO", name)
-            user, password = short_strings(data, 2)
+            user, password = short_strings("HELLO", data, 2)
             self._hello = True
             # Any octets may come; latin-1 has a character for each of them.
             self._shown = Login(mechanism="PLAIN", user=user.decode("latin-1"), secret=password)
             return
         if not self._accepted:
-            raise RemoteProtocolError(f"{name} before WELCOME")
+            raise HandshakeFault(f"{name} before WELCOME", "unexpected-command")
         self._expect("INITIATE", name)
         self._learn(data)
         self._send(encode_command(b"READY", self._metadata))

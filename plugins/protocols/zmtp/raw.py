@@ -12,6 +12,7 @@ from typing import Any
 
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
 from plugins.protocols.zmtp.addressing import Naming
+from plugins.protocols.zmtp.faults import Fault
 
 
 class RawConnection:
@@ -22,7 +23,8 @@ class RawConnection:
     peer_options: MappingProxyType[str, Any] = MappingProxyType({})
     peer_metadata: Mapping[str, bytes] = MappingProxyType({})
     """A peer says nothing of itself."""
-    refused_with = ""
+    refused_with: str | None = None
+    fault: Fault | None = None
     subscriptions: list[tuple[str, str]] = []  # nobody subscribes, so nothing is ever added
 
     def __init__(self, name_peer: Callable[[bytes], Naming], on_closed: Callable[[], Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernel.contracts.errors import RemoteProtocolError
 from plugins.protocols.zmtp.decoder import Decoder, bodies_in
+from plugins.protocols.zmtp.faults import HandshakeFault
 from plugins.protocols.zmtp.frames import COMMAND, MORE, run_length
 from plugins.protocols.zmtp.sealing import NAME, OVERHEAD, Opener, plain_flags
 
@@ -75,7 +76,7 @@ class SealedDecoder(Decoder):
     def _check_outer(self, flags: int, size: int) -> None:
         if self.opener is None:
             if not flags & COMMAND:
-                raise RemoteProtocolError("a message before the handshake is over")
+                raise HandshakeFault("a message before the handshake is over", "unexpected-command")
             self._check_command(size)
             return
         # Whether the frame is one of several parts is said in the box.

@@ -22,6 +22,7 @@ from plugins.protocols.zmtp.boxes import (
     seal_into,
     unseal_into,
 )
+from plugins.protocols.zmtp.faults import HandshakeFault
 from plugins.protocols.zmtp.frames import COMMAND, LONG, MORE, Framing
 
 SHORT_NONCE = 8
@@ -81,7 +82,9 @@ class Nonces:
         """Take a number of the peer.  Raises ``RemoteProtocolError`` if it is not above the last one."""
         number = int.from_bytes(short, "big")
         if number <= self.last:
-            raise RemoteProtocolError(f"nonce {number} after {self.last}: a command was sent twice")
+            raise HandshakeFault(
+                f"nonce {number} after {self.last}: a command was sent twice", "invalid-sequence"
+            )
         self.last = number
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from zmq import constants
 from zmq.constants import Event
 
 from kernel.contracts.errors import KernelError
 from plugins.apis.sockets.monitor import SocketEvent, What
+from plugins.protocols.zmtp.faults import Fault
 from plugins.protocols.zmtp.zap import MEANINGS
 
 if TYPE_CHECKING:
@@ -24,9 +27,47 @@ _NUMBERS: dict[What, tuple[Event, ...]] = {
     "retrying": (Event.CONNECT_RETRIED,),
     "connected": (Event.CONNECTED, Event.HANDSHAKE_SUCCEEDED),
     "accepted": (Event.ACCEPTED, Event.HANDSHAKE_SUCCEEDED),
-    "refused": (Event.HANDSHAKE_FAILED_NO_DETAIL,),
     "disconnected": (Event.DISCONNECTED,),
+    "bind failed": (Event.BIND_FAILED,),
+    "accept failed": (Event.ACCEPT_FAILED,),
 }
+TOLD: frozenset[Event] = frozenset(
+    {
+        *(event for events in _NUMBERS.values() for event in events),
+        Event.HANDSHAKE_FAILED_AUTH,
+        Event.HANDSHAKE_FAILED_PROTOCOL,
+        Event.HANDSHAKE_FAILED_NO_DETAIL,
+        Event.MONITOR_STOPPED,
+    }
+)
+"""The events that there are."""
+_FAULTS: dict[Fault, int] = {
+    "cryptographic": constants.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC,
+    "invalid-metadata": constants.PROTOCOL_ERROR_ZMTP_INVALID_METADATA,
+    "invalid-sequence": constants.PROTOCOL_ERROR_ZMTP_INVALID_SEQUENCE,
+    "key-exchange": constants.PROTOCOL_ERROR_ZMTP_KEY_EXCHANGE,
+    "malformed-command": constants.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_UNSPECIFIED,
+    "malformed-ERROR": constants.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_ERROR,
+    "malformed-HELLO": constants.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_HELLO,
+    "malformed-INITIATE": constants.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_INITIATE,
+    "malformed-READY": constants.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_READY,
+    "malformed-WELCOME": constants.PROTOCOL_ERROR_ZMTP_MALFORMED_COMMAND_WELCOME,
+    "mechanism-mismatch": constants.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH,
+    "unexpected-command": constants.PROTOCOL_ERROR_ZMTP_UNEXPECTED_COMMAND,
+    "unspecified": constants.PROTOCOL_ERROR_ZMTP_UNSPECIFIED,
+}
+_NO_DETAIL: dict[str, int] = {"closed": errno.EPIPE, "timed-out": errno.EAGAIN}
+"""As in libzmq, which has numbers of the system for these."""
+
+
+def _failure_of(code: str) -> tuple[Event, int]:
+    """Return the event of a handshake that has failed, and its value."""
+    if code in MEANINGS:
+        return Event.HANDSHAKE_FAILED_AUTH, int(code)
+    number = _FAULTS.get(cast("Fault", code))
+    if number is not None:
+        return Event.HANDSHAKE_FAILED_PROTOCOL, number
+    return Event.HANDSHAKE_FAILED_NO_DETAIL, _NO_DETAIL.get(code, 0)
 
 
 class Monitor:
@@ -41,8 +82,13 @@ class Monitor:
 
     def _told(self, event: SocketEvent) -> None:
         """Take an event.  Any thread."""
-        if event.what == "refused" and event.code in MEANINGS:
-            self._send(Event.HANDSHAKE_FAILED_AUTH, int(event.code), event.place)
+        if event.what == "refused":
+            what, value = _failure_of(event.code)
+            self._send(what, value, event.place)
+            return
+        if event.what in ("bind failed", "accept failed"):
+            number = getattr(errno, event.code, errno.EINVAL)
+            self._send(_NUMBERS[event.what][0], number, event.place)
             return
         for number in _NUMBERS[event.what]:
             self._send(number, int((event.next_try or 0) * 1000), event.place)

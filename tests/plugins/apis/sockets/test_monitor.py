@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from kernel.sockets import Again, Context, Login, Monitor, SocketClosed, SocketEvent
+from kernel.sockets import Again, Context, Login, Monitor, PlaceError, SocketClosed, SocketEvent
 from plugins.apis.sockets.monitor import MOST_EVENTS
 from tests.plugins.apis.sockets.test_tasks import Start, start
 
@@ -74,6 +75,25 @@ def test_a_login_that_is_refused(context: Context) -> None:
     assert theirs.recv(timeout=TIMEOUT).what == "listening"
     # A peer that was refused was never there.
     assert "accepted" not in {event.what for event in _until(theirs, "disconnected")}
+
+
+def test_a_fault_of_a_peer_and_a_place_that_is_taken(context: Context) -> None:
+    pull = context.socket("PULL")
+    monitor = pull.monitor()
+    place = pull.bind("tcp://127.0.0.1:0")
+    with socket.create_connection(("127.0.0.1", int(place.rpartition(":")[2]))) as peer:
+        peer.sendall(b"\xff" + bytes(8) + b"\x7f\3\1" + b"PLAIN".ljust(52, b"\0"))
+        refused = _until(monitor, "refused")[-1]
+        assert refused.code == "mechanism-mismatch"
+        assert "PLAIN" in refused.reason
+        assert refused.place == f"tcp://127.0.0.1:{peer.getsockname()[1]}"
+    other = context.socket("PULL")
+    monitor = other.monitor()
+    with pytest.raises(PlaceError) as raised:
+        other.bind(place)
+    assert raised.value.errno == errno.EADDRINUSE
+    failed = monitor.recv(timeout=TIMEOUT)
+    assert (failed.what, failed.place, failed.code) == ("bind failed", place, "EADDRINUSE")
 
 
 @pytest.mark.parametrize("close", ["monitor", "socket", "context"])

@@ -131,6 +131,7 @@ with zmq.Context() as context, context.socket(zmq.REQ) as req, context.socket(zm
     place = pull.last_endpoint.decode()
     with context.socket(zmq.PUSH) as other, context.socket(zmq.ROUTER) as router:
         assert number(other.bind, place) == errno.EADDRINUSE
+        assert number(other.bind, "tcp://192.0.2.1:5555") == errno.EADDRNOTAVAIL
         assert number(other.unbind, "tcp://127.0.0.1:1") == errno.ENOENT
         assert number(other.recv) == errno.ENOTSUP
         router.router_mandatory = True
