@@ -373,6 +373,55 @@ with context.socket(zmq.ROUTER) as server, context.socket(zmq.ROUTER) as client:
 context.destroy(0)
 """
 
+STEERED = """
+import struct
+import sys
+import zmq
+from zmq.devices import ThreadProxySteerable
+
+kind = getattr(zmq, sys.argv[1])
+proxy = ThreadProxySteerable(zmq.PULL, zmq.PUSH, zmq.PUSH, kind)
+places = [
+    f"tcp://127.0.0.1:{bind('tcp://127.0.0.1')}"
+    for bind in (
+        proxy.bind_in_to_random_port,
+        proxy.bind_out_to_random_port,
+        proxy.bind_mon_to_random_port,
+        proxy.bind_ctrl_to_random_port,
+    )
+]
+context = zmq.Context()
+push, pull, seen, control = map(context.socket, (zmq.PUSH, zmq.PULL, zmq.PULL, zmq.REQ if kind == zmq.REP else kind))
+for each, place in zip((push, pull, seen, control), places):
+    each.linger = 0
+    each.rcvtimeo = 20_000
+    each.connect(place)
+proxy.start()
+
+def told():
+    control.send(b"STATISTICS")
+    return [struct.unpack("=Q", part)[0] for part in control.recv_multipart()]
+
+def steer(command):
+    control.send(command)
+    if kind == zmq.REP:
+        print(command, control.recv())
+
+push.send_multipart([b"one", b"two"])
+print(pull.recv_multipart(), seen.recv_multipart(), told())
+steer(b"PAUSE")
+# It is obeyed when the next command is answered.
+print(told())
+push.send(b"later")
+print(pull.poll(100), told())
+steer(b"RESUME")
+print(pull.recv(), seen.recv(), told())
+steer(b"TERMINATE")
+proxy.join(20)
+print(proxy.done)
+context.destroy(0)
+"""
+
 MISFITS = """
 import zmq
 
@@ -637,6 +686,19 @@ def test_a_program_decides_who_gets_what(ours: bool) -> None:
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
 def test_within_a_context_connections_and_subscriptions_are_there_at_once(ours: bool) -> None:
     assert run(AT_ONCE, ours=ours) == ["done"]
+
+
+@pytest.mark.parametrize("kind", ["PAIR", "REP"])
+def test_a_proxy_is_steered(kind: str) -> None:
+    """As in libzmq up to 4.3.4, whose manual has the numbers: messages and octets from and to each side."""
+    before, after = [1, 6, 0, 0, 0, 0, 1, 6], [2, 11, 0, 0, 0, 0, 2, 11]
+    told = [
+        f"[b'one', b'two'] [b'one', b'two'] {before}",
+        *("b'PAUSE' b''", str(before), f"0 {before}"),
+        *("b'RESUME' b''", f"b'later' b'later' {after}"),
+        *("b'TERMINATE' b''", "True"),
+    ]
+    assert run(STEERED, kind) == [line for line in told if kind == "REP" or not line.endswith(" b''")]
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
