@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,6 +29,8 @@ class Suite(msgspec.Struct, frozen=True):
     configuration: str = "setup.cfg"
     may_skip: bool = False
     """Whether tests may leave themselves out, because of what the broker has nothing to do with."""
+    skips: dict[str, str] = {}
+    """Parts of the names of tests that leave themselves out, and why they may.  Others may not, without ``may_skip``."""
     home: Path = CLIENT_SUITES
     command: tuple[str, ...] = (sys.executable,)
     """What runs Python."""
@@ -73,6 +77,7 @@ def run_suite(suite: Suite, here: Path, environment: dict[str, str], seconds: fl
         timeout=seconds,
     )
     assert results.exists(), done.stdout + done.stderr
+    (here / f"{suite.folder}.txt").write_text(done.stdout)
     return {
         f"{case.get('classname')}.{case.get('name')}": "".join(
             f"{problem.tag}: {problem.get('message')}\n{problem.text}"
@@ -80,8 +85,30 @@ def run_suite(suite: Suite, here: Path, environment: dict[str, str], seconds: fl
             if problem.tag in ("failure", "error", "skipped")
         )
         for case in ElementTree.parse(results).iter("testcase")
-        if not suite.may_skip or case.find("skipped") is None
+        if case.find("skipped") is None or not (suite.may_skip or _reason(suite, case))
     }
+
+
+def _reason(suite: Suite, case: ElementTree.Element) -> str:
+    name = f"{case.get('classname')}.{case.get('name')}"
+    return next((why for part, why in suite.skips.items() if part in name), "")
+
+
+class Run(msgspec.Struct, frozen=True):
+    """How many tests ran, and how many did not."""
+
+    ran: int
+    skipped: dict[str, int]
+    """By the reasons of ``Suite.skips``."""
+    left_out: int
+
+
+def count_run(suite: Suite, here: Path) -> Run:
+    """Return what has become of the tests of a suite that ``run_suite`` has run."""
+    cases = list(ElementTree.parse(here / f"{suite.folder}.xml").iter("testcase"))
+    skipped = Counter(_reason(suite, case) for case in cases if case.find("skipped") is not None)
+    (left_out,) = re.findall(r"(\d+) deselected", (here / f"{suite.folder}.txt").read_text())
+    return Run(len(cases) - skipped.total(), dict(skipped), int(left_out))
 
 
 def check_results(suite: Suite, results: dict[str, str]) -> None:
