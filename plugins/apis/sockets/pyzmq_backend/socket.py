@@ -16,9 +16,10 @@ from plugins.apis.sockets.pyzmq_backend.errors import failure, translated, trans
 from plugins.apis.sockets.pyzmq_backend.frame import Frame, sent_octets, tracked_frame
 from plugins.apis.sockets.pyzmq_backend.monitor import EVERY_EVENT, Monitor
 from plugins.apis.sockets.pyzmq_backend.reaper import is_garbage, reap
-from plugins.apis.sockets.pyzmq_backend.utilities import IPC_PATH_MAX_LEN
+from plugins.apis.sockets.pyzmq_backend.utilities import IPC_PATH_MAX_LEN, has
 
-_TRANSPORTS = ("tcp", "ipc", "inproc")
+_TRANSPORTS = ("tcp", "ipc", "inproc", "ws")
+_OF_HOSTS = ("tcp:", "ws:")
 
 
 class Socket:
@@ -102,7 +103,7 @@ class Socket:
         if place == "ipc://*":
             place = f"ipc://{tempfile.mktemp(prefix='zmq-')}"
         self._core.secure()
-        self._core.socket.bind(place.replace(":*", ":0") if place.startswith("tcp:") else place)
+        self._core.socket.bind(place.replace(":*", ":0") if place.startswith(_OF_HOSTS) else place)
         self._changed()
 
     @translating
@@ -140,6 +141,9 @@ class Socket:
             raise failure(errno.EINVAL, f"{place!r} is no place; one is tcp://127.0.0.1:5555")
         if transport not in _TRANSPORTS:
             raise failure(errno.EPROTONOSUPPORT, f"{place!r}: there are {', '.join(_TRANSPORTS)} here")
+        if transport == "ws" and not has("ws"):
+            text = f"{place!r}: ws needs wsproto: pip install messaging-kernel[web]"
+            raise failure(errno.EPROTONOSUPPORT, text)
         if transport == "ipc":
             if len(os.fsencode(where)) > IPC_PATH_MAX_LEN:
                 text = (

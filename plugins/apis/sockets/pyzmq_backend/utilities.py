@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from importlib.util import find_spec
 from typing import Final
 
 from plugins.apis.sockets.pyzmq_backend.errors import failure
@@ -21,9 +22,11 @@ def zmq_version_info() -> tuple[int, int, int]:
 
 
 def has(capability: str | bytes) -> bool:
-    """Whether something optional is there: ``ipc``, ``draft``, and ``curve`` with PyNaCl."""
+    """Whether something optional is there: ``ipc``, ``draft``, ``curve`` with PyNaCl, and ``ws`` with wsproto."""
     name = capability.decode() if isinstance(capability, bytes) else capability
-    return name in ("ipc", "draft") or (name == "curve" and CURVE.is_installed())
+    if name == "curve":
+        return CURVE.is_installed()
+    return name in ("ipc", "draft") or (name == "ws" and find_spec("wsproto") is not None)
 
 
 def curve_keypair() -> tuple[bytes, bytes]:

@@ -422,6 +422,35 @@ print(proxy.done)
 context.destroy(0)
 """
 
+WEB = """
+import errno
+import zmq
+
+with zmq.Context() as context:
+    with context.socket(zmq.REP) as rep, context.socket(zmq.REQ) as req:
+        rep.bind("ws://127.0.0.1:*/questions")
+        place = rep.last_endpoint.decode()
+        req.connect(place)
+        req.send_multipart([b"hello", b"x" * 100_000])
+        rep.send_multipart([b"re", *rep.recv_multipart()])
+        print(place[:15], place[-10:], [part[:5] for part in req.recv_multipart()])
+        req.disconnect(place)
+        rep.unbind(place)
+    with context.socket(zmq.XPUB) as pub, context.socket(zmq.SUB) as sub:
+        sub.subscribe("weather")
+        pub.bind("ws://127.0.0.1:*")
+        sub.connect(pub.last_endpoint)
+        print(pub.recv())
+        pub.send_multipart([b"sports", b"2:1"])
+        pub.send_multipart([b"weather", b"sunny"])
+        print(sub.recv_multipart(), zmq.has("ws"), zmq.has("wss"))
+        for place in ("wss://127.0.0.1:*", "tls://127.0.0.1:*", "udp://127.0.0.1:*"):
+            try:
+                pub.bind(place)
+            except zmq.ZMQError as error:
+                print(errno.errorcode[error.errno])
+"""
+
 MISFITS = """
 import zmq
 
@@ -686,6 +715,16 @@ def test_a_program_decides_who_gets_what(ours: bool) -> None:
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
 def test_within_a_context_connections_and_subscriptions_are_there_at_once(ours: bool) -> None:
     assert run(AT_ONCE, ours=ours) == ["done"]
+
+
+def test_a_program_of_pyzmq_uses_websocket() -> None:
+    """The libzmq of pyzmq's wheels was built without it; that of zeromq.js is a peer (tests/interop)."""
+    assert run(WEB) == [
+        "ws://127.0.0.1: /questions [b're', b'hello', b'xxxxx']",
+        "b'\\x01weather'",
+        "[b'weather', b'sunny'] True False",
+        *["EPROTONOSUPPORT"] * 3,
+    ]
 
 
 @pytest.mark.parametrize("kind", ["PAIR", "REP"])
