@@ -71,8 +71,7 @@ class Place:
 
     def _begin(self) -> None:
         values, pattern = self._values, self.pattern
-        first = float(values["reconnect"])
-        pace = {"first": first, "most": max(first, float(values["reconnect_max"]))}
+        again = values["reconnect"]
         options: dict[str, Any] = {
             "type": pattern.kind,
             "places_later": True,
@@ -83,7 +82,6 @@ class Place:
             "heartbeat_timeout": float(values["heartbeat_timeout"]),
             "heartbeat_ttl": float(values["heartbeat_ttl"]),
             "authenticator": self._authenticator(),
-            "reconnect": pace,
             **pattern.engine_options(),
         }
         if values["identity"]:
@@ -91,6 +89,11 @@ class Place:
         if values["hello"] is not None:
             options["hello"] = values["hello"].decode("utf-8", "surrogateescape")
         options |= values["engine"]
+        if again is None:
+            options["again"] = "never"
+        else:
+            most = max(again, float(values["reconnect_max"]))
+            options.setdefault("reconnect", {"first": float(again), "most": most})
         try:
             # Before the routes: it has no port yet that could need them.
             self._kernel.add_engine(EnginePlan(name=self.engine, kind="zmq", options=options))

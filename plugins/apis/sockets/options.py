@@ -78,6 +78,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 _NAMES: Final = {EFSM: "EFSM"}
 """Of the numbers that the system does not have."""
+_NONE_TOO: Final = ("linger", "reconnect")
+"""Options for which None is a value, and not the default."""
 _ANY: Final = "any time"
 _EARLY: Final = "before the first place"
 
@@ -306,7 +308,7 @@ OPTIONS: dict[str, Option] = {
             default=0.1,
             when=_EARLY,
             least=0.001,
-            summary="Seconds until the first attempt to connect again; the wait doubles with each.",
+            summary="Seconds until the first attempt to connect again; the wait doubles with each; None: never again.",
         ),
         Option(
             name="reconnect_max",
@@ -348,7 +350,7 @@ class Values:
         if self.fixed and option.when == _EARLY:
             raise OptionError(f"{name}: set it before the first bind or connect; it has no effect on places")
         # ``None`` is the value for no limit, for those that have seconds.
-        if value is not None or option.default is None or name == "linger":
+        if value is not None or option.default is None or name in _NONE_TOO:
             _check(option, value)
             self._values[name] = value
         else:

@@ -49,10 +49,17 @@ class ConnectPlace:
             self._port = engine.host.port(f"{engine.name}/{name}", self)
 
     async def run(self) -> None:
-        """Keep the connection up until cancelled."""
+        """Keep the connection up until cancelled, or until it has ended if it is not to be made again."""
+        engine = self._engine
         with self._scope:
             while True:
                 await self._one_connection()
+                if engine.options.again == "never":
+                    engine.drop(self)
+                    return
+                wait = self._backoff.next_wait()
+                engine.report("retrying", self.name, self._reason, wait)
+                await trio.sleep(wait)
 
     def close(self) -> None:
         """End the connection for good.  What waits in the pipes goes to other peers, or is dropped."""
@@ -76,6 +83,9 @@ class ConnectPlace:
             wire = await self._handshakes.shake(connected)
         except ConnectionLost as error:
             self._reason = str(error)
+            if engine.options.again == "never":
+                # Otherwise nothing would say that it has ended.
+                engine.report("disconnected", self.name, self._reason)
         else:
             self._over = trio.Event()
             conversation = engine.converse(
@@ -97,9 +107,6 @@ class ConnectPlace:
                 self._opened_at = None
             self.reconnects += 1
             engine.report("disconnected", self.name, self._reason)
-        wait = self._backoff.next_wait()
-        engine.report("retrying", self.name, self._reason, wait)
-        await trio.sleep(wait)
 
     def _lend_port(self, conversation: StreamHost) -> Port:
         self.conversation = conversation

@@ -148,6 +148,13 @@ class ZmqEngine:
         known = ", ".join(place.name for place in places[what]) or "none"
         raise KernelError(f"{what}: there is no place {argument!r}; there are: {known}")
 
+    def drop(self, place: ConnectPlace | InprocConnectPlace) -> None:
+        """Remove a place whose connection is not made again."""
+        if place in self._connect_places:
+            self._connect_places.remove(place)
+            self._chosen.discard(place.chosen or b"")
+            place.close()
+
     def _name_next(self, identity: bytes) -> str:
         if self.options.type not in _CHOOSING:
             raise ValueError(f"{self.options.type} does not name its peers; ROUTER and STREAM do")
@@ -245,7 +252,7 @@ class ZmqEngine:
         """The application of STREAM has closed a connection: it is not made again."""
         for place in self._connect_places:
             if isinstance(place, ConnectPlace) and place.conversation is conversation:
-                self.operate("disconnect", place.name)
+                self.drop(place)
                 return
         conversation.close("closed by the application")
 

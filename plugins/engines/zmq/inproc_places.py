@@ -269,7 +269,7 @@ class InprocConnectPlace:
         self._news.set()
 
     async def run(self) -> None:
-        """Keep the connection up until cancelled."""
+        """Keep the connection up until cancelled, or until it has ended if it is not to be made again."""
         with self._scope:
             while True:
                 self._news = trio.Event()
@@ -280,6 +280,9 @@ class InprocConnectPlace:
                     while self._peer is not None:
                         self._news = trio.Event()
                         await self._news.wait()
+                    if self._engine.options.again != "always":
+                        self._engine.drop(self)
+                        return
                     self.reconnects += 1
                     self._news = trio.Event()
                 with trio.move_on_after(self._backoff.next_wait()):

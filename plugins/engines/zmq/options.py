@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -42,6 +42,9 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     """For ``ws`` and ``wss`` places.  The subprotocol follows from ``mechanism``."""
     reconnect: BackoffOptions = BackoffOptions()
     """The waits between attempts to connect."""
+    again: Literal["always", "not inproc", "never"] = "always"
+    """Which connections are made again when they are lost or could not be made.  Over ``inproc`` libzmq makes none
+    again.  The ``connect`` place of one that is not made again is removed."""
     connect_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds that one attempt to connect, or a handshake of TLS or WebSocket, may take."""
     exchange: str = ""

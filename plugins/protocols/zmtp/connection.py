@@ -179,6 +179,7 @@ class ZmtpConnection:
             kind = SealedDecoder
         decoder = kind(framing, options.max_message, options.max_parts, self._on_command, self._on_identity)
         decoder.max_command = METADATA_LIMIT
+        decoder.parts_alone = options.parts_alone
         return decoder
 
     def _use_decoder(self, decoder: Decoder) -> None:

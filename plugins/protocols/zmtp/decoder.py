@@ -125,6 +125,8 @@ class Decoder:
         self._parts: list[bytes] = []
         """The parts that have come of an incomplete message, and the sum of their sizes."""
         self._parts_size = 0
+        self.parts_alone = False
+        """Whether the limit is for each part, and not for all parts of a message together."""
         self._batches: list[Batch] = []
         self._bodies: list[Any] = []
         self._multipart = False
@@ -350,7 +352,8 @@ class Decoder:
         if len(self._parts) + 1 >= self._max_parts:
             raise RemoteProtocolError(f"a message of more than {self._max_parts} parts (max_parts)")
         self._parts.append(body)
-        self._parts_size += len(body)
+        if not self.parts_alone:
+            self._parts_size += len(body)
 
     def _end_message(self, body: bytes) -> tuple[int, ...]:
         """Take the last part of a message; return the sizes of all parts."""

@@ -175,9 +175,11 @@ class Core:
             "zap_domain": get(SocketOption.ZAP_DOMAIN, b"").decode("utf-8", "replace"),
             "describe_peers": True,
             "any_inproc_peer": True,
+            "again": "not inproc",
             "handshake": seconds,
             # libzmq has no such limits.
             "max_message": our_value(option_of(SocketOption.MAXMSGSIZE, self.kind), most),
+            "parts_alone": True,
             "max_parts": UNLIMITED,
             "max_subscriptions": UNLIMITED,
             "subscription_bytes": UNLIMITED_BYTES,

@@ -212,8 +212,8 @@ def our_value(option: BackendOption, value: Any) -> Any:
         if option.ours in ("heartbeat_timeout", "reconnect_max"):
             return max(0.0, value / 1000)
         if option.ours == "reconnect":
-            # -1 is never, which there is not: a wait of a year.
-            return value / 1000 if value > 0 else 0.001 if value == 0 else 31_536_000.0
+            # The manual has -1 for never; libzmq does not connect again with 0 either.
+            return value / 1000 if value > 0 else None
         return None if value < 0 else value / 1000
     if option.meaning == "bytes":
         return value if value > 0 else UNLIMITED_BYTES

@@ -77,6 +77,29 @@ def test_a_login_that_is_refused(context: Context) -> None:
     assert "accepted" not in {event.what for event in _until(theirs, "disconnected")}
 
 
+def test_a_connection_that_is_not_to_be_made_again(context: Context) -> None:
+    push, pull = context.socket("PUSH", reconnect=None), context.socket("PULL")
+    monitor = push.monitor()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        push.connect(place)
+        server.accept()[0].close()
+        assert _until(monitor, "disconnected")[-1].place == place
+    # Nobody listens any more.
+    push.connect(place)
+    told = _until(monitor, "disconnected")
+    assert "refused" in told[-1].reason
+    assert "retrying" not in {event.what for event in told}
+    assert not push.writable()
+    with pytest.raises(PlaceError, match="there is no place") as raised:
+        push.disconnect(place)
+    assert raised.value.errno == errno.ENOENT
+    # The application may connect again.
+    push.connect(pull.bind("tcp://127.0.0.1:0"))
+    push.send(b"hello")
+    assert pull.recv(timeout=TIMEOUT) == b"hello"
+
+
 def test_a_fault_of_a_peer_and_a_place_that_is_taken(context: Context) -> None:
     pull = context.socket("PULL")
     monitor = pull.monitor()

@@ -142,6 +142,21 @@ with context.socket(zmq.PULL) as pull, socket.socket() as peer:
 """
 )
 
+LEFT_OPEN = (
+    HEAD
+    + """
+for _ in range(3):
+    with context.socket(zmq.PULL) as pull:
+        # A place named after a descriptor, so that all of them have the same.
+        monitor = pull.get_monitor_socket()
+        pull.bind("tcp://127.0.0.1:*")
+        print(told(monitor).split()[0])
+        pull.disable_monitor()
+monitor.close()
+context.term()
+"""
+)
+
 UNEXPECTED = "HANDSHAKE_FAILED_PROTOCOL ZMTP_UNEXPECTED_COMMAND"
 METADATA = "HANDSHAKE_FAILED_PROTOCOL ZMTP_INVALID_METADATA"
 BOTH_SIDES = {
@@ -184,6 +199,12 @@ def test_a_monitor_tells_why_a_place_could_not_be_bound_to(ours: bool) -> None:
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
 def test_a_monitor_tells_that_there_was_no_descriptor_for_a_peer(ours: bool) -> None:
     assert run(NO_DESCRIPTOR, ours=ours) == ["ACCEPT_FAILED 24"]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
+def test_a_monitor_that_is_left_open_does_not_get_the_events_of_the_next_one(ours: bool) -> None:
+    """Over ``inproc`` a connection is not made again: otherwise the earlier PAIR would be the peer of the new one."""
+    assert run(LEFT_OPEN, ours=ours) == ["LISTENING"] * 3
 
 
 def test_each_event_of_libzmq_is_in_the_documentation() -> None:
