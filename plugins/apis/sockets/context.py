@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from kernel import EnginePlan, Kernel, RoutePlan, WaterMarks
-from kernel.contracts.errors import KernelClosed, KernelError
+from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan, WaterMarks
+from kernel.contracts.errors import KernelClosed, KernelError, PlanError
 from plugins.apis.sockets.end import End
-from plugins.apis.sockets.errors import ContextClosed, EngineOptionError, PlaceError
+from plugins.apis.sockets.errors import ContextClosed, EngineOptionError, OptionError, PlaceError
 from plugins.apis.sockets.monitor import SocketEvent, Watch
 from plugins.apis.sockets.options import TYPES, UNLIMITED, UNLIMITED_BYTES, TypeName, Values
 from plugins.apis.sockets.patterns import PATTERNS, Pattern
@@ -187,9 +187,22 @@ class Context:
     The kernel behind it is made with the first socket.  Any thread.
     """
 
-    def __init__(self, *, registry: PluginRegistry | None = None) -> None:
-        """``registry`` has the kinds that its kernel knows; None: those of all plugins that are installed."""
+    def __init__(
+        self, *, spin: float = 0.0, cpus: Sequence[int] = (), registry: PluginRegistry | None = None
+    ) -> None:
+        """Make it.
+
+        ``spin``: seconds for which its poll thread looks for more work before it goes to sleep, such as 0.00006.
+        Round trips of which the poll thread has a part are faster then, and a processor is busy meanwhile.
+        ``cpus``: the processors that the poll thread may run on; empty: any.  Its first socket raises ``OptionError``
+        for values that a thread cannot have.
+        ``registry`` has the kinds that its kernel knows; None: those of all plugins that are installed.
+        """
         self._registry = registry
+        self._thread: dict[str, Any] = {}
+        """What of the options of its poll thread is not as by default."""
+        if spin or cpus:
+            self._thread = {"spin": spin, "cpus": tuple(cpus)}
         self._kernel: Kernel | None = None
         self._lock = threading.Lock()
         self._numbers = count(1)
@@ -204,7 +217,12 @@ class Context:
             if self._closed:
                 raise ContextClosed("the context was closed; make another one")
             if self._kernel is None:
-                self._kernel = Kernel(registry=self._registry).start()
+                # The thread that a kernel makes if there is none has the options by default.
+                threads = (ThreadPlan(name="poll-1", options=self._thread),) if self._thread else ()
+                try:
+                    self._kernel = Kernel(Plan(threads=threads), self._registry).start()
+                except PlanError as error:
+                    raise OptionError(f"the poll thread of a context: {error}") from error
             return self._kernel
 
     def socket(self, kind: TypeName, **options: Any) -> Socket:
