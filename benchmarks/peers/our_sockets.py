@@ -76,18 +76,18 @@ def send_many(link: Connection, address: str, count: int, size: int) -> None:
         link.recv()
 
 
-def echo(link: Connection, count: int, size: int) -> None:
+def echo(link: Connection, count: int, size: int, spin: float = 0.0) -> None:
     """Send back what comes."""
-    with Context() as context:
+    with Context(spin=spin) as context:
         rep = context.socket("REP")
         link.send(rep.bind("tcp://127.0.0.1:0"))
         for _ in range(WARM + count):
             rep.send(rep.recv())
 
 
-def ask(link: Connection, address: str, count: int, size: int) -> None:
+def ask(link: Connection, address: str, count: int, size: int, spin: float = 0.0) -> None:
     """Ask and wait for the answer."""
-    with Context() as context:
+    with Context(spin=spin) as context:
         req = context.socket("REQ")
         req.connect(address)
         body = b"x" * size

@@ -12,6 +12,7 @@ from benchmarks.processes import Child, one_way, round_trip
 from benchmarks.scenario import Figures, Row, Scenario, Side
 
 SIZE = 100
+SPIN = 60e-6
 SINGLE, MANY, CURVE, TRIPS, PUBLISHED = 1_000_000, 5_000_000, 500_000, 5_000, 1_000_000
 
 
@@ -71,6 +72,10 @@ def _trips(scale: float) -> Figures:
     return round_trip(our_sockets.echo, our_sockets.ask, int(TRIPS * scale), SIZE)
 
 
+def _spinning_trips(scale: float) -> Figures:
+    return round_trip(our_sockets.echo, our_sockets.ask, int(TRIPS * scale), SIZE, SPIN)
+
+
 def _pyzmq_trips(scale: float) -> Figures:
     return round_trip(pyzmq_sockets.echo, pyzmq_sockets.ask, int(TRIPS * scale), SIZE)
 
@@ -81,12 +86,14 @@ SCENARIO = Scenario(
         Side("kernel.sockets", _single),
         Side("kernel.sockets, batches", _many),
         Side("kernel.sockets REQ/REP", _trips),
+        Side("kernel.sockets REQ/REP, spin", _spinning_trips),
         Side("kernel.sockets, CURVE", _curve),
         Side("pyzmq", _pyzmq),
         Side("pyzmq, CURVE", _pyzmq_curve),
         Side("pyzmq REQ/REP", _pyzmq_trips),
         Side("libzmq in C", _libzmq),
         Side("pyzmq on our backend", partial(_on_ours, _single_pyzmq)),
+        Side("pyzmq on our backend REQ/REP", partial(_on_ours, _pyzmq_trips)),
         Side("pyzmq on our backend, PUB to 1", partial(_on_ours, partial(_publish, 1))),
         Side("pyzmq, PUB to 1", partial(_publish, 1)),
         Side("pyzmq on our backend, PUB to 10", partial(_on_ours, partial(_publish, 10))),
@@ -134,6 +141,15 @@ SCENARIO = Scenario(
             also=("libzmq in C",),
         ),
         Row(
+            name="zmq_oneway_100B_batch_libzmq_c",
+            what=f"sockets of ØMQ, one way, {SIZE} B, batches of {BATCH}; libzmq in C has one call a message",
+            figure="batch_rate",
+            unit="msg/s",
+            bar=">= 1.0",
+            ours="kernel.sockets, batches",
+            peers=("libzmq in C",),
+        ),
+        Row(
             name="zmq_oneway_100B_curve",
             what=f"sockets of ØMQ, one way, {SIZE} B, encrypted with CURVE, one call a message",
             figure="curve_rate",
@@ -149,6 +165,24 @@ SCENARIO = Scenario(
             unit="µs",
             bar="<= 1.0",
             ours="kernel.sockets REQ/REP",
+            peers=("pyzmq REQ/REP",),
+        ),
+        Row(
+            name="zmq_roundtrip_100B_spin_p50",
+            what=f"sockets of ØMQ, REQ and REP, {SIZE} B, p50, with spin",
+            figure="p50",
+            unit="µs",
+            bar="<= 1.0",
+            ours="kernel.sockets REQ/REP, spin",
+            peers=("pyzmq REQ/REP",),
+        ),
+        Row(
+            name="zmq_roundtrip_100B_backend_p50",
+            what=f"a program of pyzmq on our backend, REQ and REP, {SIZE} B, p50",
+            figure="p50",
+            unit="µs",
+            bar="<= 1.0",
+            ours="pyzmq on our backend REQ/REP",
             peers=("pyzmq REQ/REP",),
         ),
     ),
