@@ -121,11 +121,11 @@ context.term()
 HEARTBEATS = (
     HEAD
     + """
-with make(zmq.PULL, HEARTBEAT_IVL=50, HEARTBEAT_TIMEOUT=200, HEARTBEAT_TTL=1500) as pull:
+with make(zmq.PULL, HEARTBEAT_IVL=50, HEARTBEAT_TIMEOUT=600, HEARTBEAT_TTL=1500) as pull:
     pull.bind("tcp://127.0.0.1:*")
     with talk(pull) as peer:
         # A peer that answers stays, longer than it might be silent.
-        for _ in range(10):
+        for _ in range(15):
             ping = read(peer)
             peer.sendall(command(b"PONG", ping[7:]))
         print(ping[:5], int.from_bytes(ping[5:7], "big"))
@@ -153,7 +153,7 @@ context.term()
 MUTE = (
     HEAD
     + """
-with make(zmq.PULL, HANDSHAKE_IVL=100) as pull, make(zmq.PUSH, HANDSHAKE_IVL=100, RECONNECT_IVL=10) as push:
+with make(zmq.PULL, HANDSHAKE_IVL=400) as pull, make(zmq.PUSH, HANDSHAKE_IVL=400, RECONNECT_IVL=10) as push:
     pull.bind("tcp://127.0.0.1:*")
     with bare(pull) as peer:
         print(over(peer))
@@ -163,7 +163,7 @@ with make(zmq.PULL, HANDSHAKE_IVL=100) as pull, make(zmq.PUSH, HANDSHAKE_IVL=100
         print(over(peer))
     with talk(pull) as peer:
         # Who has shaken hands may be silent.
-        peer.settimeout(0.3)
+        peer.settimeout(0.6)
         try:
             print(peer.recv(100))
         except TimeoutError:
