@@ -395,8 +395,8 @@ class EngineEvent(msgspec.Struct, frozen=True, kw_only=True):
     peer: str = ""
     detail: str = ""
     code: str = ""
-    """What the protocol or the system has for it: the status of ZAP with which a login was refused, the name of a
-    fault in a handshake of ZMTP, the number of an error of the system, such as ``EMFILE``."""
+    """What the protocol or the system has for it: the status of ZAP with which a login was refused, the name
+    of a fault in a handshake of ZMTP, the number of an error of the system, such as ``EMFILE``."""
     next_try: float | None = None
     """Seconds until the next attempt."""
     trace: str = ""

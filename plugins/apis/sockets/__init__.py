@@ -1,1 +1,1 @@
-"""Sockets of ØMQ for applications: ``from kernel.sockets import Context`` (docs/decisions/0035-sockets.md)."""
+"""Sockets of ØMQ for programs: ``from kernel.sockets import Context`` (docs/decisions/0035-sockets.md)."""

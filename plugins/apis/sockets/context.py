@@ -1,4 +1,4 @@
-"""Context: a kernel for the sockets of an application, and what of it a socket needs: its engine and its routes."""
+"""Context: a kernel for the sockets of an application, and what a socket needs of it."""
 
 from __future__ import annotations
 
@@ -192,11 +192,11 @@ class Context:
     ) -> None:
         """Make it.
 
-        ``spin``: seconds for which its poll thread looks for more work before it goes to sleep, such as 0.00006.
-        Round trips of which the poll thread has a part are faster then, and a processor is busy meanwhile.
-        ``cpus``: the processors that the poll thread may run on; empty: any.  Its first socket raises ``OptionError``
-        for values that a thread cannot have.
-        ``registry`` has the kinds that its kernel knows; None: those of all plugins that are installed.
+        ``spin``: seconds for which its poll thread looks for more work before it goes to sleep, such as
+        0.00006.  Round trips of which the poll thread has a part are faster then, and a processor is busy
+        meanwhile.  ``cpus``: the processors that the poll thread may run on; empty: any.  Its first socket
+        raises ``OptionError`` for values that a thread cannot have.  ``registry`` has the kinds that its
+        kernel knows; None: those of all plugins that are installed.
         """
         self._registry = registry
         self._thread: dict[str, Any] = {}
@@ -232,10 +232,11 @@ class Context:
     def authenticate(self, decide: Decide) -> None:
         """Have a function decide on the logins of peers of sockets that bind or connect from now on.
 
-        ``decide(login)`` is called in a thread of its own.  It returns the name of the user to let it in; None, or a
-        ``KernelError`` that says why, refuses.  ``login.mechanism`` is PLAIN (``user`` and ``secret``, the password),
-        CURVE (``user`` is the public key in Z85) or NULL (for sockets with a ``zap_domain``); ``login.peer`` is the
-        address.  Received messages have the user in ``socket.envelope.properties["user_id"]``.
+        ``decide(login)`` is called in a thread of its own.  It returns the name of the user to let it in;
+        None, or a ``KernelError`` that says why, refuses.  ``login.mechanism`` is PLAIN (``user`` and
+        ``secret``, the password), CURVE (``user`` is the public key in Z85) or NULL (for sockets with a
+        ``zap_domain``); ``login.peer`` is the address.  Received messages have the user in
+        ``socket.envelope.properties["user_id"]``.
         """
         from plugins.apis.sockets.authentication import serve
         from plugins.protocols.zmtp.zap import ADDRESS

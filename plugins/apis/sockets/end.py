@@ -3,8 +3,8 @@
 Any thread may use it, one at a time.  As for a channel, what other threads want of it is posted, and done in
 the next call.  The order of the steps of a wait is that of ``CallerThread.wait_until``.
 
-What was taken from the pipes waits in ``inbox``.  A pattern may change it on its way there (``incoming``), and
-append messages of its own.
+What was taken from the pipes waits in ``inbox``.  A pattern may change it on its way there (``incoming``),
+and append messages of its own.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class End(PortOwner):
         """The lease that is used.  While it is active, nothing is in the inbox and in the pipes."""
         self.before: Envelope | None = None
         self.after: Envelope | None = None
-        """Which question is open (``Pattern.open``) when a message may be sent with the lease, and when it was sent."""
+        """Which question is open (``Pattern.open``) when the lease may send a message, and when it was
+        sent."""
         self._borrower: Borrower | None = None
         self._lending: Lending | None = None
         self._find_short_cut: Callable[[], None] = lambda: None
@@ -95,7 +96,8 @@ class End(PortOwner):
     def borrow(self, lending: Lending) -> None:
         """Use leases from now on (``kernel.hosting.lease``).
 
-        Whoever sends and receives tries the lease first, if there is one.  All other calls end it (``look``, ``arm``).
+        Whoever sends and receives tries the lease first, if there is one.  All other calls end it (``look``,
+        ``arm``).
         """
         self._lending = lending
         self._borrower = Borrower(lambda: self.caller.ask_lease(lending.next_question()))
@@ -246,7 +248,8 @@ class End(PortOwner):
 
     def _close(self, reason: str) -> None:
         self._reason = self._reason or reason
-        # Nobody would wake a thread that waits with a lease from now on.  A message that has come is still received.
+        # Nobody would wake a thread that waits with a lease from now on.  A message that has come is still
+        # received.
         self._end_lease()
 
     def leave(self) -> None:
@@ -270,8 +273,8 @@ class PublishingEnd(End):
         self.wanted: dict[bytes, Counter[Outlet]] = {}
         """Who has subscribed to which prefix, and how often."""
         self.on_subscription: Callable[[str, bytes, bool, str], Any] | None = None
-        """Called with ``subscribe`` or ``unsubscribe``, the prefix, whether it is the first or the last, and the name
-        of the port of the peer."""
+        """Called with ``subscribe`` or ``unsubscribe``, the prefix, whether it is the first or the last, and
+        the name of the port of the peer."""
         super().__init__(name, join)
 
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
@@ -293,7 +296,7 @@ class PublishingEnd(End):
             self.on_subscription(verb, prefix, before != after, outlet.target)
 
     def subscribers(self, topic: bytes | None, *, exact: bool = False) -> int:
-        """Return how many peers get messages that begin with ``topic``, or that are it; None: any messages."""
+        """Return how many peers get messages that begin with ``topic`` or are it; None: any messages."""
         peers: set[Outlet] = set()
         for prefix, readers in self.wanted.items():
             if topic is None or (topic == prefix if exact else topic.startswith(prefix)):

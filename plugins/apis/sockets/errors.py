@@ -39,7 +39,10 @@ class OptionError(SocketError):
 
 
 class PlaceError(SocketError):
-    """A place cannot be bound to, connected to or removed.  ``errno`` is that of the system, if it has refused."""
+    """A place cannot be bound to, connected to or removed.
+
+    ``errno`` is that of the system, if it has refused.
+    """
 
     errno: int = errno.EADDRINUSE
 

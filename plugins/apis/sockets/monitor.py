@@ -1,7 +1,8 @@
 """Monitors: what happens to the places and the connections of a socket, as events with types.
 
-A ``Watch`` makes events of what the socket's engine reports and of what the application does; a ``Monitor`` keeps
-them until the application asks.  The backend for pyzmq has a watch as well, and sends its events as messages.
+A ``Watch`` makes events of what the socket's engine reports and of what the application does; a ``Monitor``
+keeps them until the application asks.  The backend for pyzmq has a watch as well, and sends its events as
+messages.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ class SocketEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Something that has happened to a place or to a connection.
 
     * ``listening``, ``closed``: the application has bound to a place, or unbound.
-    * ``connecting``: it has connected to a place; ``retrying``: an attempt has failed, or the connection was lost.
-    * ``connected``: a peer to which this socket connects is there, after its handshake; ``accepted``: one that has
-      connected to this socket is.
+    * ``connecting``: it has connected to a place; ``retrying``: an attempt has failed, or the connection was
+      lost.
+    * ``connected``: a peer to which this socket connects is there, after its handshake; ``accepted``: one
+      that has connected to this socket is.
     * ``refused``: a handshake has failed, at either side.
     * ``disconnected``: a connection has ended.
-    * ``bind failed``: the application could not bind; ``accept failed``: the system had nothing left for a peer.
+    * ``bind failed``: the application could not bind; ``accept failed``: the system had nothing left for a
+      peer.
     """
 
     what: What
@@ -53,8 +56,9 @@ class SocketEvent(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Why, for ``retrying`` and the last four."""
     code: str = ""
-    """Of ``refused``: the status of ZAP with which a login was refused, such as ``400``, or the name of a fault in the
-    peer's handshake, such as ``mechanism-mismatch``.  Of ``bind failed`` and ``accept failed``: such as ``EMFILE``."""
+    """Of ``refused``: the status of ZAP with which a login was refused, such as ``400``, or the name of a
+    fault in the peer's handshake, such as ``mechanism-mismatch``.  Of ``bind failed`` and ``accept failed``:
+    such as ``EMFILE``."""
     next_try: float | None = None
     """Of ``retrying``: seconds until the next attempt."""
 
@@ -110,7 +114,9 @@ class Watch:
 
 
 class Monitor:
-    """The events of a socket from now on.  ``Socket.monitor`` makes it; a ``for`` ends when the socket is closed.
+    """The events of a socket from now on.
+
+    ``Socket.monitor`` makes it; a ``for`` ends when the socket is closed.
 
     Any thread may ask it, whatever other threads do with the socket.
     """

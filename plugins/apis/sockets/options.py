@@ -71,7 +71,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def errnos(self) -> tuple[str, ...]:
-        """The names of the numbers of its errors: that of a value that is refused, and those of ``raised``."""
+        """The names of its errors' numbers: that of a value that is refused, and those of ``raised``."""
         errors = (OptionError, *self.raised)
         return tuple(_NAMES.get(error.errno, "") or errno.errorcode[error.errno] for error in errors)
 

@@ -17,13 +17,14 @@ def proxy(
 ) -> None:
     """Pass messages on between ``front`` and ``back``, until one of them or their context is closed.
 
-    A ROUTER and a DEALER share questions out, an XSUB and an XPUB are a forwarder, a PULL and a PUSH a streamer.
-    ``capture`` gets each message as well.  While one side has no room, messages wait at the other one.
+    A ROUTER and a DEALER share questions out, an XSUB and an XPUB are a forwarder, a PULL and a PUSH a
+    streamer.  ``capture`` gets each message as well.  While one side has no room, messages wait at the other
+    one.
 
-    ``control``, a PAIR or a REP, is sent what to do, as ``zmq_proxy_steerable``: PAUSE, RESUME, TERMINATE, which
-    ends the call, and STATISTICS.  That is answered by eight parts, numbers of eight octets in the machine's order:
-    messages and octets received and sent by ``front``, and the same of ``back``.  A REP answers the others with an
-    empty message.
+    ``control``, a PAIR or a REP, is sent what to do, as ``zmq_proxy_steerable``: PAUSE, RESUME, TERMINATE,
+    which ends the call, and STATISTICS.  That is answered by eight parts, numbers of eight octets in the
+    machine's order: messages and octets received and sent by ``front``, and the same of ``back``.  A REP
+    answers the others with an empty message.
     """
     passage = _Passage(front, back, capture)
     try:

@@ -1,7 +1,7 @@
 """Socket: what an application works with.  Blocking calls; ``tasks.py`` has them for event loops.
 
-Small messages of types without turns take the shortest way, in both directions: ``send`` appends to the pipe of
-the only peer, and ``recv`` is a step of an iterator.  All else goes through the pattern of the type.
+Small messages of types without turns take the shortest way, in both directions: ``send`` appends to the pipe
+of the only peer, and ``recv`` is a step of an iterator.  All else goes through the pattern of the type.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ class Socket:
         return self.last_endpoint
 
     def connect(self, place: str) -> str:
-        """Connect, and connect again when the connection is lost; return the place.  Does not wait for the peer."""
+        """Connect, and connect again when the connection is lost; return the place.
+
+        Does not wait for the peer.
+        """
         self._end.look()
         # Before the attempt, whose end may be told of soon.
         self._changed("connecting", place)
@@ -120,7 +123,7 @@ class Socket:
         return self.last_endpoint
 
     def connect_peer(self, place: str, identity: bytes = b"") -> bytes:
-        """ROUTER and STREAM: connect to a peer, and return its identity, to which messages can be sent at once.
+        """ROUTER and STREAM: connect to a peer, and return its identity; messages can go to it at once.
 
         ``identity``: that by which this socket is to know the peer; empty: one is made up.
         """
@@ -150,7 +153,7 @@ class Socket:
         return monitor
 
     def watch(self, tell: Callable[[SocketEvent], Any], over: Callable[[], Any]) -> Callable[[], None]:
-        """Have ``tell`` called with each event, in the thread in which it happens; ``over`` when there are no more.
+        """Have ``tell`` called with each event, in the thread where it happens; ``over`` after the last.
 
         Return what ends it.
         """
@@ -192,7 +195,7 @@ class Socket:
         self._pattern.send_parts((checked(body),), self.options["sndtimeo"] if timeout is UNSET else timeout)
 
     def _send_fast_failed(self, body: Buffer, key: str | None, timeout: float | None) -> None:
-        """Send what the shortest way did not take: it is large, or the credit is used up, or nobody is there."""
+        """Send what the shortest way did not take: large, without credit, or while nobody is there."""
         lease = self._end.leased
         if lease is not None and lease.send(body):
             return
@@ -245,7 +248,7 @@ class Socket:
     # ------------------------------------------------------------------ receiving
 
     def recv_from(self, *, timeout: float | None = UNSET) -> tuple[int, bytes]:
-        """SERVER: return the routing id of the peer, which ``send_to`` takes, and its message; wait for one."""
+        """SERVER: wait for a message; return the routing id of its peer, for ``send_to``, and it."""
         server = self._as(Server, "receives from")
         body = self.recv(timeout=timeout)
         return server.sender_of(self.envelope), body
@@ -304,7 +307,7 @@ class Socket:
 
     @property
     def envelope(self) -> Envelope:
-        """What is known of the message that was received last: the property ``user_id``, if its peer has logged in."""
+        """Facts of the last message received: the property ``user_id``, if its peer has logged in."""
         return PLAIN if self._batch is None else self._batch.envelope
 
     def recv_multipart(self, *, timeout: float | None = UNSET) -> list[bytes]:
@@ -430,7 +433,7 @@ class Socket:
         return self._pattern.subscribers(None if topic is None else _octets(topic))
 
     def topics(self) -> int:
-        """PUB and XPUB: return how many prefixes peers have subscribed to; SUB and XSUB: how many this socket has.
+        """PUB, XPUB: return how many prefixes peers have subscribed to; SUB, XSUB: how many this socket has.
 
         A prefix counts once, however many have it.
         """
@@ -487,7 +490,10 @@ class Socket:
         return self._closed
 
     def close(self, linger: float | None = UNSET) -> None:
-        """Close it; returns at once.  What was sent is still written, for ``linger`` seconds (None: no limit)."""
+        """Close it; returns at once.
+
+        What was sent is still written, for ``linger`` seconds (None: no limit).
+        """
         if not self._closed:
             self._closed = True
             self._fast.plug(None)

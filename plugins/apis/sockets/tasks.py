@@ -1,11 +1,11 @@
 """Sockets for tasks of trio and of asyncio: the same calls, ``async`` where they may wait.
 
-Each call tries that of the blocking socket with timeout 0, which takes everything or nothing, and waits only if
-that would block.  So a task that is cancelled loses no message.  Whatever changes wakes all tasks that wait, and
-each tries its call again.
+Each call tries that of the blocking socket with timeout 0, which takes everything or nothing, and waits only
+if that would block.  So a task that is cancelled loses no message.  Whatever changes wakes all tasks that
+wait, and each tries its call again.
 
-The thread that wakes this one calls ``_loop.wake_soon``, which has the loop call ``_changed``.  The order of steps
-is that of every wait: attempt; ``arm``, which looks once more at what was posted; wait.
+The thread that wakes this one calls ``_loop.wake_soon``, which has the loop call ``_changed``.  The order of
+steps is that of every wait: attempt; ``arm``, which looks once more at what was posted; wait.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ def running_loop() -> Loop:
 
 
 class TaskMonitor:
-    """The events of a socket for tasks.  ``TaskSocket.monitor`` makes it; an ``async for`` ends with the socket."""
+    """The events of a socket for tasks.
+
+    ``TaskSocket.monitor`` makes it; an ``async for`` ends with the socket.
+    """
 
     def __init__(self, monitor: Monitor, loop: Loop) -> None:
         self._monitor = monitor
@@ -257,7 +260,7 @@ class TaskSocket:
         return self.socket.connect(place)
 
     def connect_peer(self, place: str, identity: bytes = b"") -> bytes:
-        """ROUTER and STREAM: connect to a peer, and return its identity, to which messages can be sent at once."""
+        """ROUTER and STREAM: connect to a peer, and return its identity; messages can go to it at once."""
         return self.socket.connect_peer(place, identity)
 
     def subscribe(self, prefix: bytes | str = b"") -> None:

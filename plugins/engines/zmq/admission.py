@@ -64,12 +64,12 @@ class Admission:
         self._facts = {**facts, **self._facts}
 
     def stamped(self, port: Port) -> Port:
-        """Return a port through which messages go with what is known, and with what the options say of them."""
+        """Return a port that adds to messages what is known of their peer, and what the options say."""
         return stamped(port, self._options, self.user, self._facts)
 
 
 def address_of(wire: Wire) -> str:
-    """Return the IP address of the peer; of a Unix socket ``:UID:GID:PID`` of its process, as libzmq has it."""
+    """Return the IP address of the peer; for a Unix socket ``:UID:GID:PID`` of its process, as in libzmq."""
     connected = wire.connected
     try:
         if connected is None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class ConnectPlace:
     """Keeps a connection up.
 
-    Its port lives as long as the place: messages wait in its pipes for a peer.  If ``engine.port_per_peer`` is
-    true, there is a port only while there is a peer, whose name it has; unless the identity of the peer was
-    ``chosen`` here.
+    Its port lives as long as the place: messages wait in its pipes for a peer.  If ``engine.port_per_peer``
+    is true, there is a port only while there is a peer, whose name it has; unless the identity of the peer
+    was ``chosen`` here.
     """
 
     def __init__(self, engine: ZmqEngine, address: Address, chosen: bytes | None = None) -> None:

@@ -54,7 +54,8 @@ class ZmqEngine:
         self._logins = Logins(setup, self.report)
         self.port_per_peer = self.options.immediate or SOCKET_TYPES[self.options.type].names_peers
         """Whether also the peer of a connect place has a port only while it is there."""
-        # Where it begins is left to chance, so that a peer of an earlier run is not taken for one of this run.
+        # Where it begins is left to chance, so that a peer of an earlier run is not taken for one of this
+        # run.
         self._last_made_up = int.from_bytes(os.urandom(4), "big")
         self._by_identity: dict[bytes, StreamHost | InprocPeer] = {}
         self._identities: dict[StreamHost | InprocPeer, bytes] = {}
@@ -121,9 +122,9 @@ class ZmqEngine:
         """Add or remove a place while the socket runs.
 
         ``bind`` and ``connect`` return the place by which ``unbind`` and ``disconnect`` find it: ``bind`` has
-        the port that the system chose.  Connections that ``unbind`` leaves behind go on.  ``name_peer`` chooses
-        the identity of the peer of the next ``connect``, a character for each octet, and returns it; empty: one is
-        made up.  Messages for it wait in its port from then on.
+        the port that the system chose.  Connections that ``unbind`` leaves behind go on.  ``name_peer``
+        chooses the identity of the peer of the next ``connect``, a character for each octet, and returns it;
+        empty: one is made up.  Messages for it wait in its port from then on.
         """
         try:
             if what == "bind":
@@ -265,7 +266,8 @@ class ZmqEngine:
     ) -> ZmtpConnection | RawConnection:
         if SOCKET_TYPES[self.options.type].raw:
             return RawConnection(name_peer, on_closed)
-        # Other types name nobody, and need no reference back to the conversation, which is freed at its end then.
+        # Other types name nobody, and need no reference back to the conversation, which is freed at its end
+        # then.
         naming = name_peer if SOCKET_TYPES[self.options.type].names_peers else None
         # Only wires of WebSocket have agreed on one.
         subprotocol = getattr(wire, "subprotocol", None)
@@ -285,7 +287,10 @@ class ZmqEngine:
             del self._by_identity[identity]
 
     def name_of_peer(self, told: bytes, conversation: StreamHost | InprocPeer) -> str:
-        """Return the name of a peer: its identity, made up if it has told none.  Raises ``RemoteProtocolError``."""
+        """Return the name of a peer: its identity, made up if it has told none.
+
+        Raises ``RemoteProtocolError``.
+        """
         if told.startswith(_MADE_UP):
             raise RemoteProtocolError("an identity that begins with a zero byte")
         # A REP answers along the connection, so that identities of its peers need not differ.

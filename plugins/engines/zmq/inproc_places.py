@@ -1,7 +1,8 @@
 """``inproc``: sockets of one kernel, joined by a pair of pipes.
 
-There are no bytes, but the parts of a message are the same as on a wire: keys, addresses of questions, and what a
-peer has subscribed to are treated as in a conversation.  The rendezvous of the kernel has the places by name.
+There are no bytes, but the parts of a message are the same as on a wire: keys, addresses of questions, and
+what a peer has subscribed to are treated as in a conversation.  The rendezvous of the kernel has the places
+by name.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ class InprocPeer(InprocEnd):
     def join(
         self, incoming: Pipe, outgoing: Pipe, peer_type: str, identity: bytes, port: Port | None
     ) -> None:
-        """Begin, with a port of this peer or with one that is there already.  Raises ``RemoteProtocolError``."""
+        """Begin, with a port of this peer or with one that is there already.
+
+        Raises ``RemoteProtocolError``.
+        """
         self.peer_type = peer_type
         if peer_type not in self._type.peers and not self._engine.options.any_inproc_peer:
             raise RemoteProtocolError(f"the peer is {peer_type}, which {self._type.name} cannot talk to")

@@ -24,8 +24,8 @@ _DOLLAR = "$"
 def command(name: str | None, folder: Path) -> None:
     """Make a pair of keys for mechanism CURVE.
 
-    With NAME the pair is written to NAME.key (to be given away) and NAME.key_secret (to be kept), which pyzmq's
-    zmq.auth reads, too.  Without it both keys are printed in Z85.
+    With NAME the pair is written to NAME.key (to be given away) and NAME.key_secret (to be kept), which
+    pyzmq's zmq.auth reads, too.  Without it both keys are printed in Z85.
     """
     pair = _new_pair()
     if name is None:

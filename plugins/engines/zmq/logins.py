@@ -1,6 +1,7 @@
 """Who is let in: by a table of keys, by a folder of certificates, or by somebody who decides.
 
-The one who decides is an engine with the operation ``authenticate``, or a handler of ZAP: a socket of the kernel.
+The one who decides is an engine with the operation ``authenticate``, or a handler of ZAP: a socket of the
+kernel.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Logins:
     def ask(self, login: Login, address: str, host: Host, decided: Decided) -> ZapQuestion | None:
         """Decide at once, or when the one who decides has answered; until then the peer waits.
 
-        ``address``: that of the peer, without a port.  A question that is returned is to be closed if the peer goes.
+        ``address``: that of the peer, without a port.  A question that is returned is to be closed if the
+        peer goes.
         """
         options = self._options
         own = {"domain": options.zap_domain, "identity": identity_of(options), "address": address}

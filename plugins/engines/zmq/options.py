@@ -29,7 +29,10 @@ _OF_HOSTS = ("tcp", "tls", *WEB_TRANSPORTS)
 
 
 class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A socket of ØMQ: libzmq, pyzmq and others are its peers.  Each peer has its own pipes, and so its own limits."""
+    """A socket of ØMQ: libzmq, pyzmq and others are its peers.
+
+    Each peer has its own pipes, and so its own limits.
+    """
 
     bind: tuple[str, ...] = ()
     """Places to listen at: ``tcp://127.0.0.1:5556``, ``tcp://*:5556``, ``ipc:///run/feed.sock``,
@@ -43,41 +46,53 @@ class ZmqOptions(ZmtpOptions, frozen=True, forbid_unknown_fields=True, kw_only=T
     reconnect: BackoffOptions = BackoffOptions()
     """The waits between attempts to connect."""
     again: Literal["always", "not inproc", "never"] = "always"
-    """Which connections are made again when they are lost or could not be made.  Over ``inproc`` libzmq makes none
-    again.  The ``connect`` place of one that is not made again is removed."""
+    """Which connections are made again when they are lost or could not be made.
+
+    Over ``inproc`` libzmq makes none again.  The ``connect`` place of one that is not made again is removed.
+    """
     connect_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds that one attempt to connect, or a handshake of TLS or WebSocket, may take."""
     exchange: str = ""
-    """The exchange of messages from peers, for a broker to which a route leads; empty: the broker's default one."""
+    """The exchange of messages from peers, where a route leads to a broker; empty: its default one."""
     key: str = ""
-    """The key of messages from peers that bring none.  With an empty ``exchange`` it names a queue of a broker."""
+    """The key of messages from peers that bring none.
+
+    With an empty ``exchange`` it names a queue of a broker.
+    """
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     """Connections of all bind places together.  Further ones are closed at once, and counted."""
     handover: bool = False
-    """For ROUTER: whether a peer with an identity that another peer has takes its place.  If not, it is refused."""
+    """For ROUTER: whether a peer with an identity that another peer has takes its place.
+
+    If not, it is refused.
+    """
     immediate: bool = False
-    """Whether messages wait only for peers of ``connect`` places that are there.  If not, they also wait for one
-    that is away.  A ROUTER and a REP know a peer only when it is there."""
+    """Whether messages wait only for peers of ``connect`` places that are there.
+
+    If not, they also wait for one that is away.  A ROUTER and a REP know a peer only when it is there.
+    """
     any_inproc_peer: bool = False
-    """Whether sockets of types that do not fit may talk over ``inproc``, as in libzmq: there a PAIR sends to a PULL."""
+    """Whether types that do not fit may talk over ``inproc``, as in libzmq: a PAIR sends to a PULL."""
     notify: bool = True
     """For STREAM: whether an empty message says that a peer has come, or has gone."""
     places_later: bool = False
     """Whether it may begin without a place: the operations ``bind`` and ``connect`` add places."""
     authenticator: str = ""
-    """Who decides on logins: with PLAIN and ``bind``, at a server with CURVE on clients that are not listed, and
-    with NULL if there is a ``zap_domain``.  The name of an engine, whose ``operate("authenticate", login)`` is called,
-    as for kind ``stream``; the login is accepted unless it raises ``KernelError``.  Or ``inproc://zeromq.zap.01``: the
-    REP or ROUTER of this kernel that is bound there is asked in ZAP."""
+    """Who decides on logins: with PLAIN and ``bind``, at a server with CURVE on clients that are not listed,
+    and with NULL if there is a ``zap_domain``.  The name of an engine, whose ``operate("authenticate",
+    login)`` is called, as for kind ``stream``; the login is accepted unless it raises ``KernelError``.  Or
+    ``inproc://zeromq.zap.01``: the REP or ROUTER of this kernel that is bound there is asked in ZAP."""
     authenticator_needed: bool = True
-    """Whether peers are refused while nobody is bound at the ``inproc`` place that ``authenticator`` names.  If
-    not, NULL and CURVE let everybody in until then, as libzmq does without ``ZMQ_ZAP_ENFORCE_DOMAIN``."""
+    """Whether peers are refused while nobody is bound at the ``inproc`` place that ``authenticator`` names.
+
+    If not, NULL and CURVE let everybody in until then, as libzmq does without ``ZMQ_ZAP_ENFORCE_DOMAIN``.
+    """
     describe_peers: bool = False
     """Whether what a peer sends has headers with what is known of the peer: ``Socket-Type``, ``Routing-Id``,
     ``Peer-Address``.  What an answer in ZAP says of it is there in any case."""
     curve_certificate: str = ""
-    """With CURVE: a file with the keys of this side, as ``kernel zmq-keys`` and ``zmq.auth`` of pyzmq write it, in
-    place of ``curve_secret_key``."""
+    """With CURVE: a file with the keys of this side, as ``kernel zmq-keys`` and ``zmq.auth`` of pyzmq write
+    it, in place of ``curve_secret_key``."""
     curve_clients: dict[str, str] = {}
     """For a server with CURVE: which clients are let in.  A name for each public key (Z85); the key ``*`` is
     everybody.  The name is the property ``user_id`` of what the client sends."""
@@ -193,7 +208,10 @@ def name_of(address: Address, place: str = "") -> str:
 
 
 def handshakes_of(options: ZmqOptions, address: Address, *, listens: bool) -> Handshakes:
-    """Return what follows a connection at a place.  Raises ``ValueError`` and ``OSError`` as ``Handshakes``."""
+    """Return what follows a connection at a place.
+
+    Raises ``ValueError`` and ``OSError`` as ``Handshakes``.
+    """
     from kernel.hosting.handshakes import Handshakes
     from plugins.protocols.zmtp.zws import subprotocols_of
 

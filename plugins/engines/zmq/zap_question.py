@@ -1,4 +1,4 @@
-"""A question to a handler of ZAP (27/ZAP): a REP or ROUTER of this kernel that is bound at a place of ``inproc``."""
+"""A question to a handler of ZAP (27/ZAP): a REP or ROUTER of this kernel at a place of ``inproc``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _HANDLERS = ("REP", "ROUTER")
 class ZapQuestion:
     """Asks over a connection of its own, as libzmq does.
 
-    ``answered`` is called once, with the answer or with what is wrong with it, in the thread of ``host``; not after
-    ``close``.
+    ``answered`` is called once, with the answer or with what is wrong with it, in the thread of ``host``; not
+    after ``close``.
     """
 
     def __init__(

@@ -389,7 +389,7 @@ class ZmtpConnection:
 
     @property
     def fault(self) -> Fault | None:
-        """What was wrong with the peer's handshake; None: nothing, or it was this side or an ERROR that ended it."""
+        """What was wrong with the peer's handshake; None: nothing, or this side or an ERROR ended it."""
         if self._fault is None and self.phase is not Phase.OPEN and self.phase is not Phase.CLOSED:
             # The connection was reset.
             return "closed"

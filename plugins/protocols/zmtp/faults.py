@@ -1,4 +1,7 @@
-"""Faults of a peer in the handshake, by the names that monitors tell.  libzmq has a number for most of them."""
+"""Faults of a peer in the handshake, by the names that monitors tell.
+
+libzmq has a number for most of them.
+"""
 
 from __future__ import annotations
 

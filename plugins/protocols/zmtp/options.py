@@ -76,7 +76,7 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     max_message: _Positive = 256 * 1024 * 1024
     """Bytes of the largest message that is accepted from the peer, all parts together."""
     parts_alone: bool = False
-    """Whether ``max_message`` is for each part, as in libzmq; then a message may have ``max_parts`` of that size."""
+    """Whether ``max_message`` limits each part, as in libzmq; a message may have ``max_parts`` of them."""
     max_parts: _Positive = 4096
     """Parts of a message that are accepted at most."""
     max_subscriptions: _Positive = 16384

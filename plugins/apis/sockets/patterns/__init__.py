@@ -1,4 +1,7 @@
-"""Patterns: whose turn it is, and what of a message is address.  One file for each pattern.  Read base.py first."""
+"""Patterns: whose turn it is, and what of a message is address.
+
+One file for each pattern.  Read base.py first.
+"""
 
 from __future__ import annotations
 

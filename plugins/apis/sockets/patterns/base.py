@@ -27,7 +27,7 @@ class Pattern:
     alike: ClassVar[bool] = True
     """Whether messages are sent without a look at what is in them: then they take the shortest way."""
     turns: ClassVar[bool] = False
-    """Whether it sends and receives in turn, so that each message that is received changes what may be done."""
+    """Whether it sends and receives in turn: each message that is received changes what may be done."""
 
     asks: ClassVar[bool] = False
     answers: ClassVar[bool] = False
@@ -51,7 +51,10 @@ class Pattern:
         """Raise ``WrongState`` if it is not the turn to send."""
 
     def next_question(self) -> Envelope:
-        """Return the envelope of the questions that are sent with a lease.  Only one of them is open at a time."""
+        """Return the envelope of the questions that are sent with a lease.
+
+        Only one of them is open at a time.
+        """
         return PLAIN
 
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:

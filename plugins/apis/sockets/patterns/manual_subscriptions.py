@@ -12,8 +12,8 @@ from plugins.apis.sockets.patterns.base import batch_of_parts
 class ManualSubscriptions:
     """Which peers get messages, as the application has decided; a peer is the name of its port.
 
-    Each message is addressed to each of these peers (``router = "reply"``), since the router of the kernel would go by
-    what peers have asked for.
+    Each message is addressed to each of these peers (``router = "reply"``), since the router of the kernel
+    would go by what peers have asked for.
     """
 
     def __init__(self, end: End, *, last_value: bool) -> None:

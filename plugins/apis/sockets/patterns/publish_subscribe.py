@@ -31,7 +31,10 @@ class Pub(Pattern):
         """Whether a message waits for a subscriber that has no room."""
 
     def engine_options(self) -> Mapping[str, Any]:
-        """Return that nobody needs to look at what the router has chosen.  See what a slow subscriber does."""
+        """Return that nobody needs to look at what the router has chosen.
+
+        See what a slow subscriber does.
+        """
         self._waits = self.values["xpub_nodrop"]
         if self._waits:
             self.when_full = "block"

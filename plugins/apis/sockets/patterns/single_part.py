@@ -1,4 +1,7 @@
-"""CLIENT and SERVER, RADIO and DISH, SCATTER and GATHER: messages have one part.  In libzmq they are drafts."""
+"""CLIENT and SERVER, RADIO and DISH, SCATTER and GATHER: messages have one part.
+
+In libzmq they are drafts.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +120,10 @@ class Radio(Pub):
         self._envelopes: dict[bytes, Envelope] = {}
 
     def engine_options(self) -> Mapping[str, Any]:
-        """Say that messages have a group.  Conversations compare it as a whole, and the router its beginning."""
+        """Say that messages have a group.
+
+        Conversations compare it as a whole, and the router its beginning.
+        """
         return {"key_part": True}
 
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:

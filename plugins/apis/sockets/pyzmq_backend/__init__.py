@@ -1,7 +1,7 @@
 """A backend for pyzmq: ``PYZMQ_BACKEND=plugins.apis.sockets.pyzmq_backend`` runs its programs on this kernel.
 
-pyzmq imports it, and takes from it what ``zmq.backend.select`` names.  So ``zmq`` is there whenever this package is
-used, and nothing else of the project imports it.
+pyzmq imports it, and takes from it what ``zmq.backend.select`` names.  So ``zmq`` is there whenever this
+package is used, and nothing else of the project imports it.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ _WRITING: list[threading.Thread] = []
 """Of contexts that were collected as garbage."""
 
 _REGISTRY = PluginRegistry.load(environ={"KERNEL_PLUGINS": "sockets,zmq,zmtp", **os.environ})
-"""What sockets need, for all contexts, and loaded with ``import zmq``: programs have time limits for a first socket,
-which takes libzmq no time.  No program of pyzmq reaches another plugin."""
+"""What sockets need, for all contexts, and loaded with ``import zmq``: programs have time limits for a first
+socket, which takes libzmq no time.  No program of pyzmq reaches another plugin."""
 
 _CORES: dict[int, ContextCore] = {}
 """Contexts that are open, by their numbers."""
@@ -112,7 +112,10 @@ class ContextCore:
         self._write_out(left if threading.main_thread().is_alive() else min(left, PATIENCE))
 
     def abandon(self) -> None:
-        """Have it terminated: it was collected as garbage.  What is left is written behind the program's back."""
+        """Have it terminated: it was collected as garbage.
+
+        What is left is written behind the program's back.
+        """
         self.terminated = True
         reap(self._term_behind)
 
@@ -145,7 +148,7 @@ def _complain() -> None:
 
 @atexit.register
 def _end() -> None:
-    """Leave what was collected as garbage some time to write, as libzmq does; but an end of the process comes."""
+    """Leave what was collected as garbage some time to write, as libzmq does; but the process ends."""
     until = time.monotonic() + PATIENCE
     wait_for_reaper(PATIENCE)
     for writing in _WRITING:

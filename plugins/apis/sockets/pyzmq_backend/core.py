@@ -1,4 +1,7 @@
-"""Core: what is behind a number that pyzmq has for a socket (``underlying``).  Several objects may share it."""
+"""Core: what is behind a number that pyzmq has for a socket (``underlying``).
+
+Several objects may share it.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,8 @@ class Core:
             try:
                 ours[option.ours] = our_value(option, value)
             except KernelError:
-                # libzmq keeps what a type has no use for, and what comes too late for the places that are there.
+                # libzmq keeps what a type has no use for, and what comes too late for the places that are
+                # there.
                 return
 
     def get(self, number: int) -> Any:
@@ -315,7 +319,7 @@ class Core:
         return (POLLIN if readable else 0) | (POLLOUT if socket.writable() else 0)
 
     def rearm(self) -> None:
-        """After a call, which has taken the expectation back: make the descriptor readable if there is news."""
+        """After a call, which has taken the expectation back: make the descriptor readable if news came."""
         if not self._end.closed and not self._end.arm():
             self._end.caller.wake()
 

@@ -1,4 +1,4 @@
-"""The options of pyzmq's sockets, as a table: number, default, limits, and which option of ours has the meaning.
+"""The options of pyzmq's sockets, as a table: number, default, limits, and the option of ours.
 
 The type of a value is pyzmq's: ``zmq.constants`` says for each number whether it is octets.
 """

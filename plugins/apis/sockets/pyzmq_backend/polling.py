@@ -21,7 +21,7 @@ _BROKEN = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 @translating
 def zmq_poll(sockets: Sequence[tuple[Any, int]], timeout: int = -1) -> list[tuple[Any, int]]:
-    """Wait ``timeout`` milliseconds until one can do what is asked for; return all that can, with what they can."""
+    """Wait ``timeout`` milliseconds until one can do what is asked for; return all that can."""
     deadline = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout / 1000
     cores: list[tuple[Socket, Core, int]] = []
     descriptors: list[tuple[int, int]] = []

@@ -1,7 +1,7 @@
-"""Reaper: closes what was collected as garbage, in a thread of its own, as the thread of that name in libzmq does.
+"""Reaper: closes what was collected as garbage, in a thread of its own, as libzmq's does.
 
-The collector runs in any thread between any two steps, also in one that holds a lock of the kernel.  If ``__del__``
-closed a socket there, it would wait for that lock for ever.
+The collector runs in any thread between any two steps, also in one that holds a lock of the kernel.  If
+``__del__`` closed a socket there, it would wait for that lock for ever.
 """
 
 from __future__ import annotations
@@ -49,13 +49,19 @@ _REAPERS: dict[int, Reaper] = {}
 
 
 def start() -> None:
-    """Have a reaper in this process.  Before there is something to reap: ``__del__`` must not start a thread."""
+    """Have a reaper in this process.
+
+    Before there is something to reap: ``__del__`` must not start a thread.
+    """
     if os.getpid() not in _REAPERS:
         _REAPERS[os.getpid()] = Reaper()
 
 
 def reap(close: Callable[[], Any]) -> None:
-    """Have ``close`` called soon by the reaper.  Does nothing where all sockets are those of the parent process."""
+    """Have ``close`` called soon by the reaper.
+
+    Does nothing where all sockets are those of the parent process.
+    """
     reaper = _REAPERS.get(os.getpid())
     if reaper is not None:
         reaper.do(close)

@@ -22,7 +22,7 @@ def zmq_version_info() -> tuple[int, int, int]:
 
 
 def has(capability: str | bytes) -> bool:
-    """Whether something optional is there: ``ipc``, ``draft``, ``curve`` with PyNaCl, and ``ws`` with wsproto."""
+    """Whether something optional is there: ``ipc``, ``draft``, ``curve`` (PyNaCl), ``ws`` (wsproto)."""
     name = capability.decode() if isinstance(capability, bytes) else capability
     if name == "curve":
         return CURVE.is_installed()
