@@ -204,12 +204,18 @@ class Backlog:
         times = [level[0].expires_at for level in self.levels if level]
         return min((time for time in times if time is not None), default=None)
 
-    def take_all(self) -> list[Item]:
+    def take_all(self) -> deque[Item]:
         """Remove and return all items."""
-        # Pages are not read: the caller drops or detaches them as they are.
-        items = [item for level in self.levels for item in level]
-        for level in self.levels:
-            level.clear()
+        # Pages are not read: the caller drops or detaches them as they are.  Mostly there is one level, which
+        # is handed over as it is: to copy a million items would take 60 ms.
+        items: deque[Item] = deque()
+        for index, level in enumerate(self.levels):
+            if level:
+                self.levels[index] = deque()
+                if items:
+                    items.extend(level)
+                else:
+                    items = level
         self.count = self.size = self.paged = 0
         return items
 

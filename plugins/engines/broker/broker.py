@@ -25,6 +25,7 @@ from plugins.engines.broker.timer import Timed
 from plugins.engines.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
+    from plugins.engines.broker.clearance import Clearance
     from plugins.engines.broker.receiver import Receiver
 
 _SWEEP_FROM = 1024
@@ -68,6 +69,8 @@ class Broker:
 
         ``Receiver`` keeps this.  No client reports these octets to the alarms, since there is no client.
         """
+        self.clearances: dict[Clearance, None] = {}
+        """What is left to do for the messages of queues that were purged or deleted."""
         self._clock_ahead = clock - now
         self._deadlines: list[tuple[float, int, Timed]] = []
         self._sweep_at = _SWEEP_FROM
@@ -163,6 +166,11 @@ class Broker:
                 timed.called_at = None
                 timed.handle_timeout(now)
         self.process(now)
+
+    def finish_clearances(self) -> None:
+        """Do at once what is left to do for purged and deleted queues: the store is going to be closed."""
+        for clearance in list(self.clearances):
+            clearance.finish()
 
     def clock(self, now: float) -> float:
         """Return the time of day at ``now``."""

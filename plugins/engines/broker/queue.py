@@ -37,6 +37,7 @@ from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.arguments import read_queue_arguments
 from plugins.engines.broker.backlog import Backlog, Item
 from plugins.engines.broker.binding import Binding, Identity
+from plugins.engines.broker.clearance import Clearance
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.dead_letters import Reason
 from plugins.engines.broker.delivery_counts import DeliveryCounts
@@ -336,9 +337,9 @@ class Queue:
     def acknowledge(self, span: Span) -> None:
         """A consumer has acknowledged these messages."""
         self.outstanding -= span.stop - span.start
-        # ``_forget`` looks itself.  The test spares a call for each message that nobody else knows.
+        # ``forget`` looks itself.  The test spares a call for each message that nobody else knows.
         if span.location is not None or self._counts is not None:
-            self._forget(span)
+            self.forget(span)
 
     def reject(self, span: Span, now: float) -> None:
         """A consumer has rejected these messages without requeueing them."""
@@ -387,8 +388,7 @@ class Queue:
         """Drop all ready messages; return how many there were."""
         self.process(now)
         count = self.backlog.count
-        for item in self.backlog.take_all():
-            self._forget(item)
+        Clearance(self.vhost.broker, self, self.backlog.take_all()).begin(now)
         return count
 
     def restore(self, pages: Sequence[tuple[int, Paged]], next_position: int) -> None:
@@ -591,7 +591,7 @@ class Queue:
             # With automatic acknowledgement the messages are gone now, before the client has read them.
             for span in spans:
                 if span.location is not None:
-                    self._forget(span)
+                    self.forget(span)
         if self._counts:
             spans = [part for span in spans for part in self._counts.marked(span)]
         if self._keyed_from is not None and not receiver.accepts_keyed:
@@ -664,9 +664,10 @@ class Queue:
             dead = span if self._counts is None else self._counts.unmarked(span)
             for part in _divided(dead):
                 self.vhost.publish_dead(self, part, reason, now)
-        self._forget(span)
+        self.forget(span)
 
-    def _forget(self, item: Item) -> None:
+    def forget(self, item: Item) -> None:
+        """These messages are not the queue's any more: tell the store."""
         # A page is on disk always; a span only if the store has given it a location.
         if item.batch is None or item.location is not None:
             self.vhost.store.drop_messages(self, item)

@@ -23,6 +23,7 @@ from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.arguments import check_queue_type
 from plugins.engines.broker.binding import Binding, Destination, identity_of
+from plugins.engines.broker.clearance import Clearance
 from plugins.engines.broker.consumer import Consumer
 from plugins.engines.broker.dead_letters import Reason, dead_envelope, would_cycle
 from plugins.engines.broker.declaration import (
@@ -545,11 +546,12 @@ class VirtualHost:
             del consumer.receiver.consumers[consumer.tag]
             consumer.receiver.on_cancelled(consumer)
         queue.forget_consumers()
-        # ``drop_queue`` below drops all messages at once.  But a page is registered with the segments that it
-        # is in, so that the compactor finds it, until it is detached.
-        for item in queue.backlog.take_all():
-            if item.batch is None:
-                item.detach()
+        left = Clearance(self.broker, queue, queue.backlog.take_all())
+        # Only a queue that has something on disk has pages.
+        if queue.stored is not None or queue.overflow is not None:
+            for clearance in (*self.broker.clearances, left):
+                clearance.detach(queue)
+        left.begin(now)
         for binding in list(queue.incoming.values()):
             self._remove_binding(binding)
         self.routes.forget_envelopes()

@@ -97,6 +97,7 @@ class OpenStore:
         """Write what is left, and unlock the directory."""
         if not self._closed:
             try:
+                broker.finish_clearances()
                 close(self.store, broker)
             finally:
                 self._release()
