@@ -11,6 +11,7 @@ repeats yields the same rows.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -44,6 +45,11 @@ from plugins.apis.spark.workers import freeze_after, freeze_loaded
 from plugins.protocols.journal_format.folders import Location
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.schema import NEVER_NULL, ROWS
+
+_log = logging.getLogger(__name__)
+
+MANY_ROWS = 1_000_000
+"""Rows from which on a read of all columns is worth a word: two columns would save a second."""
 
 
 class Rows(InputPartition):
@@ -95,17 +101,29 @@ class BatchReader(DataSourceReader):
         self.options = options
         self.journals = options.journals
 
-    def partitions(self) -> list[InputPartition]:
-        tasks: list[InputPartition] = [
+    def partitions(self) -> Sequence[Rows]:
+        tasks = [
             Rows(*part, number)
             for number, journal in enumerate(self.journals)
             for part in ranges(*self._bounds(JournalReader(journal)), self.options.rows_per_task)
         ]
+        self._complain_of_columns(sum(task.end - task.first for task in tasks))
         freeze_loaded("plan")
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_task(self.journals, partition, self.schema, self.options)
+
+    def _complain_of_columns(self, rows: int) -> None:
+        """Say that all columns are read, of many rows, and nobody has asked for all."""
+        # Spark does not tell which columns a query uses, so it may be right: who names all of them hears no more.
+        if rows >= MANY_ROWS and not self.options.columns and len(self.schema) >= len(ROWS):
+            _log.warning(
+                "all %d columns of %d rows are read, which takes several times as long as two of them: name in the "
+                "option 'columns' those that the query uses",
+                len(self.schema),
+                rows,
+            )
 
     def _bounds(self, reader: JournalReader) -> tuple[int, int]:
         return bounds(reader, self.options)

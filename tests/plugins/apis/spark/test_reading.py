@@ -204,6 +204,30 @@ def test_columns_that_are_not_asked_for_are_not_read(journal: Journal) -> None:
     assert batch.to_pylist() == [{"body": b"x", "offset": 0}, {"body": b"y", "offset": 1}]
 
 
+@pytest.mark.parametrize(
+    "schema,columns,rows,said",
+    [
+        (ALL, "", 20, True),
+        (ALL, ",".join(ROWS.names), 20, False),
+        (NARROW, "", 20, False),
+        (ALL, "", 19, False),
+    ],
+)
+def test_a_large_read_of_all_columns_that_nobody_has_named_says_so(
+    journal: Journal,
+    schema: StructType,
+    columns: str,
+    rows: int,
+    said: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("plugins.apis.spark.batch_reader.MANY_ROWS", 20)
+    journal.numbers(rows)
+    BatchReader(schema, _options(journal, columns=columns)).partitions()
+    assert (f"all 16 columns of {rows} rows are read" in caplog.text) == said
+
+
 @pytest.mark.parametrize("name", ["topic", "offset", "body"])
 def test_a_column_that_a_feed_has_not_is_refused_with_those_that_it_has(name: str) -> None:
     with pytest.raises(SparkOptionError, match=rf"no column `{name} string`.*offset bigint, ts timestamp"):
