@@ -58,7 +58,7 @@ $(CLASSES): $(STAMP)
 	@$(BIN)/kernel pipeline prepare || echo "test: without this archive each JVM of Spark takes some seconds more"
 	@touch $@
 
-quick: $(QUICK_STAMP) ## the tests that need no peer and take little time, with a tenth of the random courses: a good minute; without .venv it needs no Spark
+quick: $(QUICK_STAMP) ## the tests that need no peer and take little time, with a tenth of the random courses: under a minute; without .venv it needs no Spark
 	KERNEL_SEEDS=$${KERNEL_SEEDS:-0.1} $(QUICK_BIN)/python -m pytest $(STEALING) -m "not slow and not peer"
 
 check: setup ## ruff, mypy --strict, import-linter

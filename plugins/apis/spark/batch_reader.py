@@ -116,7 +116,7 @@ class BatchReader(DataSourceReader):
 
     def _complain_of_columns(self, rows: int) -> None:
         """Say that all columns are read, of many rows, and nobody has asked for all."""
-        # Spark does not tell which columns a query uses, so it may be right: who names all of them hears no more.
+        # Spark does not tell which columns a query uses, so it may be right.  To name all of them ends this.
         if rows >= MANY_ROWS and not self.options.columns and len(self.schema) >= len(ROWS):
             _log.warning(
                 "all %d columns of %d rows are read, which takes several times as long as two of them: name in the "
