@@ -91,8 +91,8 @@ def click(page: Tab, text: str, where: str = "main") -> None:
 
 
 def tile(name: str) -> str:
-    """An expression for the figure with this title."""
-    return f"[...document.querySelectorAll('.tile')].find((each) => each.firstChild.textContent === '{name}').children[1].textContent"
+    """An expression for the figure with this title; undefined until it is there."""
+    return f"[...document.querySelectorAll('.tile')].find((each) => each.firstChild.textContent === '{name}')?.children[1].textContent"
 
 
 def api(broker: Managed, method: str, path: str, body: object = None) -> Any:
