@@ -19,7 +19,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.lazy_figures import LazyFigures
-from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.message import PLAIN, Batch, Envelope
 from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.arguments import check_queue_type
 from plugins.engines.broker.binding import Binding, Destination, identity_of
@@ -76,6 +76,9 @@ class VirtualHost:
         self.exchanges: dict[str, Exchange] = make_system_exchanges(self.queues)
         self.stored_sets: dict[str, StoredSet] = {}
         self.touched: list[Queue] = []
+        self._last_death: tuple[Envelope, Reason, str, str, str | None, int] | None = None
+        """What ``dead_envelope`` was asked last."""
+        self._dead = PLAIN
         """Queues to process in this turn."""
         self.routes = Routes(
             name, self.exchanges, self.queues, self.store.check_envelope, Disposal(broker).take
@@ -202,9 +205,13 @@ class VirtualHost:
         # The exchange may be missing: a queue may name one that is declared later or was deleted (RabbitMQ).
         if exchange is None or (exchange and exchange not in self.exchanges):
             return
-        envelope = dead_envelope(
-            span.envelope, reason, queue.name, exchange, policy.dead_letter_key, self.broker.clock(now)
-        )
+        # Messages that are refused one after another mostly had one envelope.  That of the dead letters, with
+        # its table ``x-death``, costs as much as all else that is done for one of them.
+        second = int(self.broker.clock(now))
+        death = (span.envelope, reason, queue.name, exchange, policy.dead_letter_key, second)
+        if death != self._last_death:
+            self._last_death, self._dead = death, dead_envelope(*death)
+        envelope = self._dead
         batch = span.as_batch().under(envelope)
         # A dead letter has no BCC header any more (``dead_envelope``).
         try:

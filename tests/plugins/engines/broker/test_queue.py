@@ -459,6 +459,23 @@ def test_deaths_of_one_kind_are_counted(vhost: VirtualHost) -> None:
     assert [(d["queue"], d["reason"], d["count"]) for d in headers["x-death"]] == [("q", "rejected", 3)]
 
 
+def test_dead_letters_of_one_envelope_share_theirs_only_while_they_die_alike(vhost: VirtualHost) -> None:
+    dead = declare(vhost, "dead")
+    queue = declare(vhost, dead_letter_exchange="", dead_letter_routing_key="dead")
+    client = Client(vhost)
+    vhost.publish(run(b"1", b"2", b"3"), 0.0)
+    vhost.publish(run(b"4", key="q"), 0.0)
+    for now in (0.0, 0.5, 1.5, 1.5):
+        taken = client.receiver.take_one(queue, now, auto_ack=False)
+        assert taken is not None
+        client.receiver.reject(taken[0], taken[0], multiple=False, requeue=False, now=now)
+    died = [span.envelope for span in dead.backlog.take_all()]
+    assert died[0] is died[1]
+    assert died[3] is not died[2]
+    times = [envelope.properties["headers"]["x-death"][0]["time"].timestamp() for envelope in died]
+    assert [when - times[0] for when in times] == [0, 0, 1, 1]
+
+
 def test_dead_letters_do_not_go_round_by_themselves(vhost: VirtualHost) -> None:
     first = declare(vhost, "a", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="b")
     second = declare(vhost, "b", message_ttl=10, dead_letter_exchange="", dead_letter_routing_key="a")
