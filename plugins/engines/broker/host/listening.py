@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from kernel.contracts.errors import KernelError
 from kernel.hosting.acceptor import Acceptor
 from kernel.hosting.address import WEB_TRANSPORTS
+from kernel.hosting.facts import subject_of
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.loopback import is_on_this_machine
 from kernel.hosting.wire import PlainWire, Wire
 from plugins.engines.broker.front_end import Client
 from plugins.engines.broker.host.options import ListenerOptions, listener_address
-from plugins.engines.broker.host.origin import certified_name
 from plugins.engines.broker.host.rates import Bucket
 
 if TYPE_CHECKING:
@@ -207,7 +207,8 @@ class StreamFrontEnd:
         loopback, certified = is_on_this_machine(peer), None
         # The wire itself may be a WebSocket over TLS, so the socket decides.
         if isinstance(connected, ssl.SSLSocket):
-            certified = certified_name(connected)
+            # None without a verified certificate, or with several names in it.
+            certified = subject_of(connected) or None
         self.begin(Accepted(wire, peer, loopback=loopback, certified=certified, listener=self))
 
     def go_on(self, what: Mapping[str, Any], connected: socket.socket) -> None:

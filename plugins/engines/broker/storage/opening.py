@@ -1,4 +1,9 @@
-"""Opening: opens a directory, restores a broker from it, and closes it."""
+"""Opening: opens a directory, restores a broker from it, and closes it.
+
+The broker that uses the directory has locked ``lock``.  ``marker`` has the octets with which each record
+begins, and says which segments there are (``inventory.py``).  ``000000000001.log`` and its successors are the
+durable log.  ``paged/`` has the overflow log.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernel.hosting.disk import FileLock, Locked
 from plugins.engines.broker.errors import BrokerError
 from plugins.engines.broker.storage.definition_records import (
     BindingDefinition,
@@ -15,13 +21,12 @@ from plugins.engines.broker.storage.definition_records import (
     QueueDefinition,
     SetDefinition,
 )
-from plugins.engines.broker.storage.directory import lock_directory
 from plugins.engines.broker.storage.disk_store import DiskStore, Report, delivered_ranges
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.files import DirectoryFiles
 from plugins.engines.broker.storage.inventory import open_inventory
 from plugins.engines.broker.storage.paging import weigh
-from plugins.engines.broker.storage.recovery import Recovery
+from plugins.engines.broker.storage.recovery import CannotOpen, Recovery
 from plugins.engines.broker.storage.store_options import StoreOptions
 from plugins.engines.broker.storage.writer import WriterThread
 
@@ -54,7 +59,7 @@ class OpenStore:
         self.directory = directory
         self._closed = False
         # First of all: two brokers that append to the same segment would destroy each other's records.
-        lock = lock_directory(directory)
+        lock = _lock(directory)
         # Released in the reverse order: the thread ends before the files are closed that it may use, and the
         # lock comes last, since the next broker may open the directory from then on.
         with ExitStack() as resources:
@@ -191,3 +196,13 @@ def _define_queue(vhost: VirtualHost, definition: QueueDefinition, recovery: Rec
         for _, page in pages:
             page.size = weigh(recovery.log, page)
     queue.restore(pages, max(next_position, definition.next_position))
+
+
+def _lock(directory: Path) -> FileLock:
+    try:
+        return FileLock(directory / "lock")
+    except Locked as holder:
+        raise CannotOpen(
+            f"{directory}: another broker uses this directory ({holder}); "
+            "stop that one, or give this one a data_dir of its own"
+        ) from None
