@@ -42,6 +42,7 @@ octets are remembered."""
 
 _delivery_tag = struct.Struct(">Q").pack
 _DELIVER = b"\x00\x3c\x00\x3c"
+_GET_OK = b"\x00\x3c\x00\x47"
 _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 
 
@@ -112,6 +113,19 @@ class _KeyedPrefix:
         self.before_body = _Octets(rest.after_tag)
 
 
+class _GetOkPrefix:
+    """The octets in front of a body with basic.get-ok, but for delivery tag, message count and size."""
+
+    __slots__ = ("before_count", "before_tag", "rest")
+
+    def __init__(self, channel: int, redelivered: bool, envelope: Envelope) -> None:
+        exchange_and_key, raw = _encoded_envelope(envelope)
+        self.before_count = bytes((redelivered,)) + exchange_and_key
+        payload = len(_GET_OK) + 8 + len(self.before_count) + 4
+        self.before_tag = frame_header.pack(METHOD, channel, payload) + _GET_OK
+        self.rest = Prefix(channel, b"", END_OCTET, raw)
+
+
 class MessageEncoder:
     """Encodes batches and appends them to ``out``, the buffers that will be written."""
 
@@ -124,6 +138,9 @@ class MessageEncoder:
         self._prefixes: dict[tuple[int, str, bool, Envelope], Prefix] = {}
         self._octets = 0
         self._keyed: dict[tuple[int, str, bool, Envelope], _KeyedPrefix] = {}
+        # One is enough: whoever gets messages one by one mostly empties one queue.
+        self._got: _GetOkPrefix | None = None
+        self._got_flow: tuple[int, bool, Envelope] | None = None
 
     def limit_frames(self, frame_max: int) -> None:
         """Set the negotiated frame_max, in octets; 0: no limit."""
@@ -264,17 +281,23 @@ class MessageEncoder:
 
     def get_ok(self, channel: int, tag: int, redelivered: bool, message_count: int, batch: Batch) -> None:
         """Encode the message of a batch with basic.get-ok.  Raises ``CannotCarry``."""
-        envelope = batch.envelope
-        # Only a check: it turns any error of the envelope into ``CannotCarry``.  ``_whole_prefix`` does not.
-        _encoded_envelope(envelope)
-        method = basic.GetOk(
-            delivery_tag=tag,
-            redelivered=redelivered,
-            exchange=envelope.exchange,
-            routing_key=envelope.key,
-            message_count=message_count,
+        flow = (channel, redelivered, batch.envelope)
+        if flow != self._got_flow:
+            self._got, self._got_flow = _GetOkPrefix(*flow), flow
+        got = self._got
+        assert got is not None
+        (body,) = _bodies_of(batch)
+        size = len(body)
+        head = b"".join(
+            (
+                got.before_tag,
+                tag.to_bytes(8, "big"),
+                got.before_count,
+                message_count.to_bytes(4, "big"),
+                got.rest.after_tag(size),
+            )
         )
-        self._encode_constant(_whole_prefix(channel, method.encode(), envelope), batch)
+        self._append(channel, [head], [size], [body])
 
     def encode_return(self, channel: int, code: int, text: str, batch: Batch) -> None:
         """Encode a batch with basic.return."""

@@ -182,6 +182,46 @@ def test_got_and_returned_messages(open_pair: Any) -> None:
         open_pair.server.send_get_ok(1, 5, True, 17, BATCHES[0])
 
 
+def test_each_message_that_is_got_has_its_own_tag_count_size_and_flow(open_pair: Any) -> None:
+    other = Envelope(key="k2", exchange="x")
+    answers = [
+        (1, False, 9, b"one", KEY),
+        (2, False, 8, b"another size", KEY),
+        (3, True, 7, b"", KEY),
+        (4, True, 6, b"y" * 5_000, other),
+        (5, False, 0, b"z" * 300_000, other),
+        (6, False, (1 << 32) - 1, b"one", KEY),
+    ]
+    for tag, redelivered, count, body, envelope in answers:
+        open_pair.server.send_get_ok(1, tag, redelivered, count, batch_of([body], envelope))
+    parts = Batch([(b"a", b"bc")], 3, KEY, multipart=True)
+    open_pair.server.send_get_ok(1, 7, False, 1, parts)
+    _, events = open_pair.exchange()
+    assert [
+        (
+            each.delivery_tag,
+            each.redelivered,
+            each.message_count,
+            each.batch.bodies[0],
+            each.batch.envelope.key,
+        )
+        for each in events
+    ] == [(*answer[:4], answer[4].key) for answer in answers] + [(7, False, 1, b"abc", "k")]
+
+
+def test_a_message_that_is_got_is_these_octets(open_pair: Any) -> None:
+    # AMQP 0-9-1, 1.8.3.14 (basic.get-ok) and 4.2.6.1 (content header).
+    open_pair.server.send_get_ok(1, 5, True, 17, batch_of([b"body"], Envelope(key="k", exchange="x")))
+    method = bytes.fromhex("003c0047") + (5).to_bytes(8, "big") + b"\x01" + b"\x01x" + b"\x01k"
+    method += (17).to_bytes(4, "big")
+    header = bytes.fromhex("003c0000") + (4).to_bytes(8, "big") + bytes(2)
+    frames = ((1, method), (2, header), (3, b"body"))
+    expected = b"".join(
+        bytes((kind, 0, 1)) + len(payload).to_bytes(4, "big") + payload + b"\xce" for kind, payload in frames
+    )
+    assert b"".join(open_pair.server.data_to_send()) == expected
+
+
 def test_acknowledgements_come_in_batches(open_pair: Any) -> None:
     client = open_pair.client
     for tag in (1, 2, 3, 7, 8):
