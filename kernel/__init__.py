@@ -71,6 +71,8 @@ __all__ = [
 ]
 
 
+# The module's ``__getattr__`` (PEP 562). A plugin module imports this package for ``hookimpl`` alone, and
+# every start loads all plugin modules: nothing that they do not use may come along.
 def __getattr__(name: str) -> object:
     """Give ``kernel.Kernel`` and its like without importing them before they are wanted."""
     import importlib

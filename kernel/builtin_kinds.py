@@ -11,6 +11,8 @@ from kernel.contracts.router import Router
 from kernel.contracts.thread import EngineThread, ThreadSetup
 
 
+# The functions below import what they make only when they are called, as those of plugins do: the registry is
+# loaded by every command, and most commands start no thread.
 def _fan_out(_: Any) -> Router:
     from kernel.routing.fan_out import FanOut
 
@@ -86,6 +88,8 @@ def register_routers() -> Iterable[RouterKind]:
             name="by-key",
             summary="each message goes to the destinations that have subscribed to its key",
             create=_by_key,
+            # This and ``one_of_many`` decide what a route does when a pipe is full and when a reader leaves:
+            # see the head of ``kernel/dispatcher/route.py``.
             by_content=True,
         ),
         RouterKind(

@@ -30,6 +30,8 @@ class _LastFinder:
     ) -> ModuleSpec | None:
         """Return where a module is, or None (the protocol of ``sys.meta_path``)."""
         package, _, folder = name.partition(".")
+        # What is deeper is found by Python itself: a subpackage that was found here has the path of its own
+        # folder.
         if package != _PACKAGE or not folder or "." in folder:
             return None
         return PathFinder.find_spec(name, [_FOLDER])

@@ -131,6 +131,8 @@ class PluginRegistry:
         self.walks: dict[str, Installed] = {}
         self.plugins: dict[str, Origin] = {}
         self.refused: list[Refused] = []
+        # The kernel's own groups are attributes as well: both are the same dictionaries. Groups that plugins
+        # announce are in ``_tables`` only (``group``).
         self._tables: dict[str, dict[str, Installed]] = {name: getattr(self, name) for name in self.groups}
         self._manager = _PluginManager("kernel")
         self._manager.add_hookspecs(hookspecs)
@@ -148,6 +150,7 @@ class PluginRegistry:
             else (_with_origins(entry_points), _our_version())
         )
         registry = cls()
+        # First, so that no plugin can take the name of one of the kernel's kinds.
         registry.add(builtin_kinds, Origin("builtin", OUR_DISTRIBUTION, our_version))
         wanted = _Selection.parse(environ.get("KERNEL_PLUGINS", ""))
         imported = [
@@ -208,8 +211,10 @@ class PluginRegistry:
         name.
         """
         address = options.get("address")
+        # Options may be of any type here: a file is asked for the kinds of its engines before it is checked.
         scheme, separator, _ = address.partition("://") if isinstance(address, str) else ("", "", "")
         transport = scheme.rpartition("+")[2]
+        # Only for a name that is an engine kind: an API that takes an address stays the API that it is.
         if separator and name in self.engines:
             for installed in self.engines.values():
                 if transport in installed.kind.transports:
@@ -234,6 +239,8 @@ class PluginRegistry:
 
     def modules(self) -> dict[str, str]:
         """Return the modules of the plugins, by name; without plugins that are no modules."""
+        # For processes that host engines: there each module is imported by its name
+        # (``ThreadSetup.plugins``).
         found = ((name, self._manager.get_plugin(name)) for name in self.plugins)
         return {name: module.__name__ for name, module in found if isinstance(module, ModuleType)}
 
@@ -260,6 +267,7 @@ class PluginRegistry:
         """Register all kinds of a plugin module, or raise ``PluginError`` and register nothing."""
         if origin.plugin in self.plugins:
             raise PluginError(f"there is a plugin of that name already: {self.plugins[origin.plugin]}")
+        # Before its hooks are called: they may use what this kernel does not have.
         level = getattr(module, "REQUIRES_API_LEVEL", 1)
         if not isinstance(level, int) or level > API_LEVEL:
             raise PluginError(f"it requires API level {level}; this kernel has {API_LEVEL}")
@@ -276,6 +284,7 @@ class PluginRegistry:
             kinds = self._collect(origin.plugin)
             # Before anything is entered in the tables: either all of the plugin's kinds are taken, or none.
             self._refuse_duplicates(kinds)
+        # Also an interrupt: half a plugin must not stay, whatever ended its hook.
         except BaseException as error:
             # Everything that was done above is undone, in the reverse order: otherwise hooks of a refused
             # plugin would still be called.

@@ -55,6 +55,8 @@ __all__ = [
 ]
 
 _FOLDER = "plugins.apis.sockets"
+# All other names are errors, which are in one module (``__getattr__``). ``Login`` is a contract and is
+# imported above.
 _MODULES = {
     "Context": "context",
     "Monitor": "monitor",

@@ -51,6 +51,7 @@ class ByKey:
     """
 
     def __init__(self) -> None:
+        # Without a lock: each port of the source engine has a router of its own, which only its thread uses.
         self._trie: KeyTrie[_Value] = KeyTrie()
         # Counted: who has subscribed twice to a pattern has to unsubscribe twice.
         self._patterns: dict[Outlet, Counter[str]] = {}
@@ -63,6 +64,7 @@ class ByKey:
 
     def detach(self, outlet: Outlet) -> None:
         """Remove a pipe and its subscriptions."""
+        # ``elements`` yields each pattern as often as it was subscribed to: the trie counts, too.
         for pattern in self._patterns.pop(outlet).elements():
             self._remove(outlet, pattern)
 
@@ -76,8 +78,10 @@ class ByKey:
     def _chosen(self, batch: Batch, found: Iterable[_Value]) -> Sequence[tuple[Outlet, Batch]]:
         # The router of an earlier route has chosen a member of a group there. For the readers here that means
         # nothing.
+        # Another batch and not a change of this one, which other routes and readers share.
         if batch.group:
             batch = batch.chosen_for("")
+        # Without groups, which is usual, no value has to be looked at: each is a pipe.
         if self._groups:
             return self._with_groups(batch, found)
         return [(outlet, batch) for outlet in found]  # type: ignore[misc]  # there are no groups
@@ -103,6 +107,7 @@ class ByKey:
 
     def wants(self, batch: Batch) -> bool:
         """Whether anybody subscribed to its key."""
+        # A group that is in the trie has a member (``_remove``), so no group has to be looked into.
         return bool(self._trie.match(batch.envelope.key))
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:
@@ -135,6 +140,7 @@ class ByKey:
             self._take_back(pattern, outlet)
             return
         group = self._groups[pattern]
+        # One entry for each subscription: the member stays while it has another one.
         group.members.remove(outlet)
         if not group.members:
             del self._groups[pattern]

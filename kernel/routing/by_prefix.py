@@ -25,6 +25,8 @@ class ByPrefix(ByKey):
 
     def __init__(self) -> None:
         super().__init__()
+        # Not in the trie, which has a table for prefixes of text: a prefix of octets may end in the middle of
+        # a character.
         self._octets: PrefixTable[bytes, _Value] = PrefixTable()
         """Those of prefixes.  ``_trie`` has those of words."""
         self._everything: dict[_Value, int] = {}
@@ -46,6 +48,8 @@ class ByPrefix(ByKey):
             # Fewer steps for the one message of a call.
             first = (bodies[0] or (b"",))[0] if batch.multipart else bodies[0]
             head = first[: self._longest]
+            # A view of memory that can be written has no hash, and any view would keep its whole buffer in
+            # ``_known``.
             if type(head) is not bytes:
                 head = bytes(head)
             one = self._known.get(head)
@@ -64,6 +68,8 @@ class ByPrefix(ByKey):
         """Give each reader its messages of a batch, in their order."""
         # Heads with the same readers have the same tuple (``_look_up``).
         bodies_of: defaultdict[int, list[Any]] = defaultdict(list)
+        # By identity, so that no tuple is hashed for each message. All of them stay in ``found`` meanwhile,
+        # so that no other object gets one of these numbers.
         numbers = list(map(id, found))
         for body, number in zip(batch.bodies, numbers, strict=True):
             bodies_of[number].append(body)
@@ -120,6 +126,8 @@ class ByPrefix(ByKey):
     def _by_key(self, key: str) -> tuple[_Value, ...]:
         found = self._by_text.get(key)
         if found is None:
+            # A key is compared in UTF-8, as the prefixes are. The trie remembers its own answers only, so
+            # what both give is remembered here.
             values = [*self._octets.find(_octets_of(key)), *self._trie.match(key)]
             if len(self._by_text) >= _REMEMBERED:
                 self._by_text.clear()
@@ -146,10 +154,13 @@ class ByPrefix(ByKey):
 
     def _look_up(self, head: bytes) -> tuple[_Value, ...]:
         values = self._octets.find(head)
+        # Mostly it is empty: subscriptions of ØMQ are prefixes.
         if self._trie:
             # Readers of all keys, such as ``#``.
             values += self._trie.match("")
         found = _each_once(values)
+        # In the middle of a batch two equal answers may be two objects after this. ``_divided`` takes their
+        # readers for those of several prefixes then, and the order is kept.
         if len(self._known) >= _REMEMBERED:
             self._forget()
         # The same object for the same readers: batches are divided by it.
@@ -163,10 +174,12 @@ class ByPrefix(ByKey):
 
     def _add(self, pattern: str, value: _Value) -> None:
         self._forget()
+        # A group is not in ``_everything``: each message is for one of its members only.
         if pattern == PREFIX and value in self._everything:
             self._everything[value] += 1
         if pattern.startswith(PREFIX):
             self._octets.add(_octets_of(pattern[len(PREFIX) :]), value)
+            # Heads that were remembered were cut to the old length. They have been forgotten above.
             self._longest = self._octets.longest()
         else:
             super()._add(pattern, value)
@@ -183,6 +196,7 @@ class ByPrefix(ByKey):
 
 
 def _part(batch: Batch, bodies: list[Any]) -> Batch:
+    # Bodies of one width have it in any choice of them: nothing has to be measured.
     if batch.width:
         return Batch(bodies, batch.width * len(bodies), batch.envelope, width=batch.width)
     return batch_of(bodies, batch.envelope, multipart=batch.multipart)
@@ -198,4 +212,6 @@ def _octets_of(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
+        # A surrogate that stands for no octet. Such a text cannot come from octets, and only has to differ
+        # from others.
         return text.encode("utf-8", "surrogatepass")

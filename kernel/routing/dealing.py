@@ -48,6 +48,7 @@ def _evenly(batch: Batch, ready: Sequence[Outlet]) -> list[tuple[Outlet, Batch]]
 
 def _levelled(batch: Batch, ready: Sequence[Outlet], loads: list[int]) -> list[tuple[Outlet, Batch]]:
     """Give the pipes as much as makes their loads equal, as far as the batch goes."""
+    # Stable: pipes of one load stay in the order of turns.
     order = sorted(range(len(ready)), key=loads.__getitem__)
     count = len(batch.bodies)
     # How many pipes get something: as long as raising all of them to the load of the next is not too much.

@@ -25,6 +25,8 @@ class FanOut:
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Give the batch to each pipe."""
+        # Full ones as well: a pipe that blocks takes more than its marks and says that it is full, and one
+        # that drops counts what it drops.
         return [(outlet, batch) for outlet in self._outlets]
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:

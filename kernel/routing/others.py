@@ -9,6 +9,8 @@ from kernel.contracts.router import Outlet
 from kernel.routing.fan_out import FanOut
 
 
+# By a name in the envelope and not by the port that has sent: all messages come from the one port of the hub
+# (docs/decisions/0023-hubs.md).
 class Others(FanOut):
     """Chooses all pipes but those to ports with the name ``envelope.reply_to``.
 

@@ -48,6 +48,8 @@ class Reply:
     def peek(self, batch: Batch) -> Iterable[Outlet]:
         """Return the pipe that ``choose`` would return."""
         envelope = batch.envelope
+        # The reply address first: an answer has the key of its request, too, which may be the name of a port
+        # by chance.
         namesakes = self._outlets.get(envelope.reply_to) or self._outlets.get(envelope.key)
         # Peers choose their names (``Named.peer_name``). One that reconnects may join before its old port has
         # left.
@@ -55,6 +57,7 @@ class Reply:
 
     def wants(self, batch: Batch) -> bool:
         """Whether the requesting port is still there."""
+        # ``detach`` leaves no empty list, so a name that is known has a port.
         return batch.envelope.reply_to in self._outlets or batch.envelope.key in self._outlets
 
     def subscribe(self, outlet: Outlet, pattern: str) -> None:

@@ -30,8 +30,11 @@ class RoundRobin:
 
     def choose(self, batch: Batch) -> Sequence[tuple[Outlet, Batch]]:
         """Distribute the batch over the pipes that are not full; an empty answer if all are full."""
+        # ``full`` and not ``blocked``, which is only set when a writer has found the pipe full.
         ready = [outlet for outlet in self._outlets if not outlet.full()]
         if not ready:
+            # Here it does not mean that nobody wants the batch: the route looks itself whether all are full,
+            # and keeps the batch then (``Route._all_full``).
             return ()
         chosen, self._turn = deal(batch, ready, self._turn)
         return chosen
