@@ -27,6 +27,8 @@ class Api(Interface):
         """Whether the application has closed it; the kernel then forgets it.  Any thread."""
         ...
 
+    # ``Kernel.close`` calls it for one API after the other, before the threads begin to write out: from then
+    # on no more messages come from the application.
     def kernel_closed(self, reason: str) -> None:
         """Wake the threads that wait in a call: the call has to raise ``KernelClosed``.
 
@@ -34,6 +36,7 @@ class Api(Interface):
         """
         ...
 
+    # Not earlier: a thread that still works rings the doorbell of the application's thread.
     def dispose(self) -> None:
         """Close what is left: the port, descriptors.
 
@@ -59,6 +62,8 @@ class Marks(Interface):
         ...
 
 
+# Credit is asked for in advance, so that not even a counter changes for one small message
+# (``kernel/pipes/pipe.py``, *Bare bodies*).
 class FastPipe(Interface):
     """The only pipe that a port writes to.  Small bodies may be appended to it without a batch around them.
 
@@ -129,6 +134,8 @@ class CallerPort(Port, Interface):
         ...
 
 
+# While a lease is active nobody else reads the socket. A thread that slept elsewhere without giving it back
+# would not hear of the next message (docs/decisions/0046-leases.md).
 class Lease(Interface):
     """The right of an application thread to read and write the socket of one connection itself.
 
@@ -202,6 +209,7 @@ class CallerThread(Interface):
         """
         ...
 
+    # An application thread has no timers: nobody else would notice that the time is over.
     def check_stalls(self) -> bool:
         """Stop waiting for destinations whose stall timeout is over; return whether there were any.
 
@@ -216,6 +224,8 @@ class CallerThread(Interface):
         """
         ...
 
+    # It sets the flag of the doorbell and then looks: what is posted meanwhile is found by the look, or
+    # rings.
     def arm(self) -> bool:
         """Ask to be woken by the next post.
 
@@ -234,6 +244,7 @@ class CallerThread(Interface):
         """
         ...
 
+    # While the flag is set every post costs its thread a system call.
     def disarm(self) -> None:
         """Take back ``arm``: this thread does not sleep."""
         ...

@@ -25,6 +25,7 @@ class Line(msgspec.Struct, frozen=True):
 
     what: str
     """The name of the packet, frame or method in the specification of its protocol."""
+    # ``msgspec`` makes a new dictionary for each object, here and in all structs: nothing is shared.
     facts: Mapping[str, Any] = {}
     """Its fields by name, in the order of the output; text, numbers, and lists or maps of them."""
     session: str = ""

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from kernel.contracts.router import Outlet
 
 
+# ``Interface``, here and in the other contracts: a protocol is a conversation in this project. An object that
+# has the methods has the interface. It need not derive from it, and its plugin imports less.
 class PortOwner(Interface):
     """What a port calls, always in the port's thread.  The methods must not wait.
 
     What one of them raises ends the engine, as a failure of ``Engine.run`` does.
     """
 
+    # A pipe is posted once for everything that is written before the next ``take`` (``Pipe.signalled``). So
+    # what an owner leaves in it causes no further call.
     def on_output(self) -> None:
         """There is something in the pipes: call ``port.take`` until it returns nothing.
 
@@ -42,6 +46,7 @@ class PortOwner(Interface):
         """There is room again after ``port.send`` returned False: go on reading the source."""
         ...
 
+    # Never inside ``Port.send``, even if all have confirmed by then: it is posted, and comes in a later turn.
     def on_confirmed(self, position: int) -> None:
         """Every destination has confirmed the messages sent up to ``position`` (see ``Port.sent``)."""
         ...
@@ -95,6 +100,8 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     """In order.  The receiver may keep the list."""
     count: int
     """The number of messages in them."""
+    # Messages that nobody waits for have numbers, too: so the counts of a peer and the positions of a
+    # conversation differ by a constant (docs/decisions/0019-positions.md).
     position: int | None
     """The position of the last message; None if no confirmation is needed.
 
@@ -175,6 +182,8 @@ class Port(Interface):
         """Whether ``take`` would find something."""
         ...
 
+    # Without effect where there is nothing to confirm, so that an owner need not recognise what is late: an
+    # answer of a former conversation has a position below all that are waited for.
     def confirm_through(self, position: int | None) -> None:
         """Take the responsibility for all messages taken up to ``position``.
 
@@ -220,6 +229,8 @@ class Port(Interface):
         """The position up to which every destination has confirmed."""
         ...
 
+    # New positions, so that what the peer of the former conversation still confirms cannot be taken for a
+    # confirmation of these.
     def take_again(self) -> Taken:
         """Return all messages that were taken and not confirmed, to send them again after a reconnection.
 
@@ -303,6 +314,8 @@ class PortGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The number of ports in the group."""
 
 
+# Level-triggered: an engine that has read its share and left the rest is called again in the next turn, and
+# has to keep no note of it.
 class Poller(Interface):
     """Watches descriptors for a thread.  Level-triggered; callbacks are called in the thread's turn."""
 
@@ -346,6 +359,8 @@ class Host(Interface):
         """
         ...
 
+    # By way of the mailbox, behind what other threads have posted. So an engine that always has something to
+    # do keeps neither them nor descriptors and timers waiting.
     def soon(self, callback: Callable[[], Any]) -> None:
         """Call ``callback`` in a later turn of this thread, after other engines had theirs."""
         ...
@@ -386,6 +401,7 @@ class Host(Interface):
         ...
 
 
+# Text and numbers only: the events of a process cross its control wire as plain data.
 class EngineEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Something that an operator wants to know about an engine."""
 
@@ -406,6 +422,7 @@ class EngineEvent(msgspec.Struct, frozen=True, kw_only=True):
 class Engine(Interface):
     """What an engine kind constructs."""
 
+    # A failed engine is not run again, since it may be in any state: its kind makes another one.
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Run until cancelled.  Call ``task_status.started(address)`` when the engine is usable.
 
@@ -414,6 +431,8 @@ class Engine(Interface):
         """
         ...
 
+    # Any thread, so that the figures of an engine that is stuck can be read as well. A counter that only its
+    # own thread changes needs no lock for that (``kernel/topology/statistics.py``).
     def statistics(self) -> dict[str, Any]:
         """Return the counters, by the standard names (``messages_in``, ``bytes_out`` ...).  Any thread.
 
@@ -425,6 +444,8 @@ class Engine(Interface):
 class Lingering(Interface):
     """Optional for an engine that writes to somewhere: say whether something is unwritten."""
 
+    # The thread that asks is any one that is closing: it wants to know whether the whole system is at rest
+    # (``kernel/topology/lingering.py``).
     def pending(self) -> bool:
         """Return whether something that was taken from the pipes is not written yet.  Any thread.
 
@@ -460,6 +481,8 @@ class TakesOptions(Interface):
 class TakesOver(Interface):
     """Optional for an engine: take a connection that another engine has begun (``System.hand_over``)."""
 
+    # Plain data, since the two engines may be in different processes: then the socket crosses the control
+    # wire.
     def take_over(self, what: Mapping[str, Any], connected: socket.socket) -> None:
         """Go on with a connection.  ``what`` is what the other engine says of it, as plain data.
 
@@ -472,6 +495,8 @@ class TakesOver(Interface):
 class Operable(Interface):
     """Optional for an engine: operations that an operator can call."""
 
+    # Other engines of the thread have their turns between two steps of a generator. Within a step nothing of
+    # the engine changes.
     def operate(self, what: str, argument: Any) -> Any:
         """Do the operation ``what``; return its result as JSON has it.
 

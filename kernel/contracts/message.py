@@ -24,6 +24,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Body: TypeAlias = Buffer | tuple[Buffer, ...]
 """The body of one message: a buffer, or in a multi-part batch a tuple of buffers (the parts)."""
 
+# Read-only, since all envelopes without properties share it.
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -60,6 +61,8 @@ def envelope_with(key: str | None, headers: Mapping[str, Any] | None) -> Envelop
     return Envelope(key=key or "", properties={"headers": dict(headers)})
 
 
+# Not frozen: its maker appends to it (``extend``), and a protocol leaves ``encoded`` in it. Whoever gets it
+# from a pipe shares it with others.
 class Batch(msgspec.Struct, gc=False):
     """Consecutive messages under one envelope.
 
@@ -82,6 +85,8 @@ class Batch(msgspec.Struct, gc=False):
 
     For readers that have several subscriptions and share them out again.
     """
+    # One tuple, so that readers in several threads see all of it or nothing. If two of them set it at once,
+    # either will do.
     encoded: tuple[object, Sequence[Buffer]] | None = None
     """What a protocol has made of it, for others to whom the same goes, and by what: they compare
     that with their own.
@@ -107,6 +112,7 @@ class Batch(msgspec.Struct, gc=False):
 
     def under(self, envelope: Envelope) -> Batch:
         """Return the same messages under another envelope."""
+        # Without ``encoded``: protocols may have put the envelope into it.
         return Batch(self.bodies, self.size, envelope, self.multipart, self.width, self.group)
 
     def chosen_for(self, group: str) -> Batch:

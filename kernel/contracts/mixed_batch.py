@@ -19,6 +19,8 @@ from kernel.contracts.message import Batch, Envelope, batch_of
 Entry: TypeAlias = Envelope | str
 """The envelope of one message.  A string stands for an envelope that has this key and nothing else."""
 
+# An object of its own, unlike ``PLAIN``: by it a mixed batch is found among others without a look at classes
+# (``has_mixed``).
 MIXED = Envelope()
 """What ``envelope`` of a mixed batch is: its messages have others."""
 
@@ -112,6 +114,7 @@ class KeyedBatch(Batch, gc=False):
         """Return the keys as text; octets that are no UTF-8 become surrogates."""
         # All at once: a call for each takes three times as long.
         texts = b"\0".join(self.keys).decode("utf-8", "surrogateescape").split("\0")
+        # A key has a zero octet in it, and was divided.
         if len(texts) != len(self.keys):
             return [key.decode("utf-8", "surrogateescape") for key in self.keys]
         return texts

@@ -36,6 +36,7 @@ class ListeningPlace(msgspec.Struct, frozen=True):
         if self.network != other.network or self.port != other.port:
             return False
         if self.network in _WITH_PORTS:
+            # The system gives each of them another port.
             if not self.port:
                 return False
             # One that listens on every interface leaves the port to nobody.  The wildcard of one family
@@ -55,6 +56,8 @@ class ListeningPlace(msgspec.Struct, frozen=True):
 _WITH_PORTS = ("tcp", "udp")
 
 
+# Found by ``isinstance``, by their methods: options classes are structs of plugins, which derive from nothing
+# else.
 @runtime_checkable
 class Listens(Interface):
     """Optional for an options class: an engine with these options listens somewhere."""

@@ -22,6 +22,9 @@ Side = Literal["client", "server"]
 """Which end of a conversation a protocol object is."""
 
 
+# A host looks once for each *class* of protocols which of the optional interfaces it has, since
+# ``isinstance`` takes 10 us here. So all objects of a class have to have the same, from their construction
+# on.
 @runtime_checkable
 class LargeBodies(Interface):
     """Optional: a protocol that receives a large body into a buffer of its own."""
@@ -40,6 +43,7 @@ class LargeBodies(Interface):
         """
         ...
 
+    # Released, because a ``bytearray`` of which a view exists cannot be resized.
     def filled(self, count: int, now: float) -> list[Batch]:
         """Process ``count`` bytes that were received into ``room``.
 
@@ -60,6 +64,8 @@ class ShortMessages(Interface):
     sent: int
     """Messages sent in this conversation.  Whoever writes what ``encode_one`` has returned adds 1."""
 
+    # Changes nothing, because the socket may turn out to be full: then ``send_batches`` encodes the message
+    # once more.
     def encode_one(self, body: bytes) -> bytes | None:
         """Return the bytes of one message; None if ``send_batches`` has to be used.  Changes nothing."""
         ...
@@ -116,6 +122,8 @@ class Answering(Interface):
 class Mixing(Interface):
     """Optional: a protocol that sends mixed batches (``kernel.contracts.mixed_batch``), and makes them."""
 
+    # It stays false for a protocol that is ``Crediting`` or ``Answering`` as well: credit and answers are for
+    # single messages.
     mixing: bool
     """Whether ``receive_data`` may return mixed batches.  The host sets it."""
 
@@ -267,6 +275,8 @@ class Authenticating(Interface):
         """
         ...
 
+    # Much later if the engine that decides is in another thread, or if the host holds a refusal back, so that
+    # passwords cannot be tried quickly.
     def decide(self, reason: str | None, now: float) -> None:
         """Accept the peer (None), or refuse it for this reason.
 
@@ -290,6 +300,7 @@ class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The peer's certificate (DER), if it has shown one.  Only a verified one has a ``subject``."""
     subject: str
     """The common name in the peer's certificate, which TLS has verified; else empty."""
+    # Protocols have no source of randomness of their own, so that a test can repeat what they do.
     seed: int
     """128 random bits, for nonces and names; different for each connection."""
     shared: dict[str, Any]
@@ -314,6 +325,8 @@ class UpgradesToTls(Interface):
     a protocol that finds such bytes in ``receive_data`` raises ``RemoteProtocolError``.
     """
 
+    # Neither reads nor writes: what comes next is the handshake of TLS, which the host does with the same
+    # socket.
     def wants_tls(self) -> bool:
         """Return whether TLS has to begin now, after what ``data_to_send`` returns.
 
@@ -403,6 +416,7 @@ class StreamProtocol(Interface):
         """Return the time at which ``handle_timeout`` has to be called; None: not at all."""
         ...
 
+    # At the beginning, because a protocol has no clock and its first deadline depends on the time.
     def handle_timeout(self, now: float) -> None:
         """Do what is due at ``now``.
 
@@ -438,6 +452,7 @@ class StreamProtocol(Interface):
         """
         ...
 
+    # The same list for the whole conversation: the host clears it and does not replace it.
     subscriptions: list[tuple[str, str]]
     """What the peer has asked for: (``subscribe`` or ``unsubscribe``, pattern).  The host empties the list
     once the port is open.  Always empty in a protocol without subscriptions.

@@ -14,6 +14,7 @@ class Outlet(Interface):
 
     target: str
     """The name of the port at the other end."""
+    # For the route. A router asks ``full``: this is only set when a writer has found the pipe full.
     blocked: bool
     """Whether the pipe is full and its writer was asked to wait."""
     suspended: bool
@@ -38,6 +39,8 @@ class Router(Interface):
     pipe is full and when a destination leaves, so they have to be right.
     """
 
+    # All methods are called by the thread of the source port, and never inside ``choose``: a router needs no
+    # lock.
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """Add a pipe to the route; ``options`` are those of the port that reads it."""
         ...
@@ -71,6 +74,7 @@ class Selective(Interface):
     without this method counts as one that finds a pipe for every message.
     """
 
+    # Full pipes count, since a full reader is not an absent one: the message would wait for it.
     def wants(self, batch: Batch) -> bool:
         """Return whether ``choose`` would find a pipe now, full or not; changes nothing.
 
@@ -97,6 +101,7 @@ class Peekable(Interface):
     It is for sources that ask in advance whether there is room for a batch.  Without it ``choose`` is called.
     """
 
+    # A source may ask often before it sends: with ``choose`` each question would take somebody's turn.
     def peek(self, batch: Batch) -> Iterable[Outlet]:
         """Return the pipes to which ``choose`` might give something of the batch now; changes nothing."""
         ...

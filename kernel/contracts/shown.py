@@ -110,6 +110,8 @@ class Selector:
 
     def fits(self, envelope: Envelope) -> bool:
         """Whether messages under this envelope may be selected."""
+        # Envelopes are compared by identity, and the last one is kept here: no other one can have its
+        # identity.
         if envelope is not self._last:
             self._last = envelope
             self._last_fits = self._fits(envelope)

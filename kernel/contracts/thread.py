@@ -78,6 +78,8 @@ class EngineStatus(Interface):
         ...
 
 
+# Answers come by callbacks, and any thread may call them: those of a thread in another process are read by
+# the keeper of that process.
 class EngineThread(Interface):
     """A thread that hosts engines.  Any thread may call its methods.  Only ``join`` waits."""
 

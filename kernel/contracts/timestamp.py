@@ -27,4 +27,5 @@ def seconds_of(moment: datetime | int) -> int:
         return moment
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
+    # Not ``timestamp``, which computes with floats. This rounds down, also before 1970.
     return (moment - _EPOCH) // timedelta(seconds=1)

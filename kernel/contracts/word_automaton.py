@@ -74,6 +74,8 @@ class WordAutomaton(Generic[V]):
         """
         # What does not come again is mostly the last word (an order number), so where the words in front of
         # it lead is remembered.
+        # The dictionary may be emptied while this runs (``_forget``), but it is never replaced. A state that
+        # was forgotten stays right: the trie does not change as long as this object is used.
         start, fronts = self._start, self._fronts
         found: list[tuple[V, ...]] = []
         append = found.append
@@ -126,6 +128,8 @@ class WordAutomaton(Generic[V]):
                     reached.append(following)
                     enter(staying, following.any_words)
         following_state = self._state_of(reached, staying)
+        # Only words of patterns are remembered by themselves. All others, of which a flow may bring any
+        # number, share ``other``.
         if word in state.literals:
             if self._words >= _MOST_WORDS:
                 self._forget()
@@ -136,6 +140,8 @@ class WordAutomaton(Generic[V]):
         return following_state
 
     def _state_of(self, reached: list[Node[V]], staying: dict[Node[V], None]) -> _State[V]:
+        # The same nodes make the same state, however a key has come there: keys whose further words are alike
+        # share what is found for them.
         what = (frozenset(reached), frozenset(staying))
         state = self._states.get(what)
         if state is None:
