@@ -100,6 +100,8 @@ def cross(
     """
     home = place(route.source)
     groups: dict[str, list[str]] = {}
+    # By place: one link for each other process, however many targets are there. The router of the second leg
+    # chooses among them.
     for target in route.targets:
         groups.setdefault(place(target), []).append(target)
     legs: list[Leg] = []
@@ -138,6 +140,8 @@ def cross(
         # A router that chooses by name would take the link for one more port.  So each link gets a leg of its
         # own.
         (alone if by_name else first).append(free)
+        # Router, water marks and ``confirm`` are those of the route: so back-pressure and confirmations go on
+        # behind the link as if there were one pipe.
         second = msgspec.structs.replace(
             route,
             source=free,
@@ -193,6 +197,7 @@ def link_protocol(registry: PluginRegistry) -> tuple[str, dict[str, Any]]:
     """Return the name of a protocol that links processes, and its options."""
     for name, installed in registry.protocols.items():
         kind = cast("ProtocolKind", installed.kind)
+        # The kernel names no protocol: a plugin says that its protocol carries all that a route carries.
         if kind.link_options is not None:
             return name, dict(kind.link_options)
     raise KernelError(
@@ -232,6 +237,7 @@ class Border:
             name: cast("ThreadApart", thread)
             # A copy: threads may be added and removed while somebody asks.
             for name, thread in list(self._here.threads.items())
+            # By the methods of ``ThreadApart``: also a plugin may bring such a kind of thread.
             if hasattr(thread, "add_leg")
         }
 
@@ -262,6 +268,7 @@ class Border:
 
     def add(self, route: RoutePlan) -> bool:
         """Add a route that concerns another process; False if it does not, and nothing was done."""
+        # ``HERE`` is the empty text. A plan without processes gets no further.
         if not any(self.place(end) for end in route.ends):
             return False
         kind: RouterKind = self._registry.kind("routers", route.router)
@@ -276,6 +283,7 @@ class Border:
                 return free
 
             crossing = cross(route, self.place, by_name=kind.by_name, name=name)
+            # Found again by the identity of the route (``remove``), since two routes may be equal.
             self._crossings.append((route, crossing))
             for link in crossing.links:
                 self._links[link.name] = link
@@ -378,6 +386,7 @@ class Border:
             # ``_connect`` does nothing while the other process of a link is not up.  That one comes here
             # later.
             for each in self._links.values():
+                # Also if they had sockets: the process is a new one, and each of its links begins anew.
                 if place in each.places:
                     self._connect(each)
 
@@ -414,6 +423,7 @@ class Border:
             else:
                 self.apart()[place].give(link.name, pair, connected)
 
+    # The ends here only. What was given to a process was sent away, and ends with its control wire.
     def close(self) -> None:
         """Close the sockets that no engine has taken, after all threads have ended."""
         with self._lock:
@@ -433,6 +443,8 @@ class Border:
 
     def linger(self, seconds: float, may_stop: Callable[[int], bool]) -> None:
         """Find out when everything is at rest, and stop the other processes; returns at once."""
+        # A thread of its own, since ``Kernel.close`` returns at once and the questions wait for answers.
+        # Without other processes there is none.
         if self.apart():
             threading.Thread(
                 target=self._linger, args=(seconds, may_stop), name="kernel border", daemon=True
@@ -441,12 +453,16 @@ class Border:
     def _linger(self, seconds: float, may_stop: Callable[[int], bool]) -> None:
         until = time.monotonic() + seconds
         before: Any = None
+        # They may have been stopped meanwhile: whichever thread finds that everything is written stops all of
+        # them (``Kernel._written_out``).
         while time.monotonic() < until and not all(thread.stopping for thread in self.apart().values()):
             counts = self._counts()
             # After the counts here: what passes a link in between is counted at one end only
             # (``_passed_on``).
             answers = self._ask()
             still = answers is not None and answers == before and self._passed_on(answers, counts)
+            # One tuple, replaced as a whole: each closing thread reads it, when it asks whether the other
+            # processes have anything to write.
             self._rest = (answers, counts) if still else None
             before = answers
             if still:

@@ -135,6 +135,7 @@ class Checker:
         for key in file.values:
             if key not in _SECTIONS:
                 file.complain((key,), f"there is no section {key!r}; {nearest(key, _SECTIONS)}")
+        # Engines before routes: a route is checked against what its engines can have (``_flows``).
         threads = [self._thread(name, table) for name, table in self._threads.items()]
         engines = [self._engine(name, table) for name, table in self._engines.items()]
         # A kernel made in Python may begin empty, since ``add_engine`` and ``host`` can fill it.  A misspelt
@@ -152,6 +153,7 @@ class Checker:
         )
         if file.complaints:
             return plan
+        # Only now, since an engine says from its options which shards it has, and all options are right.
         for engine in plan.engines:
             for shard in shards_of(engine, self._registry):
                 place: Path = ("engines", engine.name, "shards")
@@ -176,6 +178,8 @@ class Checker:
         for name, table in tables.items():
             if not isinstance(table, dict):
                 continue
+            # Before all other checks: what is left out is not looked at any further, whatever else is wrong
+            # in it.
             path: Path = (section, name)
             why = "its 'when' is empty" if path in self._file.left_out else ""
             if section == "engines" and not why:
@@ -193,6 +197,8 @@ class Checker:
         Empty: it is not optional, or its kind is installed.
         """
         kind = table.get("kind")
+        # Without ``optional`` an engine whose kind is missing stays: ``_engine`` complains of it, with a
+        # hint.
         if table.get("optional") is not True or not isinstance(kind, str) or self._installed(kind, table):
             return ""
         shown = self._file.shown((*path, "kind"), kind)
@@ -319,12 +325,15 @@ class Checker:
             before = len(self._file.complaints)
             rest = check_options(self._file, place, rest, kind.options, where, (tables.key,))
             if len(self._file.complaints) == before:
+                # These have places and files, too: the listeners of a broker are such tables.
                 self._make(place, rest, kind.options)
             checked.append({tables.key: name, **rest})
         # Converted values replace the table only if every one of them is good: otherwise there is no plan.
         if len(checked) == len(listed):
             options[tables.field] = checked
 
+    # What was converted is used to ask options classes about places, files and routes
+    # (``contracts/options.py``). The plan keeps the values of the file.
     def _make(self, path: Path, options: dict[str, Any], kind: type[msgspec.Struct]) -> msgspec.Struct:
         """Return options that were found right as an object of their class, and note it."""
         made = msgspec.convert(options, kind, strict=False)
@@ -333,6 +342,8 @@ class Checker:
 
     def _check_places(self) -> None:
         """Check that no two listeners have the same place, unless they are of one engine that shares it."""
+        # Each pair is compared: places overlap without being equal, as one of every interface does with any
+        # other.
         places = [(path, key, place) for path, made in self.made for key, place in listening_places(made)]
         for number, (path, key, place) in enumerate(places):
             for other_path, other_key, other in places[:number]:

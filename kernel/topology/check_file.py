@@ -61,6 +61,7 @@ def check_file(path: str | FilePath, registry: PluginRegistry, *, machine: bool 
 
 def _warn_of_patterns(file: TopologyFile) -> None:
     """Warn of patterns of routes that match no key that anybody is likely to send."""
+    # The values of the file and not the plan, which has no line for a single pattern.
     for number, table in enumerate(file.values.get("routes", [])):
         match = table.get("match", ())
         single = isinstance(match, str)
@@ -73,6 +74,7 @@ def _warn_of_patterns(file: TopologyFile) -> None:
 
 def _unlikely(pattern: str) -> str:
     """Say why a pattern probably does not match what was meant; empty if it does."""
+    # The empty pattern matches messages without a key.
     if not pattern or pattern.startswith(DOTTED.prefix):
         return ""
     words = pattern.split(DOTTED.separator)

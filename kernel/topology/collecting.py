@@ -15,6 +15,7 @@ import gc
 
 _AT_START = 100_000
 """New objects between two collections during the start.  A limit, in case it never ends."""
+# When this is imported, which is before ``begin_start``: the values that the user or Python has set.
 _USUAL = gc.get_threshold()
 
 
@@ -25,6 +26,7 @@ def begin_start() -> None:
 
 def end_start() -> None:
     """Everything is up: collect as usual, but leave out what is there."""
+    # Only after ``begin_start``, and once. A kernel in a process of somebody else leaves the collector alone.
     if gc.get_threshold()[0] == _AT_START:
         gc.freeze()
         gc.set_threshold(*_USUAL)

@@ -57,6 +57,7 @@ class ControlServer:
         self._kernel = kernel
         self._closing = False
         self._watchers: list[tuple[Watcher, threading.Thread]] = []
+        # Before the thread starts: an error about the path is raised here, to whoever has chosen it.
         self._socket = _listen(self.path)
         # Which file is ours: ``close`` compares it.
         self._inode = os.stat(self.path).st_ino
@@ -71,6 +72,7 @@ class ControlServer:
         # Closing a socket does not wake a thread that waits in ``accept``.  ``shutdown`` does.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+        # Nobody begins to watch after this, so the list of watchers is complete.
         self._thread.join()
         for watcher, thread in self._watchers:
             watcher.stop()
@@ -100,6 +102,7 @@ class ControlServer:
             # A client that closes early or is too slow is an ``OSError``, and its own affair.
             with contextlib.suppress(OSError):
                 connection.settimeout(TIMEOUT)
+                # Empty if a process only looks whether somebody listens (``_somebody_listens``).
                 request = _read_line(connection)
                 if self._begin_to_watch(request, connection):
                     continue
@@ -115,6 +118,8 @@ class ControlServer:
         if asked.get("what") != "tap" or asked.get("engine") is not None:
             return False
         self._watchers = [pair for pair in self._watchers if pair[1].is_alive()]
+        # False, so that ``_answer`` tells the client: each watcher is a thread, and anybody of this user may
+        # forget one.
         if len(self._watchers) >= MOST_WATCHERS:
             return False
         # Here, as in ``_explain``: few systems are ever asked.
@@ -140,6 +145,8 @@ class ControlServer:
                 answer = self._look(what)
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
+        # Read here, beside the figures: a client that measured the time itself would count the way of the
+        # answer, too.
         answer = {"at": time.monotonic(), **answer}
         try:
             return msgspec.json.encode(answer, enc_hook=str)
@@ -202,6 +209,8 @@ def _as_json(value: Any) -> Any:
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 
+# The time limit is for the whole answer: to read the request, to ask the engines and to write may each take
+# ``TIMEOUT``.
 def ask(path: str | Path, what: str, timeout: float = 3 * TIMEOUT, **more: Any) -> dict[str, Any]:
     """Ask the system whose control socket this is; ``KernelError`` when it does not answer.
 
@@ -230,6 +239,7 @@ def watch(path: str | Path, argument: dict[str, Any]) -> Iterator[dict[str, Any]
     """
     try:
         with socket.socket(socket.AF_UNIX) as asking:
+            # No time limit: the next message may pass after hours. The end of the system ends the stream.
             asking.connect(str(path))
             asking.sendall(msgspec.json.encode({"what": "tap", "argument": argument}) + b"\n")
             with asking.makefile("rb") as lines:

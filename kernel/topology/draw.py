@@ -38,6 +38,7 @@ def boxes(plan: Plan, apis: Collection[str]) -> list[ThreadBox]:
     placed: dict[str, list[EnginePlan]] = {CALLERS: [], **{name: [] for name in names}}
     for engine in plan.engines:
         home = CALLERS if engine.kind in apis else engine.thread or anywhere
+        # ``setdefault``: for the box of those that may run in one of several threads, which is not a thread.
         placed.setdefault(shown.get(home, home), []).append(engine)
     # A thread without engines runs all the same, so it is drawn.  Without APIs there is nobody to draw.
     return [ThreadBox(name, tuple(engines)) for name, engines in placed.items() if engines or name != CALLERS]

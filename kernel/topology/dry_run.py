@@ -56,6 +56,7 @@ def dry_run(path: str | FilePath, registry: PluginRegistry, seconds: float) -> l
 
 
 async def _look(file: TopologyFile, checker: Checker, seconds: float) -> list[Finding]:
+    # Connections are tried at the same time, since each may take all of its seconds.
     found: list[list[Finding]] = []
     async with trio.open_nursery() as nursery:
         for path, made in checker.made:
@@ -114,6 +115,7 @@ async def _dial(
             Finding(where=where, ok=None, text=f"{shown}: transport {address.transport} is not tried")
         )
         return
+    # Of a WebSocket the TCP or TLS connection below it.
     plain = Address(address.protocol, transport, address.authority)
     began = trio.current_time()
     try:
@@ -121,6 +123,7 @@ async def _dial(
             plain, server_side=False, tls=getattr(made, "tls", TlsOptions()), seconds=seconds
         )
         wire = await handshakes.shake(await connect(plain, seconds))
+        # The peer sees a client that connects and leaves before it has said anything.
         wire.close()
     except (ConnectionLost, OSError, ValueError) as error:
         here.append(Finding(where=where, ok=False, text=_refusal(error, plain, shown, seconds)))
@@ -135,6 +138,8 @@ def _refusal(error: Exception, address: Address, shown: str, seconds: float) -> 
     text = str(error)
     if " within " in text:
         return f"cannot connect to {shown}: no answer within {seconds:g} s"
+    # Of an error of TLS the part from its bracket on, of others what is behind the last colon: what is in
+    # front has the address.
     why = text[text.index("[SSL") :] if "[SSL" in text else text.rpartition(": ")[2]
     if "from the environment" in shown and address.host:
         why = why.replace(address.host, "...")

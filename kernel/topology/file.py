@@ -123,6 +123,7 @@ def _interpolated(file: TopologyFile, path: Path, value: Any, environ: Mapping[s
     if isinstance(value, dict):
         read: dict[str, Any] = {}
         if len(path) == 2 and path[0] in _WITH_CONDITIONS and "when" in value:
+            # First, since nothing else is read of a table that is left out: its variables need not be set.
             read["when"] = _interpolated(file, (*path, "when"), value["when"], environ)
             if read["when"] == "":
                 file.left_out.add(path)

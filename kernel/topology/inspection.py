@@ -38,6 +38,7 @@ def inspect(threads: Sequence[EngineThread], what: str, timeout: float) -> Inspe
     """
     answers: SimpleQueue[Shown] = SimpleQueue()
     collected = _Collected(threads, timeout)
+    # All are asked before the first answer is waited for: together they take as long as the slowest.
     for thread in threads:
         thread.inspect(what, answers.put)
     deadline = time.monotonic() + timeout
@@ -45,6 +46,7 @@ def inspect(threads: Sequence[EngineThread], what: str, timeout: float) -> Inspe
         try:
             # Not below 0, which ``get`` refuses.  With 0 it still returns what has arrived by now.
             collected.add(answers.get(timeout=max(0.0, deadline - time.monotonic())))
+        # Late answers go into a queue that nobody reads any more.
         except Empty:
             break
     return collected.inspection()

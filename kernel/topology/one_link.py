@@ -51,6 +51,8 @@ def listen(
     possible to listen there.
     """
     if router == "reply":
+        # The router chooses by ``reply_to``, and peers need not set it: the listener writes the name of the
+        # connection.
         options = {"stamp_reply_to": True, **options}
     with _linked(address, "listen", router, None, options) as channel:
         yield channel
@@ -86,6 +88,8 @@ class _Link:
         if event.what == self._wanted and event.engine == _LINK:
             self._there = True
             self._decided.set()
+        # Of any engine: there is only the link, since a channel is none. An attempt that fails is no end,
+        # because the peer may start later. Its reason is told if the time is over before.
         elif event.what in ("retrying", "refused", "failed"):
             self._problem = event.detail
             # An engine that has failed is started again, but what it failed for will hardly have changed.
@@ -121,10 +125,12 @@ def _linked(
             ),
         )
     )
+    # A listener is there when it runs: nobody need have connected.
     link = _Link("connected" if mode == "dial" else "running")
     # Before the start, so that no event is missed.
     kernel.events.append(link)
     with kernel:
+        # Inside the block: what it raises closes the kernel, and nothing lingers.
         link.wait(address, timeout)
         with kernel.open(_CHANNEL, "native") as channel:
             yield channel

@@ -23,6 +23,7 @@ def operate(threads: Sequence[EngineThread], engine: str, what: str, argument: A
     Raises ``KernelError`` if the engine does not exist, has no such operation, refuses, or takes longer than
     ``timeout`` seconds.  Not for the thread of an engine, which would wait for itself: see ``operate_soon``.
     """
+    # Of this call alone: a late answer goes into a queue that nobody reads any more.
     answers: SimpleQueue[Done] = SimpleQueue()
     _ask(threads, engine, what, argument, answers.put)
     try:

@@ -108,6 +108,7 @@ def _struct(
             file.complain((*path, key), f"{where} has no key {key!r}; {nearest(key, [*fields, *others])}")
             if near := similar(key, fields):
                 meant.add(near)
+    # After all keys, of which one may be a misspelling of a field that is missing.
     for name, field in fields.items():
         required = field.default is _REQUIRED and field.default_factory is _REQUIRED
         # A misspelt key has been reported with a hint.  It is not reported a second time as missing.

@@ -53,6 +53,8 @@ def _one_at_a_time(method: Callable[Concatenate[Parts, P], T]) -> Callable[Conca
 
     @wraps(method)
     def alone(self: Parts, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # The state is looked at under the lock, which ``Kernel.close`` takes to change it: a step is either
+        # seen by ``close``, or refused.
         with self.changing:
             self._check_running()
             return method(self, *args, **kwargs)
@@ -217,6 +219,7 @@ class Parts:
         """Return the options that an engine takes while it runs; none while it does not run."""
         home = self.homes.get(plan.name)
         state = None if home is None else home.states.get(plan.name)
+        # An engine that is not running cannot take options. It is made anew then, with the new ones.
         if state is None or state.state != "running" or plan.kind in self._registry.apis:
             return ()
         return self._engine_kind(plan).live_options
@@ -237,6 +240,7 @@ class Parts:
         self._setups[plan.name] = msgspec.structs.replace(self._setups[plan.name], options=options)
         engines = tuple(plan if engine.name == plan.name else engine for engine in self.plan.engines)
         self.plan = msgspec.structs.replace(self.plan, engines=engines)
+        # Posted: the answer comes from the engine's thread, when it has taken them or has refused.
         home.take_options(plan.name, options, answer)
 
     def _change_engine_and_wait(self, plan: EnginePlan) -> None:
@@ -251,6 +255,7 @@ class Parts:
             raise KernelError(f"engine {plan.name!r}: {failure}") from failure
 
     def _refuse_known(self, name: str) -> None:
+        # In the plan are APIs as well, and in ``homes`` engines that ``host`` has started.
         if self.plan.engine(name) is not None or name in self.homes:
             raise KernelError(f"there is an engine {name!r} already; choose another name, or remove it first")
 
@@ -271,6 +276,7 @@ class Parts:
             system=self._for_engines,
             kinds=self._registry.kinds,
         )
+        # Before the thread is told: the engine may ask for its own state, or be removed, as soon as it runs.
         self.homes[name] = thread
         if bound is not None:
             self._bound[name] = bound
@@ -284,6 +290,8 @@ class Parts:
         if not wanted:
             apart = self.border.apart()
             here = [thread for name, thread in self.threads.items() if name not in apart]
+            # By the number of engines, which is all that is known before they run. There is at least one
+            # thread (``needs_thread``).
             return min(here, key=lambda thread: len(thread.states))
         if wanted not in self.threads:
             known = ", ".join(self.threads)
@@ -296,6 +304,8 @@ class Parts:
         planned = self.plan.engine(name)
         if planned is None and name not in self.homes:
             raise UnknownName(f"there is no engine {name!r}")
+        # The plan first: from here on its name is free, although the engine has not ended yet. Its thread
+        # starts another one of that name when it has.
         kept = list(self.plan.engines)
         if planned is not None:
             kept.remove(planned)
@@ -396,6 +406,7 @@ class Parts:
         for label, pairs in self._specs.items():
             for number, (plan, spec) in enumerate(pairs):
                 if which(plan):
+                    # The object in the plan stays the same: the border finds the route by it.
                     self._take_away(plan, spec)
                     divided = self.border.add(plan)
                     pairs[number] = (plan, None if divided else self._lead(plan, label))
@@ -418,6 +429,8 @@ class Parts:
         apart = self.border.apart()
         if home is None or home.name in apart:
             home = self.threads[wanted] if wanted in self.threads and wanted not in apart else None
+        # Beside the engine; for an API, which has no thread of the kernel, beside the other links of that
+        # API.
         thread = home or self._thread_of_links(beside) or self._thread_for(name, None)
         self._add(name, None, make_engine, thread, None)
         self._beside[name] = beside
@@ -445,6 +458,8 @@ class Parts:
 
     def apply(self, plan: Plan) -> list[str]:
         """Change what runs to ``plan``, which was checked; return a line for each change."""
+        # Compared with what runs at this moment. Other threads may change the system between two steps below:
+        # a step whose part has gone by then raises, and those before it stay.
         new = msgspec.structs.replace(plan, threads=self._threads_of(plan))
         homes = {name: thread.name for name, thread in self.homes.items()}
         change = diff(self.plan, new, homes, self._live_options)
@@ -458,6 +473,7 @@ class Parts:
             self._remove_thread(thread.name)
         for engine in change.engines_changed:
             self._change_engine_and_wait(engine)
+        # Before the routes: where their ends are says whether and how they are divided.
         self.assign_engines(new)
         for thread in change.threads_added:
             self.add_thread(thread)

@@ -229,6 +229,7 @@ def diff(
     )
     # An engine whose thread goes has to be started again in any case.
     staying = [engine for engine in engines_removed if (engine.thread or homes.get(engine.name)) not in gone]
+    # An engine that both plans have, with other options, is in both lists by now.
     engines_changed = tuple(
         after
         for before in staying

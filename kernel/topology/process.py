@@ -65,6 +65,7 @@ class _Records(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record as text."""
+        # As text, since the arguments of a record need not be plain data.
         text = record.getMessage()
         if record.exc_info and record.exc_info[0] is not None:
             text += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip()
@@ -107,6 +108,7 @@ class Process:
             Plan(threads=(ThreadPlan(name=begin["name"], kind="poll", options=begin["options"]),)),
             self._registry,
         )
+        # Before the start, so that no event is missed.
         self._kernel.events.append(self._on_event)
         self._lingering = self._kernel.lingering(self._moved)
 
@@ -134,6 +136,7 @@ class Process:
 
     def _close(self, linger: float) -> None:
         # A fault of an engine's code must not keep a process that nobody waits for.
+        # ``os._exit``, since an exception ends only the thread that raises it.
         last = threading.Timer(linger + _LAST_SECONDS, os._exit, (1,))
         last.daemon = True
         last.start()
@@ -295,6 +298,7 @@ class Process:
                 "next_try": found.next_try,
                 "came_up": found.came_up(),
             }
+        # With the state: whoever hears of the event in the other process finds there what belongs to it.
         self._wire.send("event", msgspec.to_builtins(event), state)
 
 
@@ -321,6 +325,7 @@ def _registry(plugins: dict[str, str]) -> PluginRegistry:
 
     registry = PluginRegistry.load()
     for name, module in plugins.items():
+        # What is installed was found here, too. The rest was added by code there.
         if name not in registry.plugins:
             try:
                 registry.add(importlib.import_module(module), Origin(name, "the main process", ""))
@@ -337,6 +342,8 @@ def main() -> None:
     # Blocked by the process of the kernel until they are ignored.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
     descriptor = int(sys.argv[1])
+    # Programs that engines start must not have the wire: its end is how both sides hear that the other has
+    # ended.
     os.set_inheritable(descriptor, False)
     wire = ControlWire(socket.socket(fileno=descriptor), descriptors=True)
     messages: list[list[Any]] | None = []
@@ -354,6 +361,7 @@ def main() -> None:
         os.environ["PYTHONPATH"] = begin["pythonpath"]
     root = logging.getLogger()
     root.addHandler(_Records(wire))
+    # That of the process of the kernel: records below it would cross the wire for nothing.
     root.setLevel(begin["log_level"])
     Process(wire, begin).run()
     wire.close()

@@ -63,11 +63,13 @@ def _prove(
     said = own or _UNKNOWN
     routes = _routes_from(engine.name, plan)
     hops = []
+    # An engine that only passes messages on is no hop of its own. One without routes is the only hop.
     if said.keeps != "nothing" or not routes:
         hops.append(Hop(name=engine.name, level=said.keeps, why=_sentence(said)))
     hops += [_hop(route, said, own is not None, engine.kind, plan, stated) for route in routes]
     if not said.acknowledges:
         why = "its peers get no acknowledgement" if own is not None else _silent(engine.kind)
+        # In front: of hops that are equally weak ``min`` takes the first.
         hops.insert(0, Hop(name=engine.name, level="nothing", why=why))
     weakest = min(hops, key=lambda hop: rank(hop.level))
     return Proof(
@@ -93,6 +95,7 @@ def _hop(
     ``passed``: engines that pass on what comes through this route.
     """
     full = route.marks.when_full
+    # What makes all that follows pointless comes first: a message that is dropped is never confirmed.
     if full != "block":
         return Hop(
             name=route.label, level="nothing", why=f'when_full = "{full}" drops messages when a pipe is full'
@@ -106,6 +109,7 @@ def _hop(
     if not source.waits:
         why = "the source does not wait for its confirmation" if known else _silent(kind)
         return Hop(name=route.label, level="memory", why=why)
+    # Dead letters are an end as well: a refused message counts as confirmed when they have it.
     ends = (*route.targets, *((route.dead_letters,) if route.dead_letters else ()))
     found = [(end, *_end(end, plan, stated, passed)) for end in ends]
     end, level, why = min(found, key=lambda each: rank(each[1]))
@@ -121,6 +125,7 @@ def _end(
         return "nothing", "its kind does not state what its confirmation means"
     if not said.passes_on:
         return said.confirms, _sentence(said)
+    # Each of them waits for the next one, so none confirms.
     if name in passed:
         return "nothing", "it passes it on in a circle"
     behind = [

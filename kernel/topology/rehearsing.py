@@ -49,6 +49,7 @@ def rehearse(
                 for batch in batches:
                     sent[_subject(batch.envelope)] += len(batch.bodies)
                 stage.send(source, batches)
+            # After each piece, so that what has arrived does not pile up in the memory.
             stage.collect(played.got, last=False)
         stage.collect(played.got, last=True)
     arrived = {subject for counts in played.got.values() for subject in counts}
@@ -81,6 +82,8 @@ class _Stage:
         self._routes = [_as_rehearsed(route) for route in plan.routes]
         self._insides: dict[str, Inside] = {}
         self._feeders: dict[str, _StandIn] = {}
+        # In the one thread of this kernel, whatever the plan says: where an engine runs does not change who
+        # gets what.
         engines = tuple(msgspec.structs.replace(each.plan, thread=None) for each in self._running.values())
         self._kernel = Kernel(Plan(engines=engines), registry)
 
@@ -182,6 +185,8 @@ class _StandIn:
         assert self._host is not None, "it runs"
         self._arrived.clear()
         self._host.post(partial(self._send, batches))
+        # A large piece may take longer than any limit, so what counts is whether confirmations still come.
+        # ``_look`` reads in the engine's thread how far they are.
         while not self._arrived.wait(TIMEOUT):
             before = self._position
             self._host.post(self._look)
@@ -199,6 +204,7 @@ class _StandIn:
     def _send(self, batches: list[Batch]) -> None:
         assert self._port is not None, "it runs"
         self._port.send(batches)
+        # Without a route that confirms nothing would call ``on_confirmed``.
         self._look()
 
     def _look(self) -> None:

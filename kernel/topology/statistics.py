@@ -141,6 +141,8 @@ def _joined(here: SystemStatistics, name: str, there: SystemStatistics) -> Syste
     Here it is a row of the matrix, without pipes.
     """
     numbers = {thread.name: number for number, thread in enumerate(here.threads)}
+    # The thread has a row here already, without pipes. It is filled with the figures from there; threads that
+    # only the process has get rows of their own.
     threads = list(here.threads)
     place: list[int] = []
     for thread in there.threads:
@@ -161,6 +163,8 @@ def _joined(here: SystemStatistics, name: str, there: SystemStatistics) -> Syste
     known = {engine.name: engine.counters for engine in there.engines}
     return SystemStatistics(
         engines=tuple(
+            # Its state is from here, where it is also known while there is no process. Counters are only
+            # there.
             msgspec.structs.replace(engine, counters=known[engine.name])
             if not engine.counters and engine.name in known
             else engine
@@ -175,6 +179,8 @@ def _joined(here: SystemStatistics, name: str, there: SystemStatistics) -> Syste
     )
 
 
+# By name: the port of a link end has the name of the engine that it stands for, whose own port is at the
+# other side.
 def _summed(here: tuple[_Figures, ...], there: tuple[_Figures, ...]) -> tuple[_Figures, ...]:
     """Join rows; those of one name are added up."""
     rows: dict[str, _Figures] = {}

@@ -106,6 +106,7 @@ class _Drawing:
             for engine in column.box.engines
         }
         self._gutters = [_Gutter() for _ in range(len(self._columns) + 1)]
+        # Arrows before boxes: the labels say how wide a gutter is, and the ends how high a box.
         self._arrows = [arrow for route in plan.routes for arrow in self._arrows_of(route)]
         self._paths = [self._tracks_of(arrow) for arrow in self._arrows]
         self._place_boxes()

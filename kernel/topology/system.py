@@ -134,6 +134,7 @@ class Kernel:
     @classmethod
     def from_file(cls, path: str | Path, registry: PluginRegistry | None = None) -> Kernel:
         """Read and check a topology file; ``PlanError`` has all complaints."""
+        # Here, so that a kernel without a file imports no parser of files.
         from kernel.topology.check import load_plan
 
         registry = registry or PluginRegistry.load()
@@ -189,8 +190,10 @@ class Kernel:
                 return
             self._state = "closing"
             # An API that is opened after this finds the state, and ``open`` tells it.
+            # The list is replaced and never changed while the kernel runs (``_enter``), so it may be read
+            # without the lock.
             apis = self._apis
-        # Outside the lock: a plugin's hook may call ``close`` itself, and would wait for the lock for ever.
+        # Outside the lock: a plugin's hook may wait for another thread, which may be waiting for the lock.
         self.registry.kernel_stopping(self, reason)
         # The APIs first, so that no more messages come from the application while the threads write out.
         for api in apis:
@@ -476,6 +479,8 @@ class Kernel:
         removed.
         """
         self._parts.add_engine(plan, bound)
+        # A plan that is started or applied has its shards already (``_checked``). One engine that is added
+        # has not.
         for shard in shards_of(plan, self.registry):
             self._parts.add_engine(shard, None)
 
@@ -501,6 +506,7 @@ class Kernel:
         The engine has ``linger`` seconds to write what waits for it.  ``on_gone()`` is called in its thread
         when it has ended; it must not wait or raise.
         """
+        # Before it is removed: its plan says which shards go with it.
         plan = self.plan.engine(name)
         self._parts.remove_engine(name, linger, on_gone)
         for shard in () if plan is None else shards_of(plan, self.registry):

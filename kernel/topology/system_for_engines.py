@@ -96,5 +96,6 @@ class SystemForEngines:
                 ended = True
                 self._kernel.events.remove(pass_on)
 
+        # One append, and one ``remove`` in ``end``: other threads loop over a copy (``Kernel._report``).
         self._kernel.events.append(pass_on)
         return end

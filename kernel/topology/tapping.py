@@ -68,6 +68,7 @@ class Watcher:
         """End it: the control socket is closed."""
         self._stopped = True
         with contextlib.suppress(OSError):
+            # Also wakes the thread if it waits in ``sendall`` for a watcher that does not read.
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _watch(self, tap: Tap, request: TapRequest) -> None:
@@ -77,6 +78,7 @@ class Watcher:
         reason = ""
         told, tell_at = 0, time.monotonic() + _TELL_DROPPED
         while not reason:
+            # Never longer, since a watcher that leaves is only noticed by a look at its connection.
             left = _LOOK if end is None else min(_LOOK, end - time.monotonic())
             try:
                 rows = tap.read(max(0.0, left))
@@ -100,9 +102,11 @@ class Watcher:
     def _show(self, rows: list[dict[str, Any]], limit: int | None) -> str:
         """Write the messages; return why that was all, if it was."""
         if limit is not None:
+            # The tap may have brought more at once than are still wanted.
             rows = rows[: limit - self._shown]
         self._shown += len(rows)
         if rows:
+            # The time of day at which they are shown: messages do not say when they have passed.
             at = time.time()
             self._connection.sendall(b"".join(_line({"message": {"at": at, **row}}) for row in rows))
         return "that many were wanted" if self._shown == limit else ""

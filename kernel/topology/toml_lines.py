@@ -128,6 +128,7 @@ class _Scanner:
     def _array(self, path: Path) -> None:
         self._at += 1
         number = 0
+        # Commas are skipped like space: ``tomllib`` has found that they are where they have to be.
         while self._skip() and not self._peek("]"):
             if self._peek(","):
                 self._at += 1
