@@ -38,6 +38,7 @@ def _far_end(told: Connection) -> None:
     from kernel.topology.system import Kernel
 
     with Kernel(_plan("backend+tcp://127.0.0.1:0", "listen")) as kernel:
+        # The system chooses the port, which is known when the engine runs.
         kernel.wait_running()
         app = kernel.open("app")
         told.send(kernel.address_of("link"))
@@ -122,5 +123,6 @@ def command(seconds: float) -> None:
         click.echo(
             f"round trip,   64 B   p50 {p50:,.0f} µs   p99 {p99:,.0f} µs   ({len(trips):,} round trips)"
         )
+        # It is still written: a kernel that is closed without an error lingers.
         app.send(b"stop")
     far.join(10)

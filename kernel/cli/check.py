@@ -43,6 +43,7 @@ def _summary(plan: Plan) -> str:
     homes = {engine.name: engine.thread for engine in plan.engines}
     apart = {thread.name for thread in plan.threads if thread.kind == PROCESS}
     crossing = sum(
+        # All threads of this process are one place.
         len({home if home in apart else "" for home in map(homes.get, route.ends)}) > 1
         for route in plan.routes
     )

@@ -33,6 +33,7 @@ def command(files: tuple[str, ...], seconds: float, as_json: bool) -> int:
     failed = False
     for name in files:
         for finding in dry_run(name, registry, seconds):
+            # None is no failure: it was not tried.
             failed = failed or finding.ok is False
             if as_json:
                 click.echo(json.dumps({"file": name, **msgspec.to_builtins(finding)}))

@@ -62,11 +62,13 @@ class EventLog:
         self._json = as_json
         self._tracebacks = tracebacks
         self._stream = stream or sys.stdout
+        # In this order: ``isatty`` raises for a closed stream.
         self._colour = not self._stream.closed and self._stream.isatty()
         self._lock = threading.Lock()
 
     def event(self, event: EngineEvent) -> None:
         """Write an event that an engine has reported.  Any thread."""
+        # Events only. Lines of the program itself, such as "ready", are few, and none of them may be missing.
         if self._rate and not self._admit(event):
             return
         self.write(

@@ -86,6 +86,7 @@ class CommandGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find the subcommand; a misspelt one gets a hint."""
         name = args[0] if args else ""
+        # Before click looks: it would say that there is no such command, and no more.
         if not name.startswith("-") and self.get_command(ctx, name) is None:
             ctx.fail(f"there is no command {name!r}; {nearest(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
@@ -111,6 +112,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit.  The entry point of the distribution."""
+    # First: what is imported and made from here on is what the collector should not look through.
     begin_start()
     _have_standard_streams()
     # Not standard error, which Python opens with ``backslashreplace`` anyway.

@@ -55,11 +55,13 @@ def command(what: str, name: str, into: Path) -> None:
 
     The distribution is called kernel-NAME.  It does something small, with tests, until you replace that.
     """
+    # Of this name a distribution, a package and a class are named: it has to be good for all three.
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
         raise click.BadParameter(
             f"{name!r} must consist of small letters, digits and dashes, and begin with a letter",
             param_hint="NAME",
         )
+    # Before the first file: a distribution is written whole or not at all.
     _check_free(what, name)
     folder = into / f"kernel-{name}"
     if folder.exists():

@@ -45,6 +45,8 @@ def command(
     path = control or find_running()
     name = engine_with(path, "peek", engine)
     wanted = {"queue": queue, "vhost": vhost, "count": count, "most_bytes": most_bytes}
+    # Longer than an operation may take (``LONGEST_OPERATION``), so that the system itself says what went
+    # wrong.
     done = ask(path, "peek", 60.0, engine=name, argument=wanted)["done"]
     for row in done["messages"]:
         if as_json:

@@ -190,6 +190,7 @@ class Runner:
             self._log.write("refused", detail=str(refused))
         plan = load_plan(self._file, self._registry)
         self._tell_left_out(plan)
+        # A file with mistakes has ended the command by now, and nothing has to be taken back.
         kernel = Kernel(plan, self._registry)
         # Before the start, or the first events would be missing in the log.
         kernel.events.append(self._on_event)
@@ -285,6 +286,7 @@ class Runner:
         try:
             plan = load_plan(self._file, self._registry)
             self._tell_left_out(plan)
+            # Here and not in a thread of an engine: it waits for the threads that it removes.
             changes = kernel.apply(plan)
         except PlanError as error:
             for complaint in error.complaints:
@@ -318,6 +320,7 @@ def _signals(requests: Requests) -> Any:
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, on_signal) for number in numbers}
+    # A full socket is no fault: the main thread is rung for already.
     fd_before = signal.set_wakeup_fd(requests.wakeup_fd, warn_on_full_buffer=False)
     try:
         yield

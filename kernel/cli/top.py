@@ -90,6 +90,7 @@ def _parts(looks: Looks, before: Looks, by: str) -> list[_Part]:
         _Part("Routes", ("name", "depth", "rate", "dropped", "unrouted", "held"), _routes(status["status"])),
     ]
     if queues is not None and queues["rows"]:
+        # A broker may have been added since the look before.
         if before[1] is not None:
             add_rates(rows_of(queues), rows_of(before[1]), queues["at"] - before[1]["at"])
         parts.append(
@@ -101,6 +102,8 @@ def _parts(looks: Looks, before: Looks, by: str) -> list[_Part]:
         # Names in their order, figures with the largest first.
         part.rows.sort(key=lambda row: str(row["name"]))
         if by != "name":
+            # Stable: rows with equal figures stay in the order of their names, and do not jump from look to
+            # look.
             part.rows.sort(key=lambda row: row.get(by) or 0, reverse=True)
     return parts
 
@@ -162,6 +165,7 @@ def view(parts: Sequence[_Part], by: str, width: int, height: int) -> Renderable
     # A title and a heading for each table; what is left is for the rows.
     left = max(height - _HEAD_LINES - 2 * len(parts) - 1, len(parts))
     for number, part in enumerate(parts):
+        # What a short table leaves over is for those below it.
         room = max(left // (len(parts) - number), 1)
         rows = part.rows[:room]
         left -= len(rows)
@@ -206,7 +210,9 @@ def _live(path: str, before: Looks, by: str, every: float) -> None:
             parts = _parts(looks, before, by)
             before = looks
             live.update(view(parts, by, *console.size), refresh=True)
+            # To ask takes a part of the time between two looks.
             key = pressed(max(0.0, every - (time.monotonic() - now)))
+            # Ctrl-C is a signal here, and a key only on a terminal that makes no signals.
             if key in ("q", "Q", "\x03"):
                 return
             by = SORTS.get(key, (by, ""))[0]
@@ -232,6 +238,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
 
     def pressed(seconds: float) -> str:
         ready, _, _ = select.select([stdin], [], [], seconds)
+        # Not ``sys.stdin``: it would read more keys into its buffer, where ``select`` does not see them.
         return os.read(stdin, 1).decode("latin-1") if ready else ""
 
     try:

@@ -196,6 +196,7 @@ class TcpConversation:
         if segment.acknowledged is not None:
             # Before this segment's own bytes: what it acknowledges came earlier.
             yield from self._halves[1 - sender].acknowledged(segment.acknowledged)
+        # What has no bytes, as a bare acknowledgement, must not set where the stream of a sender begins.
         if segment.data or segment.cut:
             yield from half.take(number, segment.data, segment.cut)
         if segment.fin:

@@ -102,6 +102,8 @@ class MemoryWire:
                 self._host.after(self._delay, partial(self.peer._arrived.append, data))
         return True
 
+    # By the same delay as bytes, and what is due at the same time keeps its order: the end is behind all
+    # bytes.
     def shut_down(self) -> None:
         """Send no more; the other end sees the end after what was sent before."""
         self._check()
@@ -134,6 +136,7 @@ class SimulatedHost:
     """Each descriptor is ready alone."""
 
     def __init__(self) -> None:
+        # It is its own poller: ``watch`` and ``more`` are below.
         self.poller = self
         self.dispatcher: Dispatcher = Dispatcher()
         self.events: list[EngineEvent] = []
@@ -178,6 +181,7 @@ class SimulatedHost:
         """Call in a later turn."""
         self._mailbox.post(callback)
 
+    # There is only one thread.
     post = soon
 
     def port(
@@ -188,6 +192,8 @@ class SimulatedHost:
 
     def set_timer(self, when: float | None, callback: Callable[[], None], key: object) -> None:
         """Set the timer of a key; None cancels it."""
+        # Removed first: a timer that is set again comes behind those that were set before (*How time
+        # passes*).
         self._timers.pop(key, None)
         if when is not None:
             self._timers[key] = (when, callback)
