@@ -71,10 +71,10 @@ __all__ = [
 ]
 
 
-# The module's ``__getattr__`` (PEP 562). A plugin module imports this package for ``hookimpl`` alone, and
-# every start loads all plugin modules: nothing that they do not use may come along.
 def __getattr__(name: str) -> object:
     """Give ``kernel.Kernel`` and its like without importing them before they are wanted."""
+    # The module's ``__getattr__`` (PEP 562). A plugin module imports this package for ``hookimpl`` alone, and
+    # every start loads all plugin modules: nothing that they do not use may come along.
     import importlib
 
     module = _LAZY.get(name)
@@ -83,6 +83,7 @@ def __getattr__(name: str) -> object:
     return getattr(importlib.import_module(module), name)
 
 
+# The same names stand above for type checkers, which do not run ``__getattr__``.
 _LAZY = {
     "Kernel": "kernel.topology.system",
     "Plan": "kernel.topology.plan",

@@ -99,6 +99,8 @@ def register_routers() -> Iterable[RouterKind]:
             by_content=True,
         ),
         RouterKind(
+            # Not ``one_of_many``: when the port that an answer is for is full or gone, no other one may have
+            # it.
             name="reply",
             summary="an answer goes to the connection that its question came from",
             create=_reply,
@@ -113,6 +115,7 @@ def register_routers() -> Iterable[RouterKind]:
             by_name=True,
         ),
         RouterKind(
+            # Not ``by_content`` although it has ``wants``: every pipe gets everything.
             name="tap",
             summary="every destination gets every message, and a message that nobody else wants stays unwanted",
             create=_tap,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernel.topology.system import Kernel
 
 
+# First, since a plugin may implement hooks that another one announces here.
 @hookspec
 def register_kind_groups() -> Iterable[KindGroup[Any]]:  # type: ignore[empty-body]
     """Return groups of kinds that other plugins may register.
@@ -85,6 +86,7 @@ def register_walks() -> Iterable[WalkKind]:  # type: ignore[empty-body]
     """
 
 
+# After the kernel's own checks, and only for a plan that has passed them: a hook may rely on what they say.
 @hookspec
 def check_plan(plan: Plan) -> Iterable[str]:  # type: ignore[empty-body]
     """Return complaints about a topology that the kernel has checked; with any, nothing starts.
@@ -93,11 +95,13 @@ def check_plan(plan: Plan) -> Iterable[str]:  # type: ignore[empty-body]
     """
 
 
+# A start does not wait for engines, and a hook that does would hold up the application.
 @hookspec
 def kernel_started(kernel: Kernel) -> None:
     """Called when the threads and engines were told to start; they may not run yet.  Main thread."""
 
 
+# Before applications and threads are told: they still work while this is called.
 @hookspec
 def kernel_stopping(kernel: Kernel, reason: str) -> None:
     """Called before the kernel stops, also after a failure.  Main thread."""

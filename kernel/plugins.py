@@ -153,6 +153,7 @@ class PluginRegistry:
         # First, so that no plugin can take the name of one of the kernel's kinds.
         registry.add(builtin_kinds, Origin("builtin", OUR_DISTRIBUTION, our_version))
         wanted = _Selection.parse(environ.get("KERNEL_PLUGINS", ""))
+        # All are imported before any is registered: only the module shows whether it announces groups.
         imported = [
             (origin, module)
             for origin, point in found
@@ -225,6 +226,7 @@ class PluginRegistry:
         """Return ``make_protocol(kind_name, options, side)``.  It converts each options object only once."""
         # By identity, since a dict cannot be hashed. The options are kept with the result: a new dict could
         # otherwise get the number of one that is gone, and be taken for it.
+        # Each engine and each API has a function of its own, so that no two threads share this dictionary.
         converted: dict[tuple[str, int], tuple[dict[str, Any], Any]] = {}
 
         def make_protocol(name: str, options: dict[str, Any], side: Side) -> Any:
@@ -326,6 +328,8 @@ class PluginRegistry:
     def _refuse(self, origin: Origin, reason: str) -> None:
         refused = Refused(origin, reason)
         self.refused.append(refused)
+        # Not a warning: commands show themselves what was refused (``kernel run``, ``kernel plugins``), and
+        # so does the error of whoever needs it (``hint``).
         _log.info("%s", refused)
 
     def _is_new(self, group: Any) -> bool:
@@ -345,6 +349,7 @@ class PluginRegistry:
             raise PluginError(f"there is a group of kinds {group.name!r} already")
         if known is None and hasattr(self._manager.hook, group.hook.__name__) and self._has_spec(group):
             raise PluginError(f"there is a hook {group.hook.__name__!r} already")
+        # Several may announce it, so that each can be installed without the others.
         return known is None
 
     def _has_spec(self, group: KindGroup[Any]) -> bool:
@@ -505,6 +510,7 @@ def _state_of_path() -> tuple[object, ...]:
 
     Both add or delete a folder in a folder of ``sys.path``.  Python's own finder relies on that, too.
     """
+    # The finders as well, since ``importlib.metadata`` asks each of them for distributions.
     return *((path, _modified(path)) for path in sys.path), *map(id, sys.meta_path)
 
 
@@ -576,5 +582,6 @@ def _listed(answer: Any) -> Any:
 
 
 def _one_line(error: BaseException) -> str:
+    # A refusal is one line in lists and logs. Texts of pluggy, and of errors of packages, have several.
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(lines) or type(error).__name__

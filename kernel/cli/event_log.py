@@ -88,6 +88,7 @@ class EventLog:
                 # A process that ends need not wait for it: ``figures`` writes what was counted.
                 self._counting.daemon = True
                 self._counting.start()
+            # Also if it is not written: at the end of the second the number of all is known.
             self._this_second[event.engine, event.what] += 1
             return self._this_second[event.engine, event.what] <= self._rate
 
@@ -123,6 +124,7 @@ class EventLog:
 
     def write(self, what: str, **facts: Any) -> None:
         """Write one line.  Any thread."""
+        # Before the lock: the time of the event, and not of the moment at which its line can be written.
         now = datetime.datetime.now().astimezone()
         facts = {name: fact for name, fact in facts.items() if fact is not None and fact != ""}
         if self._json:

@@ -107,6 +107,7 @@ def _inspect(capture: Any, recognition: Any, summary: bool, as_json: bool) -> li
     packets = IpPackets()
     write = printing.as_json if as_json else printing.for_people
     try:
+        # Generators all the way, so that the lines of a live capture are shown as packets come.
         for shown in _lines(_with_progress(capture, summary), packets, inspector):
             if not summary:
                 click.echo(write(shown))

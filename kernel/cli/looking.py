@@ -53,6 +53,7 @@ def looking(what: str, help_text: str, show: Show) -> click.Command:
                 _print_json(answer)
             else:
                 show(answer)
+            # To standard error, since programs read the rows.
             for complaint in answer.get("failed", ()):
                 click.echo(f"kernel: {complaint}", err=True)
 

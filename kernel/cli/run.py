@@ -182,6 +182,7 @@ class Runner:
 
         ``KernelError`` with ``fail_fast`` if an engine has failed before all were up.
         """
+        # Around everything: their sockets are open already, also if the file cannot be read.
         with contextlib.closing(self._requests):
             self._run(linger)
 

@@ -171,6 +171,8 @@ class Lease(Interface):
         ...
 
 
+# These are the functions of the mailbox and of its doorbell themselves: the contract adds no call on the path
+# of a message (docs/decisions/0021-what-plugins-own.md).
 class CallerThread(Interface):
     """An application thread as a member of the matrix.  Only that thread uses it; ``post`` is for any thread.
 

@@ -20,6 +20,7 @@ as good as ``disk``.
 """
 
 LEVELS: tuple[Level, ...] = get_args(Level)
+# What another system does before it confirms is not in the plan: its word has to be enough.
 _SAME_AS: dict[Level, Level] = {"peer": "disk"}
 
 

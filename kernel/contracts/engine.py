@@ -55,6 +55,8 @@ class PortOwner(Interface):
 class HearsSubscriptions(Interface):
     """Optional for the owner of a port: learn what the readers of its messages have subscribed to."""
 
+    # For each reader, and not only for the first of a pattern: an owner that passes them on to a peer tells
+    # it of the first one, and of the end of the last.
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
         """A reader has subscribed or unsubscribed (``verb``: ``subscribe`` or ``unsubscribe``), or has left.
 
@@ -65,6 +67,7 @@ class HearsSubscriptions(Interface):
         ...
 
 
+# In a chain of more kernels the answer is about the nearest 17 (docs/decisions/0022-subscriptions-travel.md).
 HOPS = 16
 """The most connections that a question whether subscriptions are in effect may cross.
 
@@ -144,6 +147,8 @@ class Port(Interface):
         """The routes that begin here.  Always the same object; it is false while there are none."""
         ...
 
+    # All of them also when the answer is False: an owner that has decoded what came in one read need not keep
+    # the rest of it. So a pipe may exceed its mark by what one call brings.
     def send(self, batches: Sequence[Batch]) -> bool:
         """Route batches, among them mixed ones.  All of them are accepted.
 
@@ -173,6 +178,7 @@ class Port(Interface):
         """
         ...
 
+    # One call of ``take`` reads one pipe, so that all of its messages have the same origin.
     @property
     def origin(self) -> tuple[str, str]:
         """The names of the port and of the route from which the last messages taken came."""
@@ -381,6 +387,7 @@ class Host(Interface):
         """
         ...
 
+    # Keys of one engine do not meet those of another.
     def set_timer(self, when: float | None, callback: Callable[[], None], key: object) -> None:
         """Call ``callback`` at ``when``, a time of ``now``.
 

@@ -61,6 +61,8 @@ class RemoteProtocolError(ProtocolError):
     """
 
     def __init__(self, text: str, batches: Sequence[Batch] = ()) -> None:
+        # In two reads these messages would have been received and the fault raised later. Where the network
+        # has cut the bytes must not make a difference.
         super().__init__(text)
         self.batches = batches
 

@@ -29,4 +29,7 @@ def split_group(pattern: str) -> tuple[str, str]:
 
 def without_group(pattern: str) -> str:
     """Return the pattern of a subscription, without the group if there is one."""
+    # What is passed on to a source: with the group the source would choose between connections, and somebody
+    # behind one of them who is in no group would bring the same message to a second member
+    # (docs/decisions/0022-subscriptions-travel.md).
     return split_group(pattern)[1]

@@ -68,6 +68,8 @@ class KeyTrie(Generic[V]):
         """Return the values whose patterns match ``key``, each once, in no particular order."""
         answer = self._answers.get(key)
         if answer is None:
+            # As a whole: that needs no bookkeeping at each look-up, and a key in use is back with its next
+            # message.
             if len(self._answers) >= _REMEMBERED:
                 self._answers.clear()
             # Every text begins with the empty one, so a spelling without hidden keys is asked for first.

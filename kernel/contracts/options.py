@@ -44,6 +44,7 @@ class ListeningPlace(msgspec.Struct, frozen=True):
             for one, two in ((self.name, other.name), (other.name, self.name)):
                 if not one or (one == "0.0.0.0" and ":" not in two) or (one == "::" and ":" in two):
                     return True
+        # Names are not looked up: a check must not wait for the network.
         return self.name == other.name
 
     def __str__(self) -> str:

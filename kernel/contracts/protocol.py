@@ -192,6 +192,7 @@ class HoldsBack(Interface):
         ...
 
 
+# The bytes of a connection keep their order, so a number is enough, and no list of patterns has to be sent.
 @runtime_checkable
 class Syncing(Interface):
     """Optional for a ``Subscribing`` protocol: the peers ask each other when subscriptions are in effect.
@@ -374,6 +375,7 @@ class StreamProtocol(Interface):
     All methods are called by one thread, the host's, and must not wait.
     """
 
+    # A new object for each read, into which nobody writes later: so bodies need no copy.
     def receive_data(self, data: Buffer, now: float) -> list[Batch]:
         """Take bytes from the peer; return the batches that are complete, in order.
 
@@ -399,6 +401,7 @@ class StreamProtocol(Interface):
         """
         ...
 
+    # A list, which a socket takes with ``sendmsg``: bodies are not copied into one buffer before.
     def data_to_send(self) -> list[Buffer]:
         """Return what has to be written now, once; an empty list if there is nothing."""
         ...

@@ -83,6 +83,7 @@ class System(Interface):
         """Disconnect, as ``Kernel.remove_route``.  Any thread; ``UnknownName`` if there is no such route."""
         ...
 
+    # Without the end the kernel would keep an engine that is gone, and go on posting to it.
     def subscribe(self, host: Host, on_event: Callable[[EngineEvent], Any]) -> Callable[[], None]:
         """Call ``on_event``, in the thread of ``host``, with each event that an engine reports from now on.
 

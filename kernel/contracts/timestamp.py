@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The last year of a ``datetime`` is 9999.
 _YEAR_10000 = 253402300800
 
 

@@ -102,10 +102,10 @@ class MemoryWire:
                 self._host.after(self._delay, partial(self.peer._arrived.append, data))
         return True
 
-    # By the same delay as bytes, and what is due at the same time keeps its order: the end is behind all
-    # bytes.
     def shut_down(self) -> None:
         """Send no more; the other end sees the end after what was sent before."""
+        # By the same delay as bytes, and what is due at the same time keeps its order: the end is behind all
+        # bytes.
         self._check()
         self._host.after(self._delay, self.peer._see_end)
 

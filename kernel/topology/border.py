@@ -423,9 +423,9 @@ class Border:
             else:
                 self.apart()[place].give(link.name, pair, connected)
 
-    # The ends here only. What was given to a process was sent away, and ends with its control wire.
     def close(self) -> None:
         """Close the sockets that no engine has taken, after all threads have ended."""
+        # The ends here only. What was given to a process was sent away, and ends with its control wire.
         with self._lock:
             for end, _ in self._ends.values():
                 end.close()
@@ -512,6 +512,7 @@ class Border:
 
 def is_apart(kind: str, registry: PluginRegistry) -> bool:
     """Whether threads of a kind are other processes."""
+    # An unknown kind is complained of where threads are checked (``check.py``).
     installed = registry.thread_kinds.get(kind)
     return installed is not None and bool(installed.kind.apart)
 
@@ -522,4 +523,5 @@ def needs_thread(plan: Plan, registry: PluginRegistry) -> bool:
 
 
 def _leg_name(crossing: Crossing, number: int) -> str:
+    # Unique for as long as the crossing is kept, which is as long as its legs are there.
     return f"leg {id(crossing)}/{number}"

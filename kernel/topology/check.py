@@ -332,10 +332,10 @@ class Checker:
         if len(checked) == len(listed):
             options[tables.field] = checked
 
-    # What was converted is used to ask options classes about places, files and routes
-    # (``contracts/options.py``). The plan keeps the values of the file.
     def _make(self, path: Path, options: dict[str, Any], kind: type[msgspec.Struct]) -> msgspec.Struct:
         """Return options that were found right as an object of their class, and note it."""
+        # What was converted is used to ask options classes about places, files and routes
+        # (``contracts/options.py``). The plan keeps the values of the file.
         made = msgspec.convert(options, kind, strict=False)
         self.made.append((path, made))
         return made

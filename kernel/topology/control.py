@@ -143,6 +143,7 @@ class ControlServer:
                 answer = self._explain(asked.get("argument"))
             else:
                 answer = self._look(what)
+        # Also for a fault in the code of an engine: the client is told, and this thread goes on.
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         # Read here, beside the figures: a client that measured the time itself would count the way of the
@@ -209,13 +210,13 @@ def _as_json(value: Any) -> Any:
     return str(value).encode("utf-8", "backslashreplace").decode()
 
 
-# The time limit is for the whole answer: to read the request, to ask the engines and to write may each take
-# ``TIMEOUT``.
 def ask(path: str | Path, what: str, timeout: float = 3 * TIMEOUT, **more: Any) -> dict[str, Any]:
     """Ask the system whose control socket this is; ``KernelError`` when it does not answer.
 
     ``more``: ``engine`` and ``argument`` of a request to do something.
     """
+    # The time limit is for the whole answer: to read the request, to ask the engines and to write may each
+    # take ``TIMEOUT``.
     try:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(timeout)
@@ -292,6 +293,7 @@ def _is_left(path: Path) -> bool:
     Nobody listening is not enough: a process that is starting may have bound the socket and not listen yet.
     """
     try:
+        # The number may have been given to another process. Then the file stays until that one has ended.
         os.kill(int(path.stem.removeprefix("kernel-")), 0)
     except ProcessLookupError:
         return path.is_socket() and not _somebody_listens(path)

@@ -99,6 +99,7 @@ class RoutePlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """The name of the route in drawings, logs and errors."""
+        # Not unique: exchange, router and confirmation are not in it, and two routes may be equal.
         text = f"{self.source} -> {', '.join(self.targets)}"
         return f"{text} [{' '.join(self.match)}]" if self.match else text
 

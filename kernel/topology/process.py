@@ -51,6 +51,8 @@ from kernel.topology.lingering import Lingering
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import LINGER, Kernel
 
+# A terminal or a service manager sends them to all processes of a group. When this one has to stop, the
+# process of the kernel says so.
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_SECONDS = 10.0
 """Seconds beyond the time to linger after which a process ends in any case."""

@@ -110,6 +110,7 @@ class _Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # The clients before the engines that they are in.
         for inside in self._insides.values():
             inside.close()
         self._kernel.close(linger=0)

@@ -179,10 +179,10 @@ def _joined(here: SystemStatistics, name: str, there: SystemStatistics) -> Syste
     )
 
 
-# By name: the port of a link end has the name of the engine that it stands for, whose own port is at the
-# other side.
 def _summed(here: tuple[_Figures, ...], there: tuple[_Figures, ...]) -> tuple[_Figures, ...]:
     """Join rows; those of one name are added up."""
+    # By name: the port of a link end has the name of the engine that it stands for, whose own port is at the
+    # other side.
     rows: dict[str, _Figures] = {}
     for row in (*here, *there):
         values = msgspec.structs.asdict(row)

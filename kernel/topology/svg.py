@@ -156,6 +156,8 @@ class _Drawing:
             texts = [_width(column.box.name, _NAME_SIZE) + 2 * _GAP, _LEAST_WIDTH]
             y = _MARGIN + _TITLE
             for engine in column.box.engines:
+                # Rounded up: in all columns the ends on the right are at multiples of ``_BAND``, and those on
+                # the left half of it below them.
                 y = -(-y // _BAND) * _BAND
                 lines = _lines(engine)
                 texts += [_width(engine.name, _NAME_SIZE), *(_width(line, _TEXT_SIZE) for line in lines)]
@@ -223,6 +225,8 @@ class _Drawing:
         if len(tracks) == 1:
             return [start, (first, start[1]), (first, end[1]), end]
         last = self._gutters[tracks[1][0]].track(tracks[1][1])
+        # Each of them has a track of its own below the boxes. They are counted here, while the text is
+        # written.
         self._below += 1
         below = self._bottom + self._below * _TRACK
         return [start, (first, start[1]), (first, below), (last, below), (last, end[1]), end]

@@ -149,6 +149,7 @@ class _Scanner:
 
 
 def _unquoted(text: str) -> str:
+    # A key is never a multi-line string, so one quote on each side is all there is.
     if text.startswith("'"):
         return text[1:-1]
     return _ESCAPE.sub(_character, text[1:-1])
