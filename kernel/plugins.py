@@ -473,6 +473,7 @@ class _PluginManager(pluggy.PluginManager):
         return super().parse_hookimpl_opts(plugin, name)
 
 
+# Names of plugins and not of kinds: what is left out is not even imported.
 class _Selection(msgspec.Struct, frozen=True):
     """The content of ``KERNEL_PLUGINS``."""
 

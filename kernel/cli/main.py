@@ -37,6 +37,7 @@ USAGE = 2
 INTERRUPTED = 130
 """Ctrl-C, as shells count it."""
 
+# A test compares these summaries with what the commands say of themselves.
 COMMANDS: dict[str, str] = {
     "run": "Run a topology file until Ctrl-C or SIGTERM; SIGHUP applies its changes.",
     "check": "Report all mistakes of a topology file, with lines and hints.",

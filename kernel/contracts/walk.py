@@ -59,6 +59,8 @@ class Walk(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[Hop, ...]
     """In order.  Before the message changes to another thread, the last hop is the function that hands it
     over."""
+    # From the same thread, because ``begin`` has only the calls of its own thread and of threads that were
+    # started for the walk recorded.
     follow: Callable[[Tour], None]
     """Starts a system and sends messages until it is warm: connections are made, and caches are filled.
 

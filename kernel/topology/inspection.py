@@ -97,6 +97,7 @@ class _Collected:
 
     def add(self, answer: Shown) -> None:
         name, rows, failed = answer
+        # It is there: a thread answers once (``EngineThread.inspect``).
         del self.waited_for[name]
         self._rows += rows
         self._failed += failed

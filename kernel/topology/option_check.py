@@ -76,6 +76,8 @@ def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -
     place = (*path, key) if colon and key in values else path
     # The value need not be the whole text: a password may stand inside the address that is complained about.
     # The complaint then names the variable's place, and leaves out the text with the value.
+    # Sorted, since a set has another order in each process, and a file should have the same complaints each
+    # time.
     for told in sorted(file.with_variables, key=str):
         if told == place or (told[: len(place)] == place and file.at(told) in text):
             name = ".".join(map(str, told[len(path) :]))

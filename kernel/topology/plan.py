@@ -168,6 +168,7 @@ def shards_of(plan: EnginePlan, registry: PluginRegistry) -> Sequence[EnginePlan
 
 def with_shards(plan: Plan, registry: PluginRegistry) -> Plan:
     """Return a plan with the shards of its engines; those that it has already stay as they are."""
+    # A plan that was read from a file has its shards by now, and the kernel that gets it asks for them again.
     known = {engine.name for engine in plan.engines}
     missing = [
         shard for engine in plan.engines for shard in shards_of(engine, registry) if shard.name not in known

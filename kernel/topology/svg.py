@@ -198,6 +198,7 @@ class _Drawing:
             parts.append(_text("title", column.x + _GAP, _MARGIN + 21, column.box.name))
             for engine in column.box.engines:
                 parts += self._engine(column, engine)
+        # Behind everything else in the text, so that no line is drawn over a label.
         labels: list[str] = []
         for arrow, tracks in zip(self._arrows, self._paths, strict=True):
             points = self._points(arrow, tracks)

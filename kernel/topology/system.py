@@ -323,6 +323,8 @@ class Kernel:
         def told(_: EngineEvent) -> None:
             changed.set()
 
+        # For programs that add many engines one by one, as sockets are: none of them has to look at all
+        # others.
         def one() -> list[EngineStatus]:
             return self._parts.states_of(engine or "")
 
