@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel.contracts.errors import KernelError
+from kernel.topology.answers import as_json
 
 if TYPE_CHECKING:
     from kernel.topology.system import Kernel
@@ -113,7 +114,9 @@ class ControlServer:
         """Give a request for a tap a thread of its own, since it may last for ever; False for any other."""
         try:
             asked = msgspec.json.decode(request, type=dict[str, Any])
-        except msgspec.DecodeError:
+        # Octets that are not UTF-8, and lists that are nested too deeply, have errors of their own.
+        # ``_answer`` meets the same error, and tells the client.
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         if asked.get("what") != "tap" or asked.get("engine") is not None:
             return False
@@ -127,8 +130,14 @@ class ControlServer:
 
         watcher = Watcher(self._kernel, connection, asked.get("argument"))
         thread = threading.Thread(target=watcher.serve, name="kernel tap", daemon=True)
+        try:
+            thread.start()
+        # The system gives this process no more threads.
+        except RuntimeError as error:
+            with connection:
+                connection.sendall(as_json({"error": f"a tap needs a thread: {error}"}) + b"\n")
+            return True
         self._watchers.append((watcher, thread))
-        thread.start()
         return True
 
     def _answer(self, request: bytes) -> bytes:
@@ -149,12 +158,7 @@ class ControlServer:
         # Read here, beside the figures: a client that measured the time itself would count the way of the
         # answer, too.
         answer = {"at": time.monotonic(), **answer}
-        try:
-            return msgspec.json.encode(answer, enc_hook=str)
-        except Exception:
-            # The answer has something that JSON cannot express.  AMQP names are octets: a client may declare
-            # a queue whose name is not UTF-8, and Python holds it with surrogates.
-            return msgspec.json.encode(_as_json(answer))
+        return as_json(answer)
 
     def _look(self, what: Any) -> dict[str, Any]:
         # What the kernel can tell itself.  All other tables are announced by engine kinds.
@@ -191,23 +195,6 @@ class ControlServer:
             return {"done": self._kernel.operate(engine, what, argument, LONGEST_OPERATION)}
         except KernelError as error:
             return {"error": str(error)}
-
-
-def _as_json(value: Any) -> Any:
-    """Return the value in a form that JSON can express: what is not Unicode is escaped."""
-    if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.asdict(value)
-    if isinstance(value, dict):
-        return {_as_json(str(name)): _as_json(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(each) for each in value]
-    if value is None or isinstance(value, bool | float):
-        return value
-    # ``msgspec`` refuses integers of more than 64 bits, and classes derived from ``int`` such as
-    # ``Timestamp``.
-    if isinstance(value, int) and value.bit_length() < 64:
-        return int(value)
-    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def ask(path: str | Path, what: str, timeout: float = 3 * TIMEOUT, **more: Any) -> dict[str, Any]:

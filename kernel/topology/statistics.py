@@ -11,7 +11,7 @@ that a sum never goes down and its differences are rates.  docs/figures.md says 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -116,7 +116,7 @@ class SystemStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 def gather(
     dispatcher: Dispatcher,
-    threads: Mapping[str, EngineThread],
+    threads: Sequence[EngineThread],
     apart: Mapping[str, ThreadApart] = _NO_THREADS,
     *,
     lazily: bool = False,
@@ -196,16 +196,14 @@ def _summed(here: tuple[_Figures, ...], there: tuple[_Figures, ...]) -> tuple[_F
     return tuple(rows.values())
 
 
-def _gather_here(
-    dispatcher: Dispatcher, threads: Mapping[str, EngineThread], lazily: bool
-) -> SystemStatistics:
+def _gather_here(dispatcher: Dispatcher, threads: Sequence[EngineThread], lazily: bool) -> SystemStatistics:
     # Once, so that the figures of routes, threads and pipes are about the same pipes.
     pipes = dispatcher.pipes()
     return SystemStatistics(
         engines=tuple(
             # A copy: engines are added to a thread and removed from it in the meantime.
             _engine(thread, state, lazily)
-            for thread in threads.values()
+            for thread in threads
             for state in list(thread.states.values())
         ),
         ports=_ports(dispatcher),
@@ -241,7 +239,7 @@ def _routes(
 
 
 def _threads(
-    dispatcher: Dispatcher, pipes: list[tuple[int, int, RouteSpec, Pipe]], threads: Mapping[str, EngineThread]
+    dispatcher: Dispatcher, pipes: list[tuple[int, int, RouteSpec, Pipe]], threads: Sequence[EngineThread]
 ) -> tuple[ThreadStatistics, ...]:
     sums: list[Counter[str]] = [Counter() for _ in dispatcher.threads]
     for writer, reader, _, pipe in pipes:
@@ -250,7 +248,7 @@ def _threads(
             sums[writer]["pipes_out"] += 1
             sums[reader].update({"pipes_in": 1, "depth": pipe.waiting()})
     # Rows without a host are threads of the application.
-    hosts = {thread.number: thread for thread in threads.values()}
+    hosts = {thread.number: thread for thread in threads}
     found = []
     # Not strict: a thread that has joined since has no sums yet.
     for slot, figures in zip(dispatcher.threads, sums, strict=False):

@@ -561,11 +561,11 @@ class Kernel:
 
         Any thread.
         """
-        return gather(self._dispatcher, self._parts.threads, self._parts.border.apart())
+        return gather(self._dispatcher, self._parts.all_threads(), self._parts.border.apart())
 
     def _look(self) -> SystemStatistics:
         """Return the same for an engine, which reads figures of many things in pieces."""
-        return gather(self._dispatcher, self._parts.threads, self._parts.border.apart(), lazily=True)
+        return gather(self._dispatcher, self._parts.all_threads(), self._parts.border.apart(), lazily=True)
 
     def inspect(self, what: str, timeout: float = 2.0) -> Inspection:
         """Ask every engine for its rows of a table: ``queues``, ``connections`` ...

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from kernel.contracts.errors import KernelError
+from kernel.topology.answers import as_json
 from kernel.topology.tap import Tap, TapEnd, TapWanted
 
 if TYPE_CHECKING:
@@ -125,4 +126,4 @@ class Watcher:
 
 
 def _line(answer: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(answer, enc_hook=str) + b"\n"
+    return as_json(answer) + b"\n"

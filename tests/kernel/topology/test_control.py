@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.testing.leaks import Leaks
 from kernel.threads.engine_thread import EngineThread
 from kernel.threads.supervisor import EngineState
-from kernel.topology.control import ControlServer, ask, default_path, find_running
+from kernel.topology.control import ControlServer, ask, default_path, find_running, watch
 from kernel.topology.inspection import Inspection, inspect
 from kernel.topology.operation import operate
 from kernel.topology.plan import EnginePlan, Plan
@@ -65,11 +66,56 @@ def test_it_answers_with_the_statistics(server: ControlServer, kernel: Kernel) -
     assert engine["address"] == kernel.address_of("broker")
 
 
+def test_statistics_may_be_asked_for_while_threads_come(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = kernel._parts.threads
+    (first,) = threads.values()
+
+    class Growing(dict[str, Any]):
+        """The states of a thread; another thread comes when somebody looks at them."""
+
+        def values(self) -> Any:
+            threads["late"] = first
+            return super().values()
+
+    monkeypatch.setattr(first, "states", Growing(first.states))
+    try:
+        assert [engine.name for engine in kernel.statistics().engines] == ["broker"]
+    finally:
+        threads.pop("late", None)
+
+
+def test_a_tap_for_which_there_is_no_thread_is_refused(
+    server: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(KernelError, match="a tap needs a thread: can't start new thread"):
+            list(watch(server.path, {"watch": {"source": "broker"}}))
+    assert ask(server.path, "queues")["rows"], "it answers the next"
+
+
 def test_only_the_owner_may_ask(server: ControlServer) -> None:
     assert stat.S_IMODE(os.stat(server.path).st_mode) == 0o600
 
 
-@pytest.mark.parametrize("request_", [b"\n", b"nonsense\n", b"[]\n", b'{"what": []}\n', b"x" * 5000])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\n",
+        b"nonsense\n",
+        b"[]\n",
+        b'{"what": []}\n',
+        b"x" * 5000,
+        b'{"what": "\xff"}\n',
+        b'{"what": ' + b"[" * 20_000 + b"]" * 20_000 + b"}\n",
+    ],
+    ids=["empty", "no JSON", "no mapping", "no name", "no end", "no UTF-8", "too deep"],
+)
 def test_nonsense_is_answered_with_an_error_and_nothing_breaks(
     server: ControlServer, request_: bytes
 ) -> None:

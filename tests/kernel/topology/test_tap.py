@@ -203,6 +203,16 @@ def test_a_watcher_gets_lines_until_it_has_what_it_wanted(kernel: Kernel, server
     assert (end["shown"], end["end"]) == (2, "that many were wanted")
 
 
+def test_a_key_that_is_not_unicode_is_shown_with_escapes(kernel: Kernel, server: ControlServer) -> None:
+    lines = watch(server.path, {"watch": {"source": "feed"}, "limit": 1})
+    assert next(lines) == {"watching": True}
+    feed = kernel.open("feed")
+    feed.send(b"1", key="eu.\udcff")  # as a client of AMQP may have sent it
+    message, end = lines
+    assert message["message"]["key"] == "eu.\\udcff"
+    assert end["end"] == "that many were wanted"
+
+
 @pytest.mark.parametrize(
     "argument",
     [
