@@ -61,6 +61,8 @@ class Admission:
         if _IDENTITY in facts:
             facts[_ROUTING_ID] = facts[_IDENTITY]
         facts["Peer-Address"] = address_of(self._wire)
+        # What the login has brought is last: what a peer says of itself must not replace what somebody has
+        # decided about it.
         self._facts = {**facts, **self._facts}
 
     def stamped(self, port: Port) -> Port:
@@ -74,6 +76,8 @@ def address_of(wire: Wire) -> str:
     try:
         if connected is None:
             return ""
+        # The type of ``connected`` decides, not the address of the place: a peer of ``ipc`` has no IP
+        # address, and its process is all that a handler of ZAP can judge it by.
         if connected.family == socket.AF_UNIX:
             if not hasattr(socket, "SO_PEERCRED"):
                 return ""  # macOS
@@ -91,6 +95,7 @@ def stamped(port: Port, options: ZmqOptions, user: str = "", facts: Mapping[str,
     properties: dict[str, Any] = {"headers": facts} if facts else {}
     if user:
         properties["user_id"] = user
+    # Most sockets need no stamp. Then there is not one call more for a batch.
     if not (properties or options.exchange or options.key):
         return port
     return Stamp(port, options.exchange, options.key, properties)
@@ -117,6 +122,8 @@ class Stamp:
         envelope = batch.envelope
         if envelope is not self._last:
             self._last = envelope
+            # The key of the peer's message is more exact than the option, which is for messages that bring
+            # none.
             changes: dict[str, Any] = {"exchange": self._exchange, "key": envelope.key or self._key}
             if self._properties:
                 changes["properties"] = {**envelope.properties, **self._properties}
@@ -125,4 +132,6 @@ class Stamp:
         return batch.under(self._stamped)
 
     def __getattr__(self, name: str) -> Any:
+        # All else of a port is passed through, so this class need not follow each change of ``Port``.
+        # ``send`` is the only method by which a peer's messages get to the routes.
         return getattr(self.bare, name)

@@ -49,6 +49,8 @@ class BindPlace:
 
     def _begin(self, wire: Wire, peer: str) -> None:
         engine = self._engine
+        # A list, because the port does not exist yet: it is opened when the peer is known, and may never be.
+        # ``on_end`` closes what there is.
         ports: list[Port] = []
 
         def open_port(conversation: StreamHost) -> Port:
@@ -60,4 +62,6 @@ class BindPlace:
                 port.close()
             engine.report("disconnected", peer, reason)
 
+        # ``on_open`` has nothing to do: only a dialler measures how long a connection lasted, for its
+        # back-off.
         engine.converse(wire, peer, "server", open_port=open_port, on_open=lambda: None, on_end=on_end)

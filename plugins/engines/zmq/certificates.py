@@ -59,6 +59,8 @@ def write_certificates(folder: Path, name: str, certificate: Certificate) -> tup
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # The secret file first: without it the public one is of no use.
+        # O_EXCL: an existing key is never overwritten. The mode is given here, and not by ``chmod``
+        # afterwards: the file must not be readable for others even for a moment.
         descriptor = os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text.format("Keep this file secret.", certificate.public))
@@ -92,6 +94,8 @@ class ClientsFolder:
     def name_of(self, key: str) -> str | None:
         """Return the name of the client with this key; None: there is none.  Raises ``KernelError``."""
         try:
+            # One ``stat`` for each login. It tells of files that were added, removed or renamed, and not of
+            # one that was written in place: the time of a folder does not change then.
             changed = self._path.stat().st_mtime_ns
             if changed != self._read_at:
                 files = sorted(self._path.glob(f"*{PUBLIC}"))
@@ -100,6 +104,8 @@ class ClientsFolder:
                 }
                 # A file without a public key is nobody's.
                 self._names.pop("", None)
+                # Only now: if a file could not be read, the next login tries again. The time is from before
+                # the files were listed, so a change in between is seen by the next login.
                 self._read_at = changed
         except OSError as error:
             raise KernelError(f"curve_clients_folder {self._path}: {error.strerror or error}") from error

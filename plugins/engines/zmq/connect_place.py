@@ -43,14 +43,19 @@ class ConnectPlace:
         self._over = trio.Event()
         self._scope = trio.CancelScope()
         self._port: Port | None = None
+        # With a chosen identity the name of the port is known before the peer is there, so messages to it can
+        # wait, also at a ROUTER.
         self._port_per_peer = engine.port_per_peer and chosen is None
         if not self._port_per_peer:
+            # latin-1: a character for each octet, as ``name_of_peer`` has it, so that an identity of any
+            # octets can be turned back from the name.
             name = self.name if chosen is None else chosen.decode("latin-1")
             self._port = engine.host.port(f"{engine.name}/{name}", self)
 
     async def run(self) -> None:
         """Keep the connection up until cancelled, or until it has ended if it is not to be made again."""
         engine = self._engine
+        # A scope of its own: ``disconnect`` ends this task while the nursery of the engine goes on.
         with self._scope:
             while True:
                 await self._one_connection()
@@ -88,6 +93,8 @@ class ConnectPlace:
                 engine.report("disconnected", self.name, self._reason)
         else:
             self._over = trio.Event()
+            # The event is made before: ``converse`` may end the conversation at once, and ``_on_end`` sets it
+            # then.
             conversation = engine.converse(
                 wire,
                 self.name,

@@ -85,6 +85,9 @@ class ZmqEngine:
             for listening in self._bind_places:
                 listening.close()
             for place in self._connect_places:
+                # A ``ConnectPlace`` need not be closed: the nursery of the host cancels its task, and its
+                # conversation is among those below. One of ``inproc`` is in the rendezvous of the kernel,
+                # which outlives this engine, and a ``bind`` would call it.
                 if isinstance(place, InprocConnectPlace):
                     place.close()
             # A copy: the end of a conversation removes it.
@@ -107,7 +110,10 @@ class ZmqEngine:
     def _connect(self, text: str) -> str:
         address = place_of(text)
         self.options.check_place(address, listens=False)
+        # After the checks: a place that is refused leaves the chosen identity to the next ``connect``.
         chosen, self._next_peer = self._next_peer, None
+        # A peer of STREAM tells no identity, and the application has to be able to send to it before it is
+        # connected. So it has one in any case.
         if chosen is None and SOCKET_TYPES[self.options.type].raw:
             chosen = self._make_up()
         kind = InprocConnectPlace if address.transport == "inproc" else ConnectPlace
@@ -177,6 +183,8 @@ class ZmqEngine:
 
     def admits(self, under_way: int) -> bool:
         """Whether one more connection may be accepted."""
+        # 31/EXPAIR: a PAIR has one peer. Connections whose handshake of TLS or WebSocket is not over count,
+        # or two peers that come at the same time would both be let in.
         most = 1 if self.options.type == "PAIR" else self.options.max_connections
         return len(self._conversations) + under_way < most
 
@@ -291,6 +299,8 @@ class ZmqEngine:
 
         Raises ``RemoteProtocolError``.
         """
+        # 37/ZMTP reserves identities that begin with a zero octet for the implementation. A peer that could
+        # choose one would get the messages of another peer.
         if told.startswith(_MADE_UP):
             raise RemoteProtocolError("an identity that begins with a zero byte")
         # A REP answers along the connection, so that identities of its peers need not differ.
@@ -302,6 +312,8 @@ class ZmqEngine:
         if other is not None:
             if not self.options.handover:
                 raise RemoteProtocolError(f"another peer has the identity {told!r} (see handover)")
+            # Before the new one is entered: ``close`` calls ``left`` at once, which removes the identity of
+            # the old conversation.
             other.close("a peer with the same identity has taken over")
         self._by_identity[told] = conversation
         self._identities[conversation] = told
@@ -318,6 +330,7 @@ class ZmqEngine:
 
     def pending(self) -> bool:
         """Whether a conversation has something to write.  Any thread."""
+        # Copies: another thread asks while conversations come and go.
         waiting = any(conversation.pending() for conversation in list(self._conversations))
         return waiting or any(place.pending() for place in list(self._connect_places))
 

@@ -69,6 +69,8 @@ class InprocPeer(InprocEnd):
         Raises ``RemoteProtocolError``.
         """
         self.peer_type = peer_type
+        # libzmq compares types in the handshake of a wire only, and programs rely on that (PyLECO: a PAIR to
+        # a PULL). Hence the option.
         if peer_type not in self._type.peers and not self._engine.options.any_inproc_peer:
             raise RemoteProtocolError(f"the peer is {peer_type}, which {self._type.name} cannot talk to")
         name = self.peer
@@ -81,9 +83,13 @@ class InprocPeer(InprocEnd):
             self._addressing.reply_to = port.name
         self._theirs = subscriptions_of(self._engine.options)
         self._hello = hello_of(self._engine.options)
+        # Before ``plug``, which passes on what waits in the port: the greeting is the first message. A
+        # publisher waits with it until the subscriber has subscribed to it (``_on_peer_asked``).
         if not self._type.publishes:
             self._say_hello(outgoing)
         self.plug(incoming, outgoing, stamped(port, self._engine.options))
+        # Behind ``plug``, which sets its own: here prefixes are counted as well, since patterns of routes may
+        # ask for more.
         outgoing.on_asked = self._on_peer_asked
 
     def subscribe_at_peer(self) -> None:
@@ -127,6 +133,7 @@ class InprocPeer(InprocEnd):
 
     def _addressed(self) -> Iterator[Batch]:
         assert self._addressing is not None
+        # ``put`` makes a question the open one, so ``may_send`` is asked again before each.
         while self._questions and self._addressing.may_send() != 0:
             for head, batch in self._addressing.put(self._questions.popleft()):
                 yield _behind(head, batch)
@@ -153,7 +160,10 @@ class InprocPeer(InprocEnd):
             for batch in batches:
                 taken += self._understood(batch)
         except RemoteProtocolError as error:
+            # Later: the caller (``InprocEnd``) is still reading from the pipe that ``close`` takes away. What
+            # came before the fault is passed on.
             self._engine.host.soon(partial(self.close, str(error)))
+        # What has come may be the answer that the next question waits for.
         if self._questions:
             self.pass_on(list(self._addressed()))
         return taken
@@ -208,8 +218,12 @@ class InprocBindPlace:
         self._key = key_of_place(self.name)
         self._mine = (engine.host, self._accept, engine.options.type, identity_of(engine.options))
         rendezvous = engine.host.rendezvous
+        # ``setdefault`` is atomic: of two sockets in two threads that bind to one name only one finds its own
+        # entry.
         if rendezvous.setdefault(self._key, self._mine) is not self._mine:
             raise OSError(errno.EADDRINUSE, f"another socket is bound to {self.name}: the address is in use")
+        # A copy: places in other threads enter themselves meanwhile. One that does so after this has its look
+        # at the rendezvous still before it (``run``).
         for look in list(rendezvous.get(f"waiting for {self._key}", {}).values()):
             look()
 
@@ -221,6 +235,7 @@ class InprocBindPlace:
     def _accept(self, incoming: Pipe, outgoing: Pipe, peer_type: str, identity: bytes) -> None:
         """Take a connection.  The peer posts this call to the thread of this engine."""
         engine = self._engine
+        # The place may have been unbound between the post and this call.
         if engine.host.rendezvous.get(self._key) is not self._mine or not engine.admits(0):
             # The end of the pipe makes the peer try again.
             self.refused += 1
@@ -266,6 +281,8 @@ class InprocConnectPlace:
             self._port = engine.host.port(f"{engine.name}/{chosen.decode('latin-1')}", self)
         elif not engine.port_per_peer:
             self._port = engine.host.port(f"{engine.name}/{self.name}", self)
+        # Entered before ``run`` looks for a bound socket for the first time, so that a bind in between is not
+        # missed.
         waiting = engine.host.rendezvous.setdefault(f"waiting for {self._key}", {})
         waiting[self] = lambda: engine.host.post(self._look)
 
@@ -276,6 +293,7 @@ class InprocConnectPlace:
         """Keep the connection up until cancelled, or until it has ended if it is not to be made again."""
         with self._scope:
             while True:
+                # Before the look: a bind that comes behind it sets this event.
                 self._news = trio.Event()
                 there = self._engine.host.rendezvous.get(self._key)
                 if there is not None and self._connect(*there):
@@ -305,6 +323,8 @@ class InprocConnectPlace:
         self._peer = peer
         engine.joined(peer)
         own = engine.options
+        # Behind ``join``: as soon as the other side has plugged in, it may write, and this side has to be
+        # there.
         there.post(lambda: accept(to_there, to_here, own.type, identity_of(own)))
         # Behind that post, in the same mailbox: the other side has to have plugged its end in.
         peer.subscribe_at_peer()

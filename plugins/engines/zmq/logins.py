@@ -60,6 +60,8 @@ class Logins:
         own = {"domain": options.zap_domain, "identity": identity_of(options), "address": address}
         facts = {**login.facts, **own}
         login = msgspec.structs.replace(login, facts=facts)
+        # A folder that cannot be read refuses everybody, also if there is an authenticator: who is let in
+        # must not depend on a fault of a disk.
         try:
             user = self._listed(login)
         except KernelError as error:
@@ -79,6 +81,7 @@ class Logins:
         """Return the name of the client with this key; None: it is not listed."""
         if login.mechanism != "CURVE":
             return None
+        # ``user`` is the key in Z85 with its 40 characters, so nobody can be found as ``EVERYBODY``.
         name = self._by_key.get(login.user)
         return self._folder.name_of(login.user) if name is None and self._folder is not None else name
 
@@ -102,6 +105,8 @@ class Logins:
             if failure is not None:
                 self._refuse(login, str(failure), decided)
             else:
+                # An engine need not return anything: not to raise is enough to accept. Then the user is
+                # called as the peer calls itself.
                 told = answer.get("user") if isinstance(answer, dict) else None
                 decided(Decision(user=login.user if told is None else str(told)))
 
@@ -110,6 +115,7 @@ class Logins:
 
     def _ask_socket(self, login: Login, host: Host, decided: Decided) -> ZapQuestion | None:
         place = self._options.authenticator
+        # Looked up for each login: the handler may be bound and unbound while this socket runs.
         if key_of_place(place) not in host.rendezvous:
             self._decide_alone(login, f"nobody is bound at {place}, who would decide", decided)
             return None

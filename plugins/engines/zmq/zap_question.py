@@ -32,12 +32,16 @@ class ZapQuestion:
         self._answered: Callable[[ZapReply | str], Any] | None = answered
         there, accept, kind, _ = host.rendezvous[key_of_place(place)]
         self._out, self._back = pipe_pair(place, host, there)
+        # Before the handler gets the pipe: it is in another thread, and may answer at once.
         self._back.on_ready = self._look
         if kind not in _HANDLERS:
+            # Not from within the constructor: the asker does not have this object yet, and could not close
+            # it. 27/ZAP names the two types.
             host.soon(lambda: self._end(f"a {kind} is bound at {place}, and questions go to REP or ROUTER"))
             return
         there.post(lambda: accept(self._out, self._back, "REQ", b""))
         # The empty part is that of a REQ.
+        # Behind the post, and in its own pipe: the handler finds it when it plugs in.
         self._out.write(batch_of([(b"", *request.frames())], multipart=True))
 
     def close(self) -> None:
@@ -56,6 +60,7 @@ class ZapQuestion:
         """Take the answer.  The pipe posts this call."""
         for batch in self._back.take():
             for parts in batch.bodies if batch.multipart else zip(batch.bodies):
+                # A second answer ends up here, too, and is dropped: ``_end`` has forgotten whom to tell.
                 self._end(_read(parts))
         # What came between the two looks is posted again.
         if self._back.ended and not self._back.more():

@@ -81,6 +81,8 @@ class RepAddressing(Addressing):
     before_one = EMPTY_PART
 
     def __init__(self) -> None:
+        # The addresses of the last question and its envelope, compared by identity: an answer under it needs
+        # no look at a text.
         self._last: tuple[Head, Envelope] = ((), PLAIN)
         self._direct = PLAIN
 
@@ -159,6 +161,8 @@ class ReqAddressing(Asking):
 
     def put(self, batch: Batch) -> Iterable[tuple[Head, Batch]]:
         """Put the empty part before the question."""
+        # The one question that may be open: ``may_send`` lets no second one through before its answer
+        # (``Crediting``).
         self.asked = batch.envelope
         return (((b"",), batch),)
 
@@ -202,6 +206,7 @@ class NumberedAddressing(Asking):
         for index in range(len(batch.bodies)):
             self._number = (self._number + 1) % _NUMBERS
             number = self._number.to_bytes(4, "big")
+            # A dict keeps the order in which questions were put in: its first one is the oldest.
             if len(self._open) >= self.MOST:
                 del self._open[next(iter(self._open))]
             self._open[number] = batch.envelope

@@ -125,6 +125,7 @@ class ZmtpConnection:
         }[options.mechanism]
         metadata = {"Socket-Type": options.type.encode()}
         self._identity = identity_of(options) if self._type.identified else b""
+        # 37/ZMTP: the identity is ignored from other types. libzmq writes it also if it is empty.
         if self._type.identified:
             metadata["Identity"] = self._identity
         self._mechanism: Mechanism = mechanism_of(options, side)(
@@ -133,6 +134,8 @@ class ZmtpConnection:
         self.phase = Phase.SIGNATURE
         self.version = "unknown"
         """The version that both speak."""
+        # Then a batch becomes the same octets for each peer: the route has chosen the peers, there is no key
+        # to put in front, and no nonce.
         self._shares = options.chosen_by_route and not self._keyed and options.mechanism != "CURVE"
         """Whether other conversations send the same octets for a batch."""
         # With other mechanisms a peer of 1.0 is refused, and nobody is to learn how long the identity is.
@@ -213,6 +216,7 @@ class ZmtpConnection:
         except RemoteProtocolError as error:
             # They came before the fault, and the host passes them on before it ends the conversation.
             error.batches = taken
+            # Before ``_fail``, which closes: only the end of a handshake is noted.
             self._note(fault_of(error))
             self._fail(str(error))
             raise
@@ -262,6 +266,7 @@ class ZmtpConnection:
             self._out.append(bytes((MAJOR,)))
         if self.phase is Phase.VERSION and len(data) > SIGNATURE_SIZE:
             self.phase = Phase.GREETING
+            # A version above 3 is one that speaks 3 with us: 37/ZMTP has the higher side downgrade.
             if data[SIGNATURE_SIZE] >= MAJOR:
                 self._out.append(encode_rest(self._options.mechanism, as_server=self._as_server))
             elif data[SIGNATURE_SIZE] == 0:
@@ -297,6 +302,8 @@ class ZmtpConnection:
         # 37/ZMTP: a later version has to speak ours.
         self._minor = greeting.minor if greeting.major == MAJOR else 1
         self.version = f"{MAJOR}.{min(self._minor, 1)}"
+        # 37/ZMTP: the connection must be closed. No ERROR is sent, since that is a command of a mechanism
+        # that both have.
         if greeting.mechanism != self._options.mechanism:
             raise HandshakeFault(
                 f"the peer has the mechanism {greeting.mechanism!r}, this side {self._options.mechanism}",
@@ -353,6 +360,7 @@ class ZmtpConnection:
             self._decoder.max_command = max(
                 METADATA_LIMIT, self._options.subscription_bytes + len("_SUBSCRIBE")
             )
+        # Each conversation begins without subscriptions at the peer.
         for topic in self._options.subscribe:
             self._subscribe(topic.encode())
         # A subscriber may not have subscribed yet when its READY comes; one of 1.0 does not tell.
@@ -456,6 +464,7 @@ class ZmtpConnection:
             raise RemoteProtocolError(f"a PING with {len(data)} bytes; it has 2 to {2 + PING_CONTEXT}")
         # Tenths of a second.  0: no limit.
         lifetime = int.from_bytes(data[:2], "big") / 10
+        # Of the last PING only: a peer may change its mind.
         self._lifetime = lifetime or None
         self._send_command(encode_command(b"PONG", data[2:]))
 
@@ -476,6 +485,7 @@ class ZmtpConnection:
         # the subscriptions of a peer are a set.
         if prefix in theirs and not self._type.grouped:
             return
+        # Here and not in ``Prefixes``: the subscriptions of this side have no limit, for they are ours.
         if theirs.number >= options.max_subscriptions:
             raise RemoteProtocolError(
                 f"{theirs.number + 1} subscriptions; max_subscriptions is {options.max_subscriptions}"
@@ -600,6 +610,7 @@ class ZmtpConnection:
             wanted: Batch | None = batch
             if self._type.publishes:
                 wanted = self._wanted(batch, key)
+            # Sifted out, and not refused: to the route it counts as sent.
             if wanted is None:
                 continue
             self._encode(wanted, (key,) if key or self._type.grouped else ())
@@ -631,6 +642,8 @@ class ZmtpConnection:
     def _wanted(self, batch: Batch, key: bytes) -> Batch | None:
         """Return the messages that the peer has subscribed to; None if there are none."""
         if not key and not self._type.grouped:
+            # The router has compared already, and the conversation would do so for each message again
+            # (docs/decisions/0033-zmtp.md).
             return batch if self._options.chosen_by_route else self._theirs.sift(batch)
         return batch if self._theirs.match(key) else None
 
@@ -723,6 +736,7 @@ class ZmtpConnection:
 
     def decide(self, reason: str | None, now: float) -> None:
         """Accept the peer (None), or refuse it."""
+        # The peer may have gone, or its time may be over, while somebody decided.
         if self.phase is not Phase.HANDSHAKE:
             return
         if reason == TEMPORARY:
@@ -748,6 +762,8 @@ class ZmtpConnection:
         if self.phase is Phase.CLOSED or self._begun is None:
             return None
         if self.phase is not Phase.OPEN:
+            # From the beginning, whatever comes in between: a peer that sends an octet now and then does not
+            # keep its connection for longer.
             return self._begun + self._options.handshake if self._options.handshake else None
         deadlines = []
         if self._lifetime is not None:
@@ -789,6 +805,7 @@ class ZmtpConnection:
         if not self._pinged:
             self._pinged = True
             # In tenths of a second.
+            # Two octets. The limits of ``heartbeat`` and ``heartbeat_ttl`` are such that it always fits.
             lifetime = max(1, round((self._options.heartbeat_ttl or interval * MISSED_HEARTBEATS) * 10))
             self._send_command(encode_command(b"PING", lifetime.to_bytes(2, "big")))
 

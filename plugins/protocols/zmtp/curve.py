@@ -32,6 +32,8 @@ from plugins.protocols.zmtp.sealing import SHORT_NONCE, Nonces, Opener, SealedFr
 from plugins.protocols.zmtp.z85 import KEY_SIZE, decode_key, encode_z85
 
 _VERSION = b"\1\0"
+# It makes HELLO larger than WELCOME, so that a server cannot be used to flood somebody else (26/CURVEZMQ).
+# The grammar has 72 octets, which libzmq sends, and the text of the same document 70.
 _PADDING = bytes(72)
 _SIGNATURE = bytes(64)
 _LONG_NONCE = 16
@@ -41,6 +43,7 @@ _HELLO_SIZE = len(_VERSION + _PADDING) + KEY_SIZE + SHORT_NONCE + len(_SIGNATURE
 _WELCOME_SIZE = _LONG_NONCE + KEY_SIZE + _COOKIE_SIZE + BOX_OVERHEAD
 _INITIATE_SIZE = _COOKIE_SIZE + SHORT_NONCE + KEY_SIZE + _VOUCH_SIZE + BOX_OVERHEAD
 
+# Both directions have one key and count from 1. These beginnings keep their nonces apart.
 _FROM_CLIENT, _FROM_SERVER = b"CurveZMQMESSAGEC", b"CurveZMQMESSAGES"
 
 
@@ -52,6 +55,8 @@ class _Curve(Mechanism):
     ) -> None:
         super().__init__(options, metadata, send, chance)
         self._chance = chance or random_octets
+        # One count for the handshake and the messages: 26/CURVEZMQ has each command of a connection with
+        # another number.
         self._own_nonces = Nonces()
         self._peers_nonces = Nonces()
 
@@ -80,6 +85,7 @@ class CurveClient(_Curve):
         self._secret = self._chance(KEY_SIZE)
         self._public = public_key(self._secret)
         short = self._own_nonces.next()
+        # Zeros in a box show that the sender has c', and has made this HELLO for this server.
         box = seal(_SIGNATURE, b"CurveZMQHELLO---" + short, shared_key(self._servers, self._secret))
         self._send(encode_command(b"HELLO", _VERSION + _PADDING + self._public + short + box))
 
@@ -107,6 +113,8 @@ class CurveClient(_Curve):
         own = self._options.curve_secret_key
         permanent = decode_key(own) if own else self._chance(KEY_SIZE)
         long_nonce = self._chance(_LONG_NONCE)
+        # Shows that the owner of C vouches for C'. 26/CURVEZMQ has S in it as well, to reduce the risk that
+        # somebody else passes for the client.
         vouch = seal(self._public + self._servers, b"VOUCH---" + long_nonce, shared_key(theirs, permanent))
         short = self._own_nonces.next()
         text = public_key(permanent) + long_nonce + vouch + self._metadata
@@ -154,6 +162,8 @@ class CurveServer(_Curve):
         signature = unseal(data[-len(_SIGNATURE) - BOX_OVERHEAD :], b"CurveZMQHELLO---" + short, key, "HELLO")
         if signature != _SIGNATURE:
             raise HandshakeFault("HELLO with another signature than zeros", "malformed-HELLO")
+        # s', the secret of this connection. It is forgotten at the end of this method, and comes back in the
+        # cookie.
         secret = self._chance(KEY_SIZE)
         self._cookie_key = self._chance(KEY_SIZE)
         long_nonce = self._chance(_LONG_NONCE)
@@ -166,6 +176,7 @@ class CurveServer(_Curve):
         self._check_size("INITIATE", data, _INITIATE_SIZE)
         cookie, short = data[:_COOKIE_SIZE], data[_COOKIE_SIZE : _COOKIE_SIZE + SHORT_NONCE]
         nonce, box = b"COOKIE--" + cookie[:_LONG_NONCE], cookie[_LONG_NONCE:]
+        # Only this connection has the key of its cookie, so one of another connection does not open.
         transient = unseal_own(box, nonce, self._cookie_key, "the cookie of INITIATE")
         theirs, secret = transient[:KEY_SIZE], transient[KEY_SIZE:]
         key = shared_key(theirs, secret)
@@ -175,12 +186,16 @@ class CurveServer(_Curve):
         client, vouch = text[:KEY_SIZE], text[KEY_SIZE : KEY_SIZE + _VOUCH_SIZE]
         nonce = b"VOUCH---" + vouch[:_LONG_NONCE]
         vouched = unseal(vouch[_LONG_NONCE:], nonce, shared_key(client, secret), "the vouch of INITIATE")
+        # The box says that C has made it. Its content says for which keys: otherwise a vouch for another
+        # connection could be used here.
         if vouched != theirs + public_key(decode_key(self._options.curve_secret_key)):
             raise HandshakeFault(
                 "INITIATE vouches for other keys than those of this conversation", "key-exchange"
             )
         self._learn(text[KEY_SIZE + _VOUCH_SIZE :])
         self._key = key
+        # 26/CURVEZMQ: it is discarded with the first valid INITIATE. ``peer`` is set now, so ``_expect``
+        # refuses a second one.
         self._cookie_key = b""
         # The public key: in Z85 as the user, and as octets.
         self._shown = Login(mechanism="CURVE", user=encode_z85(client), secret=client)

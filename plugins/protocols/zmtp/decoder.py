@@ -142,6 +142,7 @@ class Decoder:
         """
         if self._large is not None:
             return self._decode_large(data)
+        # ``read_hint`` has had its use of it: what follows the large frame is here.
         self._large_size = 0
         rest = self._rest
         if rest:
@@ -178,6 +179,8 @@ class Decoder:
         """
         if self._large is not None:
             return 0
+        # The last frame was large, and most often the next one is. Then its beginning is enough: bytes that
+        # come with it have to be copied once more.
         return _BEGINNING if self._large_size > usual else usual
 
     def filled(self, count: int) -> list[Batch]:
@@ -188,11 +191,13 @@ class Decoder:
         if self._filled < len(large):
             return []
         if self._filled < size:
+            # The peer has sent all that it was given room for, so it gets four times as much.
             large.extend(bytes(min(size, _GROWTH * len(large)) - len(large)))
             return []
         self._large = None
         self._spare = large if size <= _SPARE else None
         batches = self._batches = []
+        # ``bytes`` copies: the buffer serves the next frame, and applications of ØMQ expect ``bytes``.
         if self._large_flags & MORE:
             self._take_part(bytes(large))
         else:
@@ -276,6 +281,8 @@ class Decoder:
                     begin = following
                 elif flags & MORE:
                     self._take_part(body)
+                    # A run is cut with headers of two bytes, so a message with a long frame is none that
+                    # could begin one.
                     if head != SHORT_HEADER:
                         begin = -1
                 else:
@@ -378,6 +385,7 @@ class Decoder:
         if not sizes or data[position : position + 2] != data[begin : begin + 2]:
             return 0
         stride = position - begin
+        # Whole messages only. The rest of the read is looked at frame by frame.
         most = (len(data) - begin) // stride
         # Without the first one, which is the pattern and was taken already.
         count = run_length(data, begin, stride, _heads(sizes), most) - 1
@@ -416,6 +424,7 @@ class Decoder:
         # The length of 1.0 counts the octet of the flags.
         if size < 0:
             raise RemoteProtocolError("a frame of ZMTP 1.0 with a length of 0")
+        # With ``parts_alone`` the sum stays 0, and this is the limit of a part.
         if self._parts_size + size > self._max_message:
             raise RemoteProtocolError(
                 f"a message of at least {self._parts_size + size} bytes; max_message is {self._max_message}"

@@ -47,6 +47,7 @@ class KeySplitter:
         envelope = self._envelope(key)
         if envelope is None:
             return batch_of(messages, multipart=True)
+        # One part is left, so it is no multi-part message any more.
         if count == 2:
             return batch_of([message[1] for message in messages], envelope)
         return batch_of([message[1:] for message in messages], envelope, multipart=True)

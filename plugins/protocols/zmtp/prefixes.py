@@ -75,6 +75,7 @@ class Prefixes:
         size = len(octets)
         counts = self._counts
         for length in self._lengths:
+            # The lengths are in ascending order, so none of the others fits.
             if length > size:
                 return False
             # ``bytes``: a slice of a bytearray cannot be looked up.

@@ -59,9 +59,13 @@ class SealedDecoder(Decoder):
         count = run_length(data, begin, stride, range(head + len(NAME)), most) - 1
         if not count:
             return 0
+        # Fewer may open than look alike. Those behind are looked at by ``_frames``, one by one, so the fault
+        # is found and named there.
         texts, opened = opener.open_run(data, begin + stride, head, size, count)
         text_size = len(texts) // count
         octets = opened * text_size
+        # The octets of flags of all texts. If one of them is not 0, there are commands or parts among the
+        # messages.
         if self._parts or any(texts[:octets:text_size]):
             for at in range(0, octets, text_size):
                 self._take(plain_flags(texts[at]), bytes(texts[at + 1 : at + text_size]))

@@ -131,6 +131,7 @@ class Opener:
         """
         box_size = size - _HEAD
         text_size = box_size - BOX_OVERHEAD
+        # Memory for what has come already, so a peer cannot make it large by an announcement.
         texts = bytearray(text_size * count)
         memory = memory_of(texts)
         prefix, key, opened = self._prefix, self._key, 0
@@ -138,6 +139,9 @@ class Opener:
         cutter = _cutter(head + len(NAME), box_size)
         for short, box in cutter.iter_unpack(memoryview(data)[begin : begin + count * cutter.size]):
             # Octets compare as the numbers that they are, since all have the same length.
+            # A nonce that does not rise is a message that was recorded and sent again. The number counts only
+            # when the box has opened, so that ``open`` looks at the faulty frame as if nothing had been
+            # tried.
             if short <= last or unseal_into(memory, box, box_size, prefix + short, key):
                 break
             last = short
@@ -150,6 +154,8 @@ class Opener:
         """Let go of the memory that many messages of one read have shared."""
         self._read = b""
         self._memory = memory_of(self._read)
+        # One large message must not cost its memory for the rest of the conversation, which may be one of
+        # thousands.
         if len(self._text) > _KEPT:
             self._text = new_memory("unsigned char[]", _KEPT)
 

@@ -103,7 +103,10 @@ class WebConnection(ZmtpConnection):
     ) -> None:
         super().__init__(options, side, name_peer)
         self.version = subprotocol
+        # The signature of ZMTP: the subprotocol stands for the greeting.
         self._out.clear()
+        # Both take subscriptions as messages: version 2 has no commands, and with 3 ``_minor`` stays 0, which
+        # is ZMTP 3.0. So there is no PING either.
         self._framing = _FRAMINGS[2 if subprotocol == BARE else 3]
         self._use_decoder(self._decoder_of(self._framing))
         if subprotocol == BARE:
