@@ -262,6 +262,8 @@ class MqttClient(StreamClient):
 
     def send_after(self, mark: int, data: Buffer) -> None:
         """Send something when the store has reached ``mark``, behind what waits already [MQTT-4.6.0-4]."""
+        # Also what need not wait, if something waits already: [MQTT-4.6.0-4] has PUBREL in the order of
+        # PUBREC.
         if self._later or mark > self.engine.broker.store.safe:
             self._later.append((mark, data))
             self.is_busy()
@@ -295,6 +297,7 @@ class MqttClient(StreamClient):
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a session needs a client identifier")
             return
         method = packet.properties.authentication_method
+        # [MQTT-4.12.0-1]: the connection must be closed, and 0x8C may say why.
         if method is not None and method not in METHODS:
             why = f"the authentication methods here are {', '.join(METHODS)}, not {method[:80]}"
             self._refuse(ReasonCode.BAD_AUTHENTICATION_METHOD, why)
@@ -382,6 +385,7 @@ class MqttClient(StreamClient):
             # (3.1.2.4).
             asked = 0 if packet.clean_start else FOR_EVER
         self._asked_expiry = asked
+        # Seconds, with ``FOR_EVER`` as the largest number, so the shorter one is the smaller one in any case.
         expiry = min(asked, options.max_session_seconds)
         keep_alive = packet.keep_alive
         longest = options.max_keep_alive_seconds
@@ -392,6 +396,8 @@ class MqttClient(StreamClient):
         if self.version == 5:
             granted = self._with_limits(
                 Properties(
+                    # What the client has not been told otherwise is as it has asked for (3.2.2.3.2,
+                    # 3.2.2.3.14), so only differences are sent.
                     session_expiry_interval=expiry if expiry != asked else None,
                     assigned_client_identifier=None if packet.client_id else client_id,
                     server_keep_alive=keep_alive if keep_alive != packet.keep_alive else None,
@@ -430,6 +436,7 @@ class MqttClient(StreamClient):
             self.send(_ACCEPTED[present])
         else:
             self.send(encode(Connack(session_present=present, properties=granted), 5))
+        # Without the property the client takes 65,535 (3.1.2.11.3).
         limit = min(properties.receive_maximum or 65_535, options.max_inflight)
         will = None if packet.will is None else (packet.will, login)
         session.attach(self, sender, limit=limit, expiry=expiry, will=will, now=now)
@@ -488,6 +495,8 @@ class MqttClient(StreamClient):
             # [MQTT-3.1.4-3].  The end of the connection may end the session.
             session.client.take_over()
             session = sessions.find(vhost.name, client_id)
+        # A session whose queue was deleted has lost messages, so it cannot be continued as if nothing had
+        # happened: the client is told that there is none.
         if session is not None and (packet.clean_start or session.is_broken):
             session.end(now)
             session = None
@@ -567,6 +576,8 @@ class MqttClient(StreamClient):
         """Somebody has deleted a queue of the session."""
         if not self.closing:
             why = f"queue '{consumer.queue.name}' was deleted"
+            # The client would wait for messages that cannot come any more. It connects again, and gets a new
+            # session, or a new queue of its shared subscription.
             self.disconnect(ReasonCode.ADMINISTRATIVE_ACTION, why)
 
     def _on_disconnect(self, packet: Disconnect, now: float) -> None:
@@ -618,6 +629,7 @@ class MqttClient(StreamClient):
         # Also for a client that was never sent anything: it finds that it does not know these identifiers.
         outgoing = begun.session.begin_outgoing(now)
         if kind == PacketType.PUBACK:
+            # Whatever its reason code: a failure counts as acknowledged, too [MQTT-4.4.0-2].
             outgoing.acknowledge(ids)
         elif kind == PacketType.PUBCOMP:
             outgoing.completed(ids)

@@ -123,6 +123,8 @@ class Descriptions:
         """Write a description in place of the one before it."""
         stored = self._vhost.stored_set(_SESSIONS)
         number = stored.next_number
+        # The new one first: a crash in between leaves both, and ``read`` takes the later one. In the other
+        # order it could leave none.
         stored.keep(Span(number, batch_of_one(_encode(description)), 0, 1))
         self._drop(description.client_id)
         self._numbers[description.client_id] = number
@@ -242,6 +244,8 @@ class Released:
             number = self._number_of.pop(position, None)
             if number is None:
                 continue
+            # One message of the set has the positions of several PUBREC. It can be dropped when all of them
+            # are completed.
             self._left[number] -= 1
             if not self._left[number]:
                 del self._left[number]

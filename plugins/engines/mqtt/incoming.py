@@ -99,6 +99,8 @@ class Incoming:
                 if not payloads:
                     return
                 new = len(ids)
+            # QoS 1 counts until PUBACK, and QoS 2 until PUBREL has come: so long its identifier is in
+            # ``received``.
             if self._unanswered + len(session.received) + new > self._options.receive_maximum:
                 # MQTT 5.0, 3.3.4
                 client.disconnect(
@@ -131,6 +133,8 @@ class Incoming:
                 # First, so that the answer waits until the disk has this, too.
                 client.sessions.keep_retained(session.vhost, topic, payloads[-1], envelope, now)
             if qos < 2:
+                # Only MQTT 5.0 has a reason code for "nobody has subscribed" (0x10), and only with QoS 1 and
+                # 2 there is an answer. Otherwise nobody need find out.
                 publisher.publish(batch, now, mandatory=qos > 0 and client.version == 5)
             else:
                 self._publish_once(batch, ids, now)
@@ -216,6 +220,8 @@ class Incoming:
     # Answers
 
     def _answer(self, kind: AcknowledgementType, ids: Sequence[int], reason: int, *, counts: bool) -> None:
+        # PUBACK of MQTT 3.1.1 has no reason code. So a message to one of the broker's own topics is answered
+        # as any other, and goes nowhere.
         code = reason if self._client.version == 5 else ReasonCode.SUCCESS
         self._answers.append(_Answer(self._confirms.published, kind, ids, code, counts))
 
@@ -234,6 +240,8 @@ class Incoming:
     def _send_up_to(self, last: int, *, accepted: bool) -> None:
         """Send the answers for the publisher's messages up to this number."""
         answers = self._answers
+        # The same as the loop below does, in fewer steps: a client with one message in flight has one answer
+        # a turn.
         if len(answers) == 1 and accepted and answers[0].last <= last:
             one = answers.popleft()
             self._send(one.kind, one.ids, one.reason_code)
@@ -275,6 +283,8 @@ class Incoming:
             if client.version == 4:
                 client.disconnect(reason, "a full queue refuses messages, and MQTT 3.1.1 cannot say that")
                 return
+            # 4.3.3: with a reason code of 0x80 or greater the identifier is free at once, and no PUBREL
+            # comes.
             if kind == PacketType.PUBREC:
                 self._session.received.discard(ids)
         client.send(acknowledge(kind, ids, reason))

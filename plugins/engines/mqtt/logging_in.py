@@ -82,6 +82,8 @@ class ScramLogins:
 
     def keys_of(self, name: str, password: str | None) -> ScramKeys:
         """Return the keys of a name, as the client has sent it.  Without a password no proof is right."""
+        # The salt of a name has to be the same each time, as that of a user would be. The secret differs in
+        # each run of the broker, so nobody can compute it.
         salt = hmac.digest(self._secret, b"salt " + name.encode(), "sha256")[:16]
         nobodys = hmac.digest(self._secret, b"password " + name.encode(), "sha256").hex()
         return self._computed(nobodys if password is None else password, salt)
@@ -123,5 +125,6 @@ class ScramLogin:
             # For operators.  The client is told what it is told of a wrong password.
             how = f"{SCRAM}, which needs a user with a 'password' in the topology file, not a hash of it"
         elif signature is not None:
+            # The proof was right. The user may still be one that may not log in from there.
             login = engine.users.log_in(name, loopback=self._accepted.loopback)
         return Attempt(name, vhost, how, login), signature or b""

@@ -198,6 +198,7 @@ class Outgoing:
     def attach(self, client: MqttClient, sender: Sender, limit: int, now: float) -> None:
         """The session has a connection: send again what was not acknowledged (MQTT 5.0, 4.4)."""
         self._limit = limit
+        # Before the receiver is attached, which delivers at once: what is sent again comes first (4.4, 4.6).
         if self._qos1 or self._qos2 or self._released:
             self._resend(sender, now)
         # ``detach`` has put all that waited for the disk into ``_waiting``, without the marks.
@@ -235,6 +236,7 @@ class Outgoing:
         waiting = [self._waiting, receiver.deliveries, *[deliveries for _, deliveries in self._unsafe]]
         taken: list[UnackedRange] = []
         for deliveries in waiting:
+            # A list of its own: ``deliveries`` changes in the loop.
             for handed in [handed for handed in deliveries if handed[0] is consumer]:
                 deliveries.remove(handed)
                 _, tag, span = handed
@@ -483,6 +485,8 @@ class Outgoing:
         for _ in range(_LAST_ID - OWN_IDS):
             self._next_shared = self._next_shared + 1 if self._next_shared < _LAST_ID else OWN_IDS + 1
             number = self._next_shared
+            # One that is noted may be in none of the three tables: its message waits for the disk
+            # (``_reserved``).
             noted = self._shared_begun is not None and number in self._shared_begun
             if not noted and self._are_free((number,)):
                 ids.append(number)
@@ -575,6 +579,7 @@ class Outgoing:
 
         The client does not want these messages, and knows no identifier.
         """
+        # Acknowledged, and not put back: nobody else may get what a client has refused [MQTT-4.8.2-6].
         tags = [self._qos2.pop(number) for number in ids if number in self._qos2]
         if tags:
             self._accept(tags)
@@ -628,8 +633,11 @@ class Outgoing:
 
     def completed(self, ids: Sequence[int]) -> None:
         """PUBCOMP has come."""
+        # Identifiers that are not known are ignored: PUBREL may have been sent twice, before and after a lost
+        # connection, and then PUBCOMP comes twice.
         self._noted.discard([self._released.pop(number) for number in ids if number in self._released])
         self._set_credit()
+        # The client takes one more: the queues may have messages that waited for it.
         self.receiver.wake()
 
     def _set_credit(self) -> None:

@@ -74,6 +74,7 @@ class Sender:
         seconds_left = None
         if batch.envelope.expiration is not None and span.expires_at is not None:
             seconds_left = span.expires_at - now
+        # [MQTT-3.3.1-2]: DUP must be 0 with QoS 0.
         dup = again and delivery.qos > 0
         prefix = self._prefix_of(batch, delivery, dup=dup, seconds_left=seconds_left)
         self._send(prefix, batch, ids)
@@ -215,6 +216,8 @@ class Sender:
         alias = self._aliases.get(topic)
         if alias is None and len(self._aliases) >= self._most_aliases:
             return None
+        # Aliases are given once and never change their meaning, so the table only grows up to what the client
+        # takes.
         number = len(self._aliases) + 1 if alias is None else alias
         said = topic if alias is None else ""
         prefix = self._with_alias(said, number, envelope, delivery, dup=dup, seconds_left=seconds_left)

@@ -187,11 +187,14 @@ class Session:
         """The connection is over."""
         self.client = self.sender = None
         self._retained.clear()
+        # A session of 0 seconds ends with its connection, and its will is published by its end.
         if not self.expiry:
             self.end(now)
             return
         if self.outgoing is not None:
             self.outgoing.detach()
+        # The time of day, and not that of the loop: it goes to disk, and has to mean something after a
+        # restart.
         self._left_at = self.vhost.broker.clock(now)
         # If the broker ends, its successor publishes the will (MQTT 5.0, 3.1.2.5).
         if self._sessions.running:
@@ -451,6 +454,7 @@ class Session:
     def _own_queue(self, now: float) -> Queue:
         if self._queue is None:
             name = _queue_name("session", self.client_id)
+            # An owner makes the queue exclusive: nobody else may read what the session gets.
             owner = None if self.durable else self
             # After a restart of the broker it is there, with what has come before.
             self._queue = self.vhost.queues.get(name) or self.vhost.make_queue(
@@ -510,6 +514,8 @@ class Session:
         self, sender: Sender, subscribed: Subscribed, step: list[Retained], now: float
     ) -> None:
         if subscribed.no_local:
+            # [MQTT-3.8.3-3] holds for retained messages as well. The exact publisher is in the envelope
+            # (``Incoming._envelope_of``).
             step = [each for each in step if each.envelope.properties.get(PUBLISHER) != self.client_id]
         if subscribed.live:
             identifiers = (subscribed.identifier,) if subscribed.identifier else ()

@@ -203,6 +203,8 @@ class Sessions:
             will.properties,
             will.qos,
             retain=will.retain,
+            # As in ``Incoming``: only if a subscription that does not want it is there, or may be there
+            # later.
             publisher=session.client_id if session.no_local or will.retain else "",
         )
         try:

@@ -227,9 +227,12 @@ class LiveSubscriptions:
         for group in groups:
             for session in group.sessions:
                 sender = session.sender
+                # None: the session has no connection. One that outlives its connection is here with its
+                # subscriptions to the broker's own topics, and gets nothing while it is away.
                 if sender is not None and not sender.deliver_live(batch, group):
                     self.dropped += len(batch.bodies)
             if len(group.sessions) > 1:
+                # The next batch of this group has other packets, and nothing should keep these in memory.
                 group.forget()
         return bool(groups)
 

@@ -41,6 +41,7 @@ def envelope_of(
 ) -> Envelope:
     """Return the envelope under which a PUBLISH, or a will, goes on."""
     others: dict[str, Any] = {}
+    # QoS 2 is not noted: a persistent message without the property has it, whatever protocol it comes from.
     if qos == 1:
         others[QOS] = 1
     if retain:
@@ -127,9 +128,12 @@ def properties_of(
     else:
         interval = None if expiry is None else max(1, ceil(expiry / 1000))
     content_type, correlation = others.get("content_type"), others.get("correlation_id")
+    # Other protocols have text there. surrogateescape: octets that were no text come back as they were.
     if isinstance(correlation, str):
         correlation = correlation.encode("utf-8", "surrogateescape")
     response = key_to_topic(envelope.reply_to) if envelope.reply_to else None
+    # No wildcards [MQTT-3.3.2-14], which keys of other protocols may have. The message goes on without the
+    # property.
     if response is not None and ("+" in response or "#" in response or _not_text(response, "topic")):
         response = None
     return Properties(

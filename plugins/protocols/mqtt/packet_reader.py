@@ -170,6 +170,8 @@ def _subscribe(fields: Fields, version: int) -> Subscribe:
             # [MQTT-3.8.3-5]; [MQTT-3.8.3-4] in MQTT 3.1.1.
             raise malformed(f"SUBSCRIBE: reserved bits are set in the subscription options {options:#04x}")
         if options & 0x03 == 0x03:
+            # MQTT 5.0, 3.8.3.1, calls it a protocol error; in MQTT 3.1.1 it makes the packet malformed
+            # [MQTT-3-8.3-4].
             raise (protocol_error if version == 5 else malformed)("SUBSCRIBE: the maximum QoS is 3")
         if options & 0x30 == 0x30:
             raise protocol_error("SUBSCRIBE: the retain handling is 3")
@@ -196,6 +198,7 @@ def _filter(fields: Fields, *, split: bool) -> tuple[str, str]:
     """Read a topic filter; return the share name and the rest, or an empty name and all of it."""
     whole = fields.text("a topic filter")
     try:
+        # In both versions: clients of MQTT 3.1.1 may share subscriptions as well, in the form of MQTT 5.0.
         share_name, topic_filter = split_share(whole)
     except ValueError as error:
         raise malformed(f"{fields.packet}: topic filter {error}") from None

@@ -193,6 +193,7 @@ class Parser:
                     self._needed = end - position + 1
                     break
             stop = body + remaining
+            # Before the packet is complete: nothing is collected of one that is too large.
             if stop - position > self.max_packet_bytes:
                 raise PacketFault(
                     ReasonCode.PACKET_TOO_LARGE,
@@ -251,6 +252,7 @@ class Parser:
             one = Acknowledgement(kind, (identifier,))
         else:
             one = read_acknowledgement(kind, data, body, stop, self.version)
+        # The next packet has another kind or size, or this one has properties, which a run cannot compare.
         if not data.startswith(data[position:body], stop) or one.properties is not NO_PROPERTIES:
             packets.append(one)
             return stop

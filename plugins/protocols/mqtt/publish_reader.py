@@ -253,6 +253,7 @@ class PublishReader:
             key = before = data[body:start]
             after = b""
         head = self._heads.get(key)
+        # Its own heads first: those with properties are there only.
         if head is None and self._shared is not None:
             head = self._shared.heads.get(key)
         if head is None:
@@ -269,6 +270,8 @@ class PublishReader:
             self._check(properties)
         alias = properties.topic_alias
         if not topic and alias is not None:
+            # The head that is returned has the topic, and its key has the alias. So when the alias gets
+            # another topic, heads have to be forgotten (below).
             known = self._aliases.get(alias)
             if known is None:
                 raise protocol_error(f"PUBLISH: the topic is empty, and topic alias {alias} was never set")

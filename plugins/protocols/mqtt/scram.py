@@ -71,6 +71,7 @@ class ServerExchange:
         if found is None:
             raise ScramFault("the first message is not 'n,,n=NAME,r=NONCE'")
         self._header, identity, bare, name, nonce = found.groups()
+        # RFC 5802, 5.1: an authorization identity says for whom the user acts.
         if identity not in (None, name):
             raise ScramFault("a user cannot act for another one")
         self.name = _unescape(name)
@@ -89,6 +90,8 @@ class ServerExchange:
         if found is None:
             raise ScramFault("the final message is not 'c=HEADER,r=NONCE,p=PROOF'")
         without_proof, header, nonce, proof = found.groups()
+        # Both were said before. The header is repeated so that nobody on the way can change whether channel
+        # binding was asked for (RFC 5802, 6).
         if nonce != self._nonce or _octets(header) != self._header.encode():
             raise ScramFault("the final message is of another exchange")
         signed = f"{self._said},{without_proof}".encode()
@@ -98,6 +101,7 @@ class ServerExchange:
         if len(given) != len(signature):
             raise ScramFault("the proof has another length than a signature")
         client_key = bytes([one ^ other for one, other in zip(given, signature, strict=True)])
+        # In constant time: how long a comparison takes must not tell how much of a proof is right.
         if not hmac.compare_digest(sha256(client_key).digest(), keys.stored_key):
             return None
         return b"v=" + b64encode(hmac.digest(keys.server_key, signed, "sha256"))
@@ -114,6 +118,8 @@ def prepare(text: str) -> str:
     prepared = unicodedata.normalize("NFKC", "".join(mapped))
     if any(test(sign) for sign in prepared for test in _FORBIDDEN):
         return text
+    # RFC 4013, 2.3: text from right to left must not have letters from left to right, and begins and ends
+    # with its own.
     if any(map(stringprep.in_table_d1, prepared)) and (
         any(map(stringprep.in_table_d2, prepared))
         or not (stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1]))
