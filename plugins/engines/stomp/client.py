@@ -120,6 +120,7 @@ class StompClient(StreamClient):
             self.write_after(store.demand())
 
     def _connect(self, frames: Frames, now: float) -> None:
+        # ERROR in the form of 1.0, which every client reads: no version is agreed on yet.
         if frames.command not in CONNECTING:
             self.fail(Fault("Illegal command", "You must log in using CONNECT first\n"))
             return
@@ -152,6 +153,7 @@ class StompClient(StreamClient):
         session = self._session = Session(self, login, vhost, version, self._options)
         self._subscriptions = Subscriptions(session)
         self._sending = Sending(session, self._subscriptions)
+        # Milliseconds in the header, seconds in the options.
         ours = offer.answer(round(self._options.heartbeat * 1000))
         self._beats.start(ours, offer, now)
         self.arm(self._beats.next_deadline())
@@ -203,6 +205,8 @@ class StompClient(StreamClient):
 
     def _in_transaction(self, frames: Frames, name: str, *, accepted: bool) -> None:
         transaction = self._sending.find_transaction(name)
+        # Looked up now, and not at the COMMIT: a wrong name is an error of this frame, and the subscription
+        # may have ended by then.
         subscription, tag = self._subscriptions.acknowledged(frames)
         transaction.work.acknowledge(
             subscription.receiver,
@@ -347,6 +351,8 @@ class StompClient(StreamClient):
             return
         self._let_go(now)
         session.login.leave()
+        # Last: it deletes the queues that belong to this connection alone, temporary ones among them, whose
+        # consumers have left by now.
         session.vhost.release(session, now)
 
     def inspect(self, what: str) -> list[dict[str, Any]]:

@@ -66,6 +66,8 @@ class Sending:
     def send(self, frames: Frames, now: float) -> None:
         """Publish the messages of SEND frames, or add them to their transaction."""
         session = self._session
+        # By the flow itself: equal headers are one object while the reader remembers it, so no header has to
+        # be compared.
         target = self._targets.get(frames.flow)
         # A queue that somebody has deleted is declared again: the message would be lost.
         if target is None or (target.queue and target.queue not in session.vhost.queues):
@@ -79,6 +81,8 @@ class Sending:
         if frames.transaction is not None:
             transaction = self.find_transaction(frames.transaction)
             transaction.work.publish(publisher, batch, mandatory=False)
+            # Their numbers in the transaction. What numbers the messages get among all that is published is
+            # known at the COMMIT only.
             transaction.receipts += [(transaction.messages + at, receipt) for at, receipt in frames.receipts]
             transaction.messages += count
             return
@@ -91,6 +95,7 @@ class Sending:
         headers = frames.headers
         if "destination" not in headers:
             raise Fault("Missing destination", "'SEND' must include a 'destination' header\n")
+        # It is the broker's, in MESSAGE. A client that sets it means ``amqp-message-id``.
         if "message-id" in headers:
             raise Fault("Invalid header", "'message-id' is not allowed on 'SEND'.\n")
         destination = parse_destination(headers["destination"])

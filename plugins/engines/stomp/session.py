@@ -106,6 +106,7 @@ class Session:
         if name in self._declared and name in self.vhost.queues:
             return self.vhost.find_queue(name, self)
         queue = self._declare(name, headers, now, durable=_flag(headers, "durable", default=True))
+        # A client may name any number of queues. One that is forgotten is only declared once more.
         if len(self._declared) >= _MOST_DECLARED:
             self._declared.clear()
         self._declared.add(name)
@@ -125,6 +126,7 @@ class Session:
         self.login.require("read", "queue", name, self.vhost.name)
         self.login.require_binding(destination.exchange, "queue", name, destination.routing_key, self.vhost)
         self.vhost.find_exchange(destination.exchange)
+        # As RabbitMQ: the queue of a subscription to an exchange is exclusive, that of one to a topic is not.
         exclusive = destination.kind == "exchange"
         queue = self._declare(name, headers, now, durable=durable, exclusive=exclusive, auto_delete=True)
         self.vhost.bind(destination.exchange, queue, destination.routing_key)
@@ -194,5 +196,7 @@ def number_of(headers: Mapping[str, str], name: str) -> int:
 
 def _durable_name(key: str, identifier: str) -> str:
     """Return the same name for the same destination and subscription, in every connection."""
+    # A digest, because key and identifier may be longer than the name of a queue. The NUL keeps different
+    # pairs different when they are joined.
     digest = sha256(f"{key}\0{identifier}".encode()).digest()[:16]
     return SUBSCRIPTION_QUEUE + urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -186,6 +186,7 @@ class Subscriptions:
                 f"Subscription to {description} not found.\n",
             )
         self._send(subscription)
+        # All that was delivered to it is sent, so the end of the turn has nothing to do for it.
         self._delivering = [each for each in self._delivering if each is not subscription]
         self._end(subscription, now)
         if subscription.receiver.unacked:
@@ -214,6 +215,7 @@ class Subscriptions:
 
     def _on_cancelled(self, consumer: Consumer) -> None:
         """The queue was deleted."""
+        # Removed here, so that ``end_all`` does not unsubscribe a consumer whose queue is gone.
         subscription = self._open.pop(consumer.tag, None)
         if subscription is not None:
             name = subscription.identifier or consumer.tag
@@ -367,6 +369,7 @@ def _last_in_order(names: list[str], index: int, tag: int) -> int:
 
 def requeues(frames: Frames) -> bool:
     """Whether a NACK returns the message to its queue."""
+    # STOMP says nothing of it. As RabbitMQ: it does, unless the header says otherwise.
     return is_true(frames.headers, "requeue") is not False
 
 
@@ -375,9 +378,12 @@ def _tag_of(frames: Frames, version: Version) -> tuple[str, str]:
     headers = frames.headers
     identifier = headers.get("id")
     if identifier is not None:
+        # Identifiers of this form belong to the subscriptions of temporary queues (``reply_queue``).
         if identifier.startswith(TEMP_QUEUE):
             raise Fault("Invalid id", f"{frames.command} 'id' may not start with {TEMP_QUEUE}\n")
         return f"T_{identifier}", f"id='{identifier}'"
+    # A durable subscription is found again by its identifier, so it has to have one in 1.0, too, where the
+    # header is optional.
     durable = is_true(headers, "durable") or is_true(headers, "persistent")
     if version is not Version.V1_0 or durable:
         raise Fault("Missing header", f"'{frames.command}' must include an 'id' header\n")

@@ -45,6 +45,7 @@ class Destination(NamedTuple):
 
 def parse_destination(text: str) -> Destination:
     """Take a destination apart.  Raises ``Fault``."""
+    # RabbitMQ takes a destination without a slash for the name of a queue.
     if "/" not in text and text:
         return Destination("queue", _unescaped(text))
     for kind, prefix in zip(KINDS, PREFIXES, strict=True):

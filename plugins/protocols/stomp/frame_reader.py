@@ -88,6 +88,7 @@ class FrameReader:
             data = bytes(self._pending)
             self._pending.clear()
         elif self._position < len(self._data):
+            # What stands behind a frame that opens a conversation, and was not read yet.
             data = self._data[self._position :] + data
         self._data, self._position = data, 0
 
@@ -133,6 +134,8 @@ class FrameReader:
                     raise Fault("Malformed frame", "a carriage return is not followed by a line feed")
                 position += 2
                 continue
+            # A block ends with its blank line, so no longer one can begin with it: equal octets are the whole
+            # block.
             if block_head is not None and starts(block, position):
                 head = block_head
                 start = position + len(block)
@@ -166,6 +169,7 @@ class FrameReader:
                 found.append(frames)
                 if named and flow.command == "ACK" and head.receipt is None and head.transaction is None:
                     acks = frames
+                # The rest waits for the owner to set ``version``.
                 if flow.command in self._opening:
                     self._position = position
                     return

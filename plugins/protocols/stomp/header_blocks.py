@@ -86,6 +86,7 @@ class HeaderBlocks:
         flow = self._flows.get(rest)
         if flow is None:
             flow = self._remember_flow(rest)
+        # ``_decode`` has checked the rest only, and only when it was new.
         if own:
             self._check_own(flow, own)
         head = self._head(flow, [each[1] for each in own], [each[2] for each in own])

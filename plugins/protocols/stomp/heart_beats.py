@@ -35,6 +35,7 @@ class Offer(NamedTuple):
         """
         if not least:
             return Offer(0, 0)
+        # Crosswise: what the client wants is what the server has to be able to send.
         return Offer(
             max(self.wants, least) if self.wants else 0, max(self.can_send, least) if self.can_send else 0
         )
@@ -50,6 +51,7 @@ def _is_number(text: str) -> bool:
 
 def interval(sender: int, receiver: int) -> float:
     """Return the seconds between heart-beats in one direction; 0: there are none."""
+    # STOMP 1.2, Heart-beating: the larger number counts, and 0 at one side means none.
     return max(sender, receiver) / 1000 if sender and receiver else 0.0
 
 
@@ -103,5 +105,7 @@ class HeartBeats:
             return False
         self._next_check = now + self._sends_every / 3
         silent = sent <= self._sent
+        # The heart-beat itself counts among the octets that were sent by the next check. Without it the peer
+        # would get one in every second check only.
         self._sent = sent + len(HEART_BEAT) if silent else sent
         return silent

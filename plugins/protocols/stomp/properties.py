@@ -109,6 +109,7 @@ def _others(pairs: Any, headers: Any) -> Iterator[tuple[str, str]]:
     for pair in pairs if isinstance(pairs, list | tuple) else ():
         if isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str):
             found[pair[0]] = pair[1]
+    # Behind the user properties, so that a header counts if both have the name.
     if isinstance(headers, Mapping):
         found.update(headers)
     for name, value in found.items():
