@@ -86,6 +86,7 @@ class Forms:
                 options.version,
                 options.publish_prefix + topic,
                 properties,
+                # A higher QoS is a protocol error [MQTT-3.2.2-11], which ends the connection.
                 min(qos, self._maximum_qos),
                 # A broker that keeps none would end the connection (MQTT 5.0, 3.2.2.3.5).
                 retain=retain and self._retain,

@@ -126,6 +126,7 @@ class Incoming:
             elif confirmed:
                 self._answers.append(acknowledge(PacketType.PUBREC, (identifier,)))
             else:
+                # Not answered yet: the routes still have to confirm it. PUBREC would say that it is safe.
                 self._asked_again.add(identifier)
         if len(fresh) == len(packet.payloads):
             return packet.payloads, packet.ids
@@ -209,6 +210,7 @@ class Incoming:
             if each.connection == self._connection:
                 self._answers.append(acknowledge(PacketType.PUBACK, ids))
             return
+        # The broker has forgotten the identifier, and may use it for another message by now.
         if each.session != self._session:
             return
         received = self._received

@@ -129,8 +129,10 @@ class Outgoing:
         self._limit = min(limit, self._in_flight)
         self._used = 0
         self.answered_at = now
+        # Without the session these packets are new ones to the broker, and DUP would be wrong.
         self._dup = present
         if present and first:
+            # An octet for each identifier takes 64 KiB, a set of as many numbers 2 MiB and the numbers.
             self._stale = bytearray(b"\1" * (LAST_ID + 1))
         if not present:
             # It knows no identifier any more, so all messages are published anew.
@@ -209,6 +211,7 @@ class Outgoing:
         position, batch = self._waiting[0]
         assert self._forms is not None
         form = self._forms.form_of(batch.envelope)
+        # With more numbers than identifiers, two unfinished messages could have the same one.
         room = min(most, LAST_ID - (self._next - self._front))
         if not isinstance(form, str) and form.qos:
             room = min(room, self._limit - self._used)
@@ -233,6 +236,7 @@ class Outgoing:
         form = self._forms.form_of(flight.batch.envelope)
         room = most
         if not isinstance(form, str):
+            # The broker of this connection may take another maximum QoS than that of the last one.
             flight.qos = form.qos
             if form.qos:
                 room = min(room, self._limit - self._used)
@@ -279,6 +283,7 @@ class Outgoing:
         self._counters.messages_out += count
         if not form.qos:
             out += publish_batch(form.prefix(dup=False), payloads, (), batch.width)
+            # QoS 0 has no acknowledgement. It is done when the socket has taken it (``written``).
             self._unwritten.append((first, end))
             return
         self._used += count
@@ -340,6 +345,8 @@ class Outgoing:
     def _numbers_of(self, ids: Sequence[int]) -> Sequence[int]:
         """Return the numbers of the messages with these identifiers that are not done."""
         front, end = self._front, self._next
+        # The only number from ``front`` on with this identifier among the next ``LAST_ID``, of which all
+        # unfinished ones are.
         first = front + (ids[0] - 1 - front) % LAST_ID
         last = first + len(ids)
         # Brokers answer in order (MQTT 5.0, 4.6), so almost always these follow each other.

@@ -87,9 +87,12 @@ class Session:
         """Seconds of the wait after which refused filters are tried again; None: none is."""
         self._accepted = False
         self._asked: dict[int, tuple[SubscriptionOptions, ...]] = {}
+        # Identifiers up to ``LAST_ID`` are computed from the numbers of messages, so those of SUBSCRIBE are
+        # above.
         self._next_id = LAST_ID + 1
         self._out: list[Buffer] = []
         self._keep_alive = options.keep_alive
+        # For CONNECT and SUBSCRIBE together: until both are answered the engine is of no use.
         self._login_until = now + options.connect_timeout
         self._sent_at = self._received_at = now
         self._ping_sent_at: float | None = None
@@ -140,6 +143,7 @@ class Session:
             self._keep_alive = server.server_keep_alive
         engine = self._engine
         present = packet.session_present
+        # Before SUBSCRIBE: what a former connection has left is known before anything new is sent.
         engine.outgoing.begin(
             Forms(self._options, server),
             server.receive_maximum or 65_535,
@@ -183,6 +187,7 @@ class Session:
                 self.refusals[each.filter] = f"subscribing to {each.filter!r}: {text}"
                 continue
             self.refusals.pop(each.filter, None)
+            # 3.8.4: a broker may grant a lower QoS. That is no refusal, but the operator should know.
             if code < each.qos:
                 self._engine.report(
                     "limited", f"subscribing to {each.filter!r}: the broker grants QoS {code}"
@@ -207,6 +212,8 @@ class Session:
     def receive(self, data: bytes, now: float) -> None:
         """Process what the broker has sent."""
         self._received_at = now
+        # Any octet shows that the broker is there. It need not be PINGRESP, which may be behind many
+        # messages.
         self._ping_sent_at = None
         try:
             packets = self._parser.receive_data(data)
@@ -245,6 +252,7 @@ class Session:
         self.end(f"{self._engine.peer} ends the connection: {text}")
 
     def _fault(self, fault: PacketFault) -> None:
+        # DISCONNECT of MQTT 3.1.1 has no reason: it would say that all is well.
         if self._options.version == 5 and self._accepted:
             self._out.append(encode(Disconnect(reason_code=fault.reason_code), 5))
         self.end(f"{self._engine.peer} has sent what MQTT does not allow: {fault}")
@@ -296,6 +304,8 @@ class Session:
             oldest = (
                 self._sent_at if self._ping_sent_at is not None else min(self._sent_at, self._received_at)
             )
+            # The broker has to see a packet within each interval [MQTT-3.1.2-20]. A quarter is left for the
+            # way and a late timer.
             due.append(oldest + self._keep_alive * 0.75)
         if self._engine.outgoing.in_flight:
             due.append(self._engine.outgoing.answered_at + self._options.confirm_timeout)
@@ -333,6 +343,7 @@ class Session:
         self._received_at = now
         if self._ping_sent_at is not None:
             self._ping_sent_at = now
+        # The limits on acknowledgements and on PINGRESP begin anew: both may be in the socket, unread.
         self._engine.outgoing.answered_at = now
 
     # The end

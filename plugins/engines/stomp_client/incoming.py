@@ -67,6 +67,8 @@ class Incoming:
         self._version = Version.V1_2
         self._subscriptions = {each.identifier: each for each in options.subscriptions}
         prefetches = [each.prefetch for each in options.subscriptions]
+        # A broker sends no more than the prefetches together without an ACK. If one of them is unlimited, so
+        # is the sum.
         self._most_waiting = sum(prefetches) if all(prefetches) else _MOST_WAITING
         self._envelopes: dict[Flow, Envelope | str] = {}
         self._arrived: deque[_Arrived] = deque()
@@ -109,6 +111,7 @@ class Incoming:
         subscription = self._subscriptions.get(name)
         if subscription is None:
             raise Fault("MESSAGE", f"there is no subscription {name[:80]!r}")
+        # ``Head.receipt`` of MESSAGE is what its ACK has to name.
         ids = [identifier for _, identifier in frames.receipts]
         if len(ids) != len(frames.bodies):
             header = "ack" if self._version is Version.V1_2 else "message-id"

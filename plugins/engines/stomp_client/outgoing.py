@@ -103,9 +103,12 @@ class Outgoing:
         """The connection has ended."""
         self._forms = None
         untracked = list(self._unanswered_untracked())
+        # Before ``_front`` moves, since ``in_flight`` is computed from it.
         self._again += self.in_flight
         self._flights.clear()
         self._done.clear()
+        # Numbers are not used again: a late receipt of the lost connection must not confirm a message of the
+        # next one.
         self._front = self._next
         # The port gives the others again (``take_again``).
         waiting = [part for part in self._waiting if part[0] == _UNTRACKED]
@@ -135,6 +138,8 @@ class Outgoing:
         if not self.in_flight:
             self.answered_at = now
         while most > 0:
+            # One at a time until those that were in flight are through: then an ERROR without a name has one
+            # possible cause.
             limit = 1 if self._one_by_one else self._most
             room = min(most, limit - self.in_flight)
             if room <= 0:
@@ -201,6 +206,7 @@ class Outgoing:
         if not numbers:
             return
         if not self._each:
+            # Its receipt stands for all messages before it.
             numbers = range(self._front, max(numbers) + 1)
         self._finish(numbers)
 

@@ -79,6 +79,7 @@ class Session:
         if options.login:
             headers += [("login", options.login), ("passcode", options.passcode)]
         headers.append(("heart-beat", str(self._offer())))
+        # 1.0: headers of CONNECT have no escapes in any version (STOMP 1.2, Value Encoding).
         self._out.append(encode_frame("CONNECT", headers, Version.V1_0))
 
     def _offer(self) -> Offer:
@@ -122,6 +123,7 @@ class Session:
         each = self._to_ask[0]
         self._number += 1
         self._asked = f"{_SUBSCRIBED}{self._number}"
+        # STOMP 1.0 has ``client`` only, and ``Incoming`` acknowledges each message there.
         individual = each.ack == "client-individual" and self._version is not Version.V1_0
         headers = [
             ("id", each.identifier),
@@ -166,6 +168,8 @@ class Session:
         self._answer_until = None
         engine = self._engine
         engine.counters.refusals += 1
+        # Left out on the next connection: otherwise it would end that one as well, and nothing else would get
+        # through.
         engine.refusals[each.identifier] = f"subscribing to {each.destination!r}: {text}"
         engine.report("refused", engine.refusals[each.identifier])
 
@@ -217,6 +221,8 @@ class Session:
             self.end(f"{engine.peer} refuses the connection: {text}; {advice}")
             return
         receipt = frames.headers.get("receipt-id")
+        # Nothing else can be the cause of an ERROR without a receipt: nothing is published while a SUBSCRIBE
+        # is unanswered.
         if self._asked and receipt in (None, self._asked):
             self._subscription_refused(text)
         else:
@@ -281,6 +287,7 @@ class Session:
     def is_not_read(self, now: float) -> None:
         """The socket was not read: the silence of the broker says nothing."""
         self._beats.received(now)
+        # Receipts may be in the socket, unread. Their limit begins anew.
         self._engine.outgoing.answered_at = now
 
     # The end

@@ -86,6 +86,7 @@ def encoded(content: Any) -> bytes:
         return msgspec.json.encode(content)
     except UnicodeEncodeError:
         # Clients choose names and arguments, whose octets may be no UTF-8.
+        # Only if it has to be: this goes through all of it in Python.
         return msgspec.json.encode(_readable(content))
 
 

@@ -158,6 +158,8 @@ class WebEngine:
         connection.start()
 
     def _on_end(self, connection: HttpConnection) -> None:
+        # None is the value of each entry. So the figures of a connection are added once, even if this is
+        # called twice.
         if self._connections.pop(connection, connection) is None:
             _add(self._ended, connection)
 
@@ -179,6 +181,7 @@ class WebEngine:
             self._logins.check(request, partial(_admit, page, request, respond), respond)
 
     def _on_api_request(self, api: Api, request: Request, respond: Respond, whole: Whole) -> None:
+        # Before the login is looked at: a browser adds it by itself, whoever makes it send the request.
         if request.method not in _SAFE_METHODS and comes_from_elsewhere(request):
             respond(error(403, "forbidden", "the request was made by a page of another site"))
             return

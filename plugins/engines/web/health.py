@@ -32,6 +32,7 @@ def ready(system: System, host: Host, respond: Respond) -> None:
         # A replay, for example, has done its work when it ends.
         if engine.state not in ("running", "ended")
     ]
+    # ``statistics`` asks no thread. A thread that hangs shows only here, by not answering in time.
     system.inspect(_NO_TABLE, host, partial(_answer, reasons, respond), SECONDS)
 
 

@@ -161,6 +161,7 @@ class HttpConnection(ConnectionOwner):
         """The client is too slow."""
         self._deadline = None
         if self._answering:
+            # Not ``close``: there is no sense in waiting until it takes the rest.
             self._connection.end("the client does not read its answer")
         elif self._received:
             self._refuse(408, "the request did not come in time")
@@ -217,6 +218,8 @@ class HttpConnection(ConnectionOwner):
         try:
             # An absolute URI is allowed as well (RFC 9112, section 3.2.2).
             target = urlsplit(asked.target.decode("ascii"))
+            # Divided first and decoded then: a part may have a slash, as the virtual host ``/`` has
+            # (``%2F``).
             parts = tuple(unquote(part) for part in target.path.strip("/").split("/"))
             query = dict(parse_qsl(target.query, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
         except ValueError:
@@ -248,12 +251,16 @@ class HttpConnection(ConnectionOwner):
         if self._http.they_are_waiting_for_100_continue:
             go_on = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
             self._connection.send((self._http.send(go_on) or b"",))
+        # In a later turn: this is called from within the loop of ``_process``, or from an answer of the
+        # broker.
         self._host.soon(self._process_rest)
 
     def _answer_after_body(self, answer: Answer) -> None:
+        # The body was read, or the client has not begun to send it and does not after this answer.
         if self._asked is None or self._http.they_are_waiting_for_100_continue:
             self._answer(answer)
         elif not self._connection.ended:
+            # The body is read and dropped before the answer is sent (see above).
             self._early = answer
             self._host.soon(self._process_rest)
 
@@ -283,6 +290,7 @@ class HttpConnection(ConnectionOwner):
         # The client may have gone while the answer was made.
         if self._connection.ended:
             return
+        # Not for HEAD: its answer is the head alone, and nothing would end the stream.
         goes_on = answer.begin is not None and self._request is not None and self._request.method == b"GET"
         # Where the request was not read to its end, h11 closes the connection as well.
         hung_up = self._hung_up and not self._http.trailing_data[0]
@@ -303,6 +311,7 @@ class HttpConnection(ConnectionOwner):
         data = [self._http.send(head) or b""]
         # HEAD: the headers of the answer to GET, with its length, and no body.
         if self._request is None or self._request.method != b"HEAD":
+            # By reference: several answers may share a body of many pieces (``SharedAnswer``).
             for piece in answer.body:
                 data += self._http.send_with_data_passthrough(h11.Data(data=piece)) or ()
         if goes_on:
@@ -318,6 +327,7 @@ class HttpConnection(ConnectionOwner):
     def write(self, piece: bytes) -> bool:
         """``Stream``: send a piece of an answer that goes on."""
         connection = self._connection
+        # A piece that cannot be sent now is dropped by whoever makes it: the next one has newer figures.
         if connection.ended or connection.writing:
             return False
         connection.send(self._http.send_with_data_passthrough(h11.Data(data=piece)) or ())

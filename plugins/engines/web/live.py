@@ -79,6 +79,7 @@ class Live:
         """Send a first event, of the look that there is."""
         if self._looking or viewer.served or viewer not in self._viewers:
             return
+        # The last look is a second old at most. So a page that is opened has figures at once.
         if self._last is None:
             self._look()
         else:
@@ -88,6 +89,7 @@ class Live:
         self._viewers.pop(viewer, None)
         if not self._viewers:
             self._host.set_timer(None, self._look, self)
+            # While no page is open nothing is remembered.
             self._rates = self._last = None
 
     def _look(self) -> None:
@@ -101,6 +103,7 @@ class Live:
         yield from look.make()
         if self._viewers:
             self._last = look
+            # A copy: between two slices pages are opened and closed.
             yield from self._send(look, list(self._viewers))
 
     def _send(self, look: Look, viewers: Iterable[Viewer]) -> Iterator[None]:

@@ -109,6 +109,7 @@ class Logins:
     ) -> None:
         if failure is None:
             admit(WebUser(user["user"], tuple(user["tags"]), frozenset(user["vhosts"])))
+        # Else the broker has not answered, or is not there: that says nothing about the password.
         elif isinstance(failure.__cause__, LoginRefused):
             self.refused += 1
             # An object for each: a timer is known by its key, and several logins may fail at the same time.
@@ -150,6 +151,8 @@ def _credentials(header: bytes) -> tuple[str, bytes] | None:
         user, colon, password = b64decode(encoded.strip(), validate=True).partition(b":")
     except ValueError:
         return None
+    # The challenge asks for UTF-8 (RFC 7617, 2.1). Other octets stay distinct, so that they match no user by
+    # chance.
     return (user.decode("utf-8", "surrogateescape"), password) if colon else None
 
 

@@ -42,6 +42,8 @@ class MetricsPage:
             yield generate_latest(OneFamily(each))
         process: dict[str, float] = {}
         for each in self._process.collect():
+            # RabbitMQ's names have some of these figures as well (``rabbitmq_families``), and /proc should be
+            # read once.
             process |= {sample.name: sample.value for sample in each.samples}
             yield generate_latest(OneFamily(each))
         brokers = brokers_in(statistics)

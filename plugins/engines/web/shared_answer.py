@@ -25,6 +25,7 @@ class SharedAnswer:
             self._make(self._done)
 
     def _done(self, answer: Answer) -> None:
+        # First: who asks from now on, also from within ``respond``, gets an answer with newer figures.
         waiting, self._waiting = self._waiting, []
         for respond in waiting:
             respond(answer)

@@ -124,6 +124,7 @@ class Call:
         """Return the JSON object that was sent; refuse one without the keys that are required."""
         text = self.request.body.strip()
         if not text:
+            # RabbitMQ takes no body for an empty object: a PUT of a virtual host needs none.
             found: Any = {}
         else:
             try:
@@ -141,6 +142,7 @@ class Call:
 def refusal(refused: Mapping[str, Any]) -> Refused:
     """Return RabbitMQ's answer to what the broker refuses with an AMQP code."""
     code, reason = refused["code"], refused["reason"]
+    # RabbitMQ's management API answers so to what AMQP calls ACCESS_REFUSED.
     if code == 403:
         return Refused(401, "not_authorised", "Access refused.")
     if code == 404:
@@ -178,6 +180,7 @@ class Conduct:
         else:
             if isinstance(step, Operation):
                 call = self._call
+                # The answer comes in a later turn, as the value of the ``yield``.
                 call.system.operate(call.broker, step.what, step.argument, self._host, self._go_on, SECONDS)
             else:
                 self._host.soon(lambda: self._go_on(None, None))

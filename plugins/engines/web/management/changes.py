@@ -62,6 +62,7 @@ def delete(what: str, operation: str) -> Handler:
     """Return the handler that deletes a queue or an exchange."""
 
     def handler(call: Call) -> Steps:
+        # First, so that what is not there is answered as RabbitMQ's API answers it: 404.
         row = yield from one(call, what)
         query = call.request.query
         flags = {flag: query.get(flag.replace("_", "-")) in _TRUE for flag in ("if_unused", "if_empty")}
@@ -232,6 +233,7 @@ def put_policy(call: Call) -> Steps:
 def put_definition(call: Call, sort: str, definition: Row, names: dict[str, str]) -> Steps:
     """Import one definition.  ``names``: by what it is known."""
     rows = yield from call.browse(_TABLES.get(sort, sort))
+    # 201 for a new one, 204 for one that is changed, as RabbitMQ.
     exists = any(all(row[key] == value for key, value in names.items()) for row in rows)
     yield from define(call, {sort: [definition]})
     return done(204 if exists else 201)

@@ -42,6 +42,8 @@ def listed(rows: list[Row], shape: Shape, query: Mapping[str, str]) -> Steps:
     rows = yield from _filtered(rows, query, page)
     sort = query.get("sort", "name" if page is not None and rows and "name" in rows[0] else "")
     if sort:
+        # These two are the same in the broker's row and in RabbitMQ's form. By anything else it can be sorted
+        # only when all rows have their form.
         if sort not in ("name", "vhost"):
             rows = yield from _in_pieces(rows, shape)
             shape = _unchanged
@@ -126,6 +128,7 @@ def _sorted(rows: list[Row], sort: str, *, reverse: bool) -> Rows:
     for piece in _pieces(rows):
         runs.append(sorted(piece, key=key, reverse=reverse))
         yield PAUSE
+    # Sorted pieces, merged: to sort 100,000 rows in one go would hold up the thread.
     merged = heapq.merge(*runs, key=key, reverse=reverse)
     return (yield from _in_pieces(merged, _unchanged))
 
@@ -143,6 +146,7 @@ def _in_pieces(rows: Iterable[Row], shape: Callable[[Row], Any]) -> Rows:
 def _answer(rows: list[Row], shape: Callable[[Row], Any]) -> Steps:
     body = [b"["]
     for piece in _pieces(rows):
+        # Without its brackets, so that the pieces together are one list.
         text = encoded([shape(row) for row in piece])[1:-1]
         body += [text, b","]
         if len(piece) == PIECE:

@@ -27,6 +27,8 @@ class Rates:
     def of(self, key: tuple[str, ...], figure: int, now: float) -> float:
         """Return the rate of a figure, which is negative if it shrinks; 0.0 at the first time."""
         before = self._samples.get(key)
+        # The old sample stays: if each request took a new one, two tools that ask in turn would both get
+        # rates over very short times.
         if before is not None and now - before[0] < INTERVAL:
             return before[2]
         rate = 0.0 if before is None else round((figure - before[1]) / (now - before[0]), 1)
