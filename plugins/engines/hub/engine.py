@@ -68,11 +68,16 @@ class Hub:
         if not taken.batches:
             return
         self._messages += taken.count
+        # One ``take`` reads one pipe, so all of these have one origin.
         origin = port.origin[0]
         batches = [self._mark(origin, batch) for batch in taken.batches]
         self._bytes += sum(batch.size for batch in batches)
+        # What was taken is sent in any case. False: the pipes are full, so nothing more is taken, and the
+        # senders' pipes fill up.
         self._may_send = port.send(batches)
         if port.confirms:
+            # Behind ``send``, which has made the position of the last message. A confirmation is a call of a
+            # later turn.
             self._unconfirmed.append((port.sent(), taken.position))
         else:
             port.confirm_through(taken.position)

@@ -141,6 +141,7 @@ class StreamListener:
 
     def _on_end(self, connection: StreamHost, reason: str) -> None:
         port = self._connections.pop(connection, None)
+        # Its protocol goes with it, and so would what that has counted.
         self._own_counters.add(connection)
         if port is not None:
             port.close()

@@ -20,6 +20,7 @@ class OwnCounters:
 
     def sums(self, living: Iterable[StreamHost]) -> dict[str, int]:
         """Return the sums over all conversations, ended and living."""
+        # A copy: other threads ask while the engine adds.
         sums = self._ended.copy()
         for conversation in living:
             sums.update(conversation.own_counters())

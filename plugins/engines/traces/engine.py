@@ -70,6 +70,8 @@ class TracesEngine:
         try:
             await trio.sleep_forever()
         finally:
+            # A span that was never ended is not exported at all. These end with what is known: the messages
+            # were handed on.
             for handed_on in self._unconfirmed:
                 handed_on.end()
             # In a thread: it waits for the collector, which may be slow or away.
@@ -93,7 +95,9 @@ class TracesEngine:
         if not taken.batches:
             return
         self._messages += taken.count
+        # One ``take`` reads one pipe, so all of these have one source.
         source = port.origin[0]
+        # Asked each time: a route may begin here, or end, while the engine runs.
         if port.routes:
             self._hand_on(port, taken, source)
         else:

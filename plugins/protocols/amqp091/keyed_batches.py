@@ -154,6 +154,7 @@ class KeyedBatches:
             key = data[start:stop]
             if key == last_key:
                 repeats += 1
+                # The other path makes one batch of messages with one key, which is cheaper.
                 if repeats >= _REPEATS:
                     break
             else:
@@ -226,6 +227,8 @@ class KeyedBatches:
             while count:
                 stop = position + count * stride
                 cut_keys, cut_bodies = zip(*cut(whole[position:stop]), strict=True)
+                # What was cut is put together again: if the octets are the same, every frame was as expected.
+                # One comparison does for a block.
                 frames = map(pack, repeat(head), cut_keys, repeat(middle), cut_bodies, repeat(END))
                 if starts(b"".join(frames), position):
                     break

@@ -62,6 +62,7 @@ def browse(engine: BrokerEngine, asked: Mapping[str, Any]) -> dict[str, Any]:
     for thing in islice(things, PIECE):
         count += 1
         rows += thing()
+    # A list that ends just with a piece is found to be over by the next question, which gets no rows.
     if count < PIECE:
         walks.end(number)
         number = None
@@ -77,6 +78,8 @@ class Walks:
 
     def begin(self, things: Iterable[Later]) -> tuple[int, Iterable[Later]]:
         """Keep a new walk; the oldest goes if there are too many."""
+        # A dict keeps their order. A reader that has gone never says so, and its walk would hold its list for
+        # ever.
         while len(self._walks) >= MOST_WALKS:
             del self._walks[next(iter(self._walks))]
         self._last += 1
@@ -180,6 +183,7 @@ def _count(queue: Queue) -> Iterable[Row]:
 
 
 def _exchange(vhost: VirtualHost, exchange: Exchange) -> Iterable[Row]:
+    # Not only the name: another exchange may have it by now.
     if vhost.exchanges.get(exchange.name) is exchange:
         yield exchange_row(vhost.name, exchange)
 
@@ -190,6 +194,7 @@ def _default_binding(queue: Queue) -> Iterable[Row]:
 
 
 def _binding(vhost: VirtualHost, binding: Binding) -> Iterable[Row]:
+    # It may have been removed since the walk began.
     if binding.identity in binding.source.bindings:
         yield binding_row(vhost.name, binding)
 

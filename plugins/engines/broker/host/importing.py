@@ -115,6 +115,7 @@ class Importer:
             for index, policy in enumerate(definitions.policies)
             for what in _not_supported_in(policy)
         ]
+        # What was looked up before holds for connections that are open. It has to be asked again.
         self._broker.forget_permissions()
         if definitions.policies:
             yield from self._apply_policies()
@@ -138,6 +139,8 @@ class Importer:
             if not is_own(item, self._has):
                 continue
             try:
+                # ``_user`` returns another definition than it was given: with a hash in place of the
+                # password.
                 made.append(make(item) or item)
             except BrokerError as refusal:
                 # The place as msgspec and JSONPath write it, so that complaints of both look alike.

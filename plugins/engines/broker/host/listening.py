@@ -190,11 +190,14 @@ class StreamFrontEnd:
 
     def _admits_for_any(self, under_way: int) -> bool:
         """Admit a client of a shared port: whom it means is known after the handshake."""
+        # If there is room at any of them the handshake begins. ``_on_shared_wire`` decides when the path is
+        # known.
         most = max(each._options.max_connections - each.clients for each in self._at_path.values())
         return under_way < most and self._engine.admits_connections
 
     def _on_shared_wire(self, wire: Wire, peer: str) -> None:
         meant = self._at_path[wire.path]
+        # 0: this handshake is over, and counts as nobody's.
         if meant._admits(0):
             meant._on_wire(wire, peer)
         else:
@@ -221,6 +224,7 @@ class StreamFrontEnd:
             self._turned_away += 1
             connected.close()
             return
+        # A plain wire in any case: TLS and WebSocket stay in the first shard, which passes the bytes on.
         accepted = Accepted(
             PlainWire(connected), what["peer"], loopback=what["loopback"], certified=what["certified"]
         )

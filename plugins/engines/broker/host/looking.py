@@ -77,9 +77,11 @@ def explain_at(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
             exchange=exchange, key=key, properties={"headers": wanted.headers} if wanted.headers else {}
         )
         made = Explainer(vhost, envelope).exchange(exchange)
+        # Messages of routes are published by the broker itself, so no user needs a permission.
         if not wanted.routed:
             _explain_permissions(made, engine, wanted, vhost, exchange, key)
         rows.append(made)
+        # Subscriptions that are no queues, such as MQTT's of QoS 0, are known to their front end only.
         for front_end in engine.front_ends:
             explain = getattr(front_end, "explain", None)
             if explain is not None:

@@ -53,6 +53,7 @@ def own_options(options: BrokerOptions) -> BrokerOptions:
         return options
     own = [vhost for vhost in options.vhosts if options.has(vhost)]
     changes: dict[str, Any] = {}
+    # The first shard keeps the folder that it had before there were others.
     if options.shard:
         changes["vhost"] = own[0]
         if options.data_dir:
@@ -91,6 +92,8 @@ class Shards:
         if isinstance(wire, PlainWire):
             self._give(shard, what, connected)
             return
+        # The state of TLS or WebSocket cannot be given away, so this process goes on with it and passes the
+        # bytes on.
         near, far = socket.socketpair()
         try:
             self._give(shard, what, far)
@@ -120,6 +123,7 @@ class Shards:
             return self._for_all(what, argument)
         if not isinstance(argument, Mapping):
             return None
+        # Before the virtual host: whoever goes on with a tap or a list names its number only.
         for key in _NUMBERED:
             number = argument.get(key)
             if isinstance(number, int) and number >= _SHARD:
@@ -144,6 +148,8 @@ class Shards:
         if failure is not None:
             raise failure
         if isinstance(answer, Mapping):
+            # The number is unique in its shard only. With the place above it the first shard finds the way
+            # back.
             place = list(self.names()).index(shard) + 1
             numbered = {key: answer[key] for key in _NUMBERED if isinstance(answer.get(key), int)}
             answer = {**answer, **{key: place * _SHARD + number for key, number in numbered.items()}}
@@ -166,6 +172,7 @@ class Shards:
         return _merged(answers)
 
     def _here(self, what: str, argument: Any) -> Generator[Any, None, Any]:
+        # Not ``operate``, which would pass it on again.
         answer = self._engine.operate_here(what, argument)
         if isinstance(answer, Generator):
             answer = yield from answer
@@ -201,6 +208,7 @@ def of_one_broker(
     """Return the rows of a table as those of one broker: the first shard's name, and each thing once."""
     if not options.shard:
         return [row for row in rows if "vhost" not in row or options.has(row["vhost"])]
+    # The first shard shows them; each of the others has the same rows.
     if what in _IN_ALL_TABLES:
         return []
     first = name.removesuffix(shard_name("", options.shard))
@@ -247,6 +255,7 @@ class _Side(ConnectionOwner):
     def on_data(self, data: bytes, now: float) -> None:
         """Pass it on."""
         self.other.connection.send((data,))
+        # Otherwise a side that reads slowly would have all that the other one sends in memory.
         if self.other.connection.writing:
             self.connection.pause(Pause.ROUTES_FULL)
 

@@ -99,6 +99,7 @@ class UsersFile:
                 before.global_parameters, imported.global_parameters, lambda one: one.name
             ),
         )
+        # A file that would be the same is not written: each write waits for the disk.
         if merged != before:
             self._write(merged)
 
@@ -122,6 +123,7 @@ class UsersFile:
                 one
                 for one in before.topic_permissions
                 if one.user not in users
+                # None: a deletion that names no exchange is about all of them.
                 and (one.user, one.vhost, None) not in topics
                 and (one.user, one.vhost, one.exchange) not in topics
             ],
@@ -154,4 +156,5 @@ class UsersFile:
 
 
 def _merged(old: Iterable[_Named], new: Iterable[_Named], key: Callable[[_Named], object]) -> list[_Named]:
+    # The later one counts, in the place of the earlier one.
     return list(({key(one): one for one in old} | {key(one): one for one in new}).values())
