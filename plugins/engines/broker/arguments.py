@@ -222,6 +222,7 @@ def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -
                 raise PreconditionFailed(
                     f"invalid arg '{name}' for queue '{queue}' in vhost '{vhost}': {problem}"
                 ) from None
+    # The key alone would do nothing, and RabbitMQ refuses it.
     if "x-dead-letter-routing-key" in found and "x-dead-letter-exchange" not in found:
         raise PreconditionFailed(
             f"invalid arg 'x-dead-letter-routing-key' for queue '{queue}' in vhost '{vhost}': "

@@ -294,6 +294,7 @@ class Session:
             for each in self.subscriptions.values()
             if not each.live and not each.share_name
         }
+        # A copy: ``unbind`` removes from it.
         for binding in list(queue.incoming.values()):
             if binding.key not in keys:
                 self.vhost.unbind(binding.source.name, queue, binding.key, binding.arguments)

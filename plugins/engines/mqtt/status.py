@@ -50,6 +50,7 @@ class Status:
             return
         if self._timer is None:
             self._timer = Timer(self._engine.broker, self._on_time)
+        # Not set anew by each subscriber: many of them would put the next message off for ever.
         if self._timer.called_at is None:
             self._timer.set(self._engine.host.now() + self._period)
 

@@ -265,6 +265,7 @@ class LiveSubscriptions:
         # A key that is no topic has no subscribers here.  It is no fault: other protocols have it.
         if unsayable(envelope):
             return []
+        # The trie is one of keys, so that no key has to be turned into a topic to find its subscribers.
         key = envelope.key
         return self._trie.find(key.split("."), hidden=key.startswith(MQTT.hidden))
 
@@ -285,6 +286,8 @@ class LiveSubscriptions:
             return known
         subscribed_of: dict[Session, list[Subscribed]] = {}
         for session, subscribed in matching:
+            # All of a session together: it gets one packet with what all its filters say that match (MQTT
+            # 5.0, 3.3.4).
             subscribed_of.setdefault(session, []).append(subscribed)
         sessions: dict[Delivery, list[Session]] = {}
         for session, found in subscribed_of.items():

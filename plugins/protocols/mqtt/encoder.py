@@ -140,6 +140,7 @@ def _publish(packet: Publish, version: int) -> bytes:
 
 
 def _acknowledgement(packet: Acknowledgement, version: int) -> bytes:
+    # Without properties all of them have one size, and are made together.
     if version != 5 or packet.properties is NO_PROPERTIES:
         return bytes(acknowledge(packet.kind, packet.ids, packet.reason_code if version == 5 else 0))
     rest = _reason(packet) + _properties(packet, version)

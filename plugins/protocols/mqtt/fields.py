@@ -84,6 +84,7 @@ class Fields:
         value = self.byte(field)
         if value < 0x80:
             return value
+        # Seven bits of each byte, the lowest first; the eighth says that another byte follows (1.5.5).
         value &= 0x7F
         for shift in (7, 14, 21):
             byte = self.byte(field)

@@ -67,6 +67,7 @@ class PublishPrefix:
         """What is between the packet identifier and the payload."""
         self._headers: dict[int, bytes] = {}
         """Size of a payload to all bytes before it."""
+        # A header has the topic and the properties in it: fewer are remembered if these are long.
         self._most = max(_REMEMBERED // (len(self.before) + len(self.after)), 16)
 
     def largest_payload(self, maximum_packet_size: int) -> int:
@@ -126,6 +127,8 @@ def publish_batch(
         joined = header.join((b"", *payloads))
         if not ids:
             return [joined]
+        # The header that was joined has 0 as its identifier. The numbers are written over it at equal
+        # distances.
         result = bytearray(joined)
         _write_ids(result, len(header) - len(prefix.after) - 2, len(header) + width, numbers)
         return [result]

@@ -82,6 +82,7 @@ def split_share(topic_filter: str) -> tuple[str, str]:
     """
     if not topic_filter.startswith(SHARE):
         return "", topic_filter
+    # The first slash ends the share name; the filter behind it may have more of them (4.8.2).
     name, slash, rest = topic_filter[len(SHARE) :].partition("/")
     if not name:
         raise ValueError(f"{topic_filter[:80]!r} has no share name")

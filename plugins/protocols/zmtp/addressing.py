@@ -204,6 +204,7 @@ class NumberedAddressing(Asking):
     def put(self, batch: Batch) -> Iterator[tuple[Head, Batch]]:
         """Put a number and the empty part before each question."""
         for index in range(len(batch.bodies)):
+            # Four octets, as libzmq puts them before a question with ZMQ_REQ_CORRELATE.
             self._number = (self._number + 1) % _NUMBERS
             number = self._number.to_bytes(4, "big")
             # A dict keeps the order in which questions were put in: its first one is the oldest.

@@ -46,6 +46,7 @@ def measure_1(data: bytes, at: int) -> tuple[int, int, int]:
     Its length counts the flags.  The size is -1 if the length is 0, which is wrong.
     """
     length, head = data[at], SHORT_HEADER
+    # 13/ZMTP: 0xFF is no length, but says that eight octets with the length follow.
     if length == LONG_1:
         if len(data) < at + LONG_HEADER_1 - 1:
             return 0, 0, 0
@@ -63,6 +64,7 @@ def _short_header(version: int, size: int, flags: int) -> bytes:
 @cache
 def _short_headers(version: int) -> tuple[bytes, ...]:
     """Return the headers of last parts by size."""
+    # The size is that of a body. In 1.0 the length counts the flags as well, and 255 stands for a long frame.
     most = LONG_1 - 1 if version == 1 else LONG_1 + 1
     return tuple(_short_header(version, size, 0) for size in range(most))
 
@@ -106,6 +108,7 @@ class Framing:
             head = first + (short[width] if width < len(short) else self.header(width))
             # The empty first item puts a header in front of the first body, too.
             return [head.join((b"", *bodies))]
+        # All have headers of two octets, which are looked up and not made.
         if max(map(len, bodies), default=0) < len(short):
             heads = map(short.__getitem__, map(len, bodies))
             if first:
@@ -161,6 +164,8 @@ def run_length(data: bytes, position: int, stride: int, heads: Sequence[int], mo
         start = position + count * stride
         for head in heads:
             column = data[start + head : start + head + (equal - 1) * stride + 1 : stride]
+            # What is left begins with the first octet that differs, so the count falls to that of the equal
+            # ones before it.
             equal -= len(column.lstrip(data[position + head : position + head + 1]))
             if not equal:
                 return count

@@ -37,6 +37,8 @@ class KeySplitter:
             first = messages[at]
             key, count = first[0], len(first)
             end = at + 1
+            # Also as many parts: a batch has messages of one part or of several, and one that loses its key
+            # may change from one to the other.
             while end < size and messages[end][0] == key and len(messages[end]) == count:
                 end += 1
             yield self._under(key, messages[at:end], count)
@@ -66,6 +68,7 @@ class KeySplitter:
 
     def _made(self, key: bytes) -> Envelope | None:
         try:
+            # An empty first part is no key, since a message without a key goes out without that part.
             return Envelope(key=key.decode()) if key else None
         except UnicodeDecodeError:
             return None

@@ -70,6 +70,7 @@ class Mechanism:
         raise LocalProtocolError("a decision on a login that nobody has asked for")
 
     def _expect(self, wanted: str, name: str) -> None:
+        # Nothing of the handshake may come behind the peer's metadata, which are its last word in it.
         if name != wanted or self.peer is not None:
             raise HandshakeFault(f"{name} in the handshake; {wanted} was to come", "unexpected-command")
 
@@ -106,6 +107,7 @@ class PlainClient(Mechanism):
 
     def begin(self) -> None:
         """Show the credentials."""
+        # The options allow printable ASCII of at most 63 characters, so an octet is enough for each length.
         user, password = (text.encode() for text in (self._options.username, self._options.password))
         hello = bytes((len(user),)) + user + bytes((len(password),)) + password
         self._send(encode_command(b"HELLO", hello))
@@ -140,6 +142,7 @@ class PlainServer(Mechanism):
             # Any octets may come; latin-1 has a character for each of them.
             self._shown = Login(mechanism="PLAIN", user=user.decode("latin-1"), secret=password)
             return
+        # 24/ZMTP-PLAIN: the client waits for WELCOME. One that does not has not been let in yet.
         if not self._accepted:
             raise HandshakeFault(f"{name} before WELCOME", "unexpected-command")
         self._expect("INITIATE", name)

@@ -97,6 +97,7 @@ class Prefixes:
 
     def sift(self, batch: Batch) -> Batch | None:
         """Return the messages that are subscribed to, by their first parts; None if there are none."""
+        # Subscribed to everything, as most are: nothing has to be looked at.
         if b"" in self._counts:
             return batch
         # A message of no parts begins with nothing, which is not subscribed to.
@@ -153,6 +154,7 @@ def pattern_of(prefix: bytes) -> str:
     text cannot begin a key; only messages without a key can begin with them.
     """
     try:
+        # Not final: octets of a character that is not complete are left out, and are no error.
         text, _ = codecs.utf_8_decode(prefix, "strict", False)
     except UnicodeDecodeError:
         text = ""
@@ -178,6 +180,7 @@ def prefix_of(pattern: str) -> bytes:
             # ``a.#`` matches ``a``, too.
             return ".".join(literal).encode("utf-8", "surrogatepass")
         if word == "*":
+            # With the dot: a key needs one more word to match.
             return "".join(each + "." for each in literal).encode("utf-8", "surrogatepass")
         literal.append(word)
     return ".".join(literal).encode("utf-8", "surrogatepass")

@@ -65,6 +65,7 @@ class RawConnection:
         """Send the bytes of messages.  Nothing follows a message of no bytes."""
         for batch in batches:
             for body in batch.bodies:
+                # TCP has no messages, so the parts of one are only octets that follow each other.
                 octets = b"".join(body) if batch.multipart else body
                 if self.closed_here:
                     return

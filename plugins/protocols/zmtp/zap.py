@@ -110,6 +110,7 @@ def reply_of(frames: Sequence[bytes]) -> ZapReply:
     version, request, status, text, user, metadata = (bytes(frame) for frame in frames)
     if version != VERSION:
         raise RemoteProtocolError(f"an answer of ZAP {version!r}; this is {VERSION.decode()}")
+    # 27/ZAP has three digits. A handler that answers something else has failed, and nobody is let in by it.
     if len(status) != 3 or not status.isdigit():
         raise RemoteProtocolError(f"an answer of ZAP with status {status!r}")
     return ZapReply(

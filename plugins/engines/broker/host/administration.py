@@ -67,6 +67,7 @@ def _place(engine: BrokerEngine, asked: Asked) -> tuple[Login, VirtualHost]:
     account = engine.users.accounts.get(name)
     if account is None:
         raise AccessRefused(f"there is no user '{name}'")
+    # Without ``enter``: a request is no connection, and does not count against ``max_connections``.
     login, vhost = Login(name, account), engine.broker.vhost(asked["vhost"])
     if account.allowed_in(vhost.name) is None:
         raise AccessRefused(f"access to vhost '{vhost.name}' refused for user '{name}'")
@@ -191,6 +192,8 @@ class _OneMessage(Publisher):
 
 def _publish(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, Any]:
     login, vhost = _place(engine, asked)
+    # A client that publishes is not read while an alarm is raised. A request cannot be made to wait so long,
+    # and is refused.
     low = engine.alarm_watch.alarms.reason
     if low:
         raise PreconditionFailed(f"publishers are blocked: {low}")
@@ -205,6 +208,7 @@ def _publish(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, Any]:
         )
     publisher = _OneMessage(vhost, login, engine.feed)
     batch = batch_of_one(b64decode(asked["body"]), publisher.admit(envelope))
+    # mandatory: so that ``on_unroutable`` is called.
     accepted = publisher.publish(batch, now, mandatory=True)
     return {"routed": publisher.routed and accepted > 0}
 
@@ -232,6 +236,8 @@ def _get(engine: BrokerEngine, asked: Asked, now: float) -> dict[str, Any]:
                 "left": queue.backlog.count,
             }
         )
+    # In the same turn: nobody else sees the messages as unacknowledged, and a consumer gets them as
+    # redelivered.
     if asked["requeue"]:
         # The latest first: each is put at the front.
         for span in reversed(taken):

@@ -354,6 +354,8 @@ class Users:
         account = self.accounts.get(login.name)
         if account is None:
             raise NotAllowed("New secret was refused by one of the backends")  # RabbitMQ's words
+        # The account may be another object by now: a user who was deleted and made again. The connection
+        # counts for the new one.
         login.leave()
         login.account = account
         account.connections += 1

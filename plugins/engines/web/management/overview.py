@@ -43,6 +43,7 @@ def overview(call: Call) -> Steps:
     }
     if call.user.monitors:
         moved["deliver_get"] = status["messages_out"]
+    # Users who see different sums have rates of their own.
     key = ("overview", "" if call.user.monitors else call.user.name)
     types = _exchange_types(status)
     shown_to_all: Row = {
