@@ -59,6 +59,7 @@ def check_policy(policy: Policy) -> None:
         raise ValueError(f"pattern = {policy.pattern!r} is no regular expression: {error}") from None
     for key, value in policy.definition.items():
         try:
+            # Keys without an effect here are no error: definitions of a newer RabbitMQ may have them.
             _KEYS.get(key, _anything)(value)
         except Unacceptable as problem:
             raise ValueError(f"{key} = {value!r}: {problem}") from None
@@ -123,6 +124,8 @@ class Policies:
         return None
 
     def _sort(self) -> None:
+        # Sorted once for each change of a policy, because queues are declared far more often. An imported one
+        # stands for that of the options with its name.
         policies = sorted(
             (self._of_options | self._imported).values(), key=lambda each: (-each.priority, each.name)
         )

@@ -102,6 +102,7 @@ class PublishingIds:
         """
         publisher, number = publishing_id
         last = self._known()
+        # Taken out first, so that it comes to the end: the order is that of the last use.
         last.pop(publisher, None)
         last[publisher] = number
         if len(last) > MOST_PUBLISHERS:
@@ -109,6 +110,7 @@ class PublishingIds:
         if stored:
             store = self._vhost.store
             self._vhost.stored_set(_SETS + publisher).keep(Span(number, batch, 0, 1))
+            # By the mark as well: a later number of the publisher may be in a group that is not safe yet.
             self._not_dropped[store.mark, publisher] = number
             store.when_safe(self._drop_safe)
 

@@ -116,6 +116,7 @@ class StoredSet:
 
     def restore(self, pages: Sequence[Paged], next_number: int) -> None:
         """Set what a store has recovered, in order of the numbers."""
+        # Reversed, so that each page is taken off the end.
         self._unread = list(reversed(pages))
         self.next_number = self.noted = next_number
 

@@ -94,6 +94,8 @@ class FaultyEngine(BrokerEngine):
 
     def finish_turn(self, now: float) -> None:
         """End the turn, and lose the connections whose number is reached."""
+        # Before the turn ends, so that nothing more is written to those who are lost at once; and behind it,
+        # because what was delivered may have brought others to their number.
         self._lose_doomed()
         super().finish_turn(now)
         self._lose_doomed()

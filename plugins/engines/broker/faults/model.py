@@ -105,6 +105,7 @@ class FaultyVirtualHost(VirtualHost):
         control = _control_of(self)
         # First, so that an exchange that does not exist is refused as it always is.
         queues = (route or self.routes.find(batch.envelope)).queues
+        # 0: no queue has taken any, as if all were full.
         if control.refuses_publishes:
             return 0
         passed = control.passing("publishes", len(batch.bodies))
@@ -118,6 +119,7 @@ class FaultyVirtualHost(VirtualHost):
 
     def publish_keyed(self, batch: KeyedBatch, now: float, *, mandatory: bool) -> bool:
         """Have the messages published by ``publish``, where faults are."""
+        # Then each of them goes through ``publish``.
         return False
 
 

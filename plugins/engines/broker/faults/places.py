@@ -89,6 +89,8 @@ class ThisProcess:
 
     def kill(self, data_dir: str) -> None:
         """Copy the data directory in the middle of its work, stop the broker, and go on with the copy."""
+        # What the broker writes while it stops goes to the folder that is removed, so nothing of it is there
+        # after the restart.
         copy = data_dir and data_dir + "+"
         self.operate({"do": "die", "copy": copy})
         self.stop()
@@ -143,6 +145,7 @@ class AnotherProcess:
             self._process = subprocess.Popen(
                 [*command, "--ready-fd", str(writing)], stdout=log, stderr=log, pass_fds=(writing,)
             )
+        # Only the child has this end now. If it ends before it is ready, the read below ends, too.
         os.close(writing)
         with os.fdopen(reading) as ready:
             if ready.read() != "ready\n":
