@@ -79,6 +79,8 @@ class History:
                 "has deleted them. To go on after them, set failOnDataLoss to false"
             )
         self.first = max(state.end, earliest)
+        # A run that was killed has planned its end. It is repeated with the same one, so that its tables
+        # replace those that it has written.
         self.end = max(self.first, present[1] if state.planned is None else state.planned)
         self._state = state
         self._reads = reads
@@ -111,6 +113,8 @@ class History:
                 folder.mkdir(parents=True, exist_ok=True)
                 sink = pa.BufferOutputStream()
                 pq.write_table(self._as_arrow(part), sink)
+                # Twenty digits, so that the files sort as their offsets do. Replaced as a whole: a run that
+                # is killed leaves no half of a table.
                 replace_file(folder / f"{self.first:020}-{self.end:020}.parquet", sink.getvalue())
 
     def finish(self) -> None:

@@ -71,6 +71,7 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = self._limits(begun, limit)
         found = {path: self._streams[path].latestOffset(since, limits[path]) for path, since in begun.items()}
         for path in self._streams.keys() - found.keys():
+            # Its rows come with the next micro-batch (see above).
             found[path] = self._first(path)
         joined = _joined(found)
         # Exactly the start, if there is nothing new: Spark takes every difference for new rows.
@@ -106,6 +107,7 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         for path, reached in end[_JOURNALS].items():
+            # With failOnDataLoss = false a journal may be gone since the micro-batch was planned.
             if path in self._streams:
                 self._streams[path].commit(reached)
 
@@ -115,6 +117,8 @@ class SeveralStreams(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _find(self) -> None:
         """Have a stream for each journal that there is now."""
         if not self._complete:
+            # A stream that is there already is kept: it knows what was planned and how far the position is
+            # stored.
             paths = map(str, self.options.journals)
             self._streams = {path: self._streams.get(path) or self._stream(path) for path in paths}
 

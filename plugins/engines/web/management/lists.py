@@ -25,6 +25,7 @@ def in_vhosts(call: Call, what: str) -> Rows:
     rows = yield from call.browse(what, vhost=vhost)
     if vhost is None:
         rows = [row for row in rows if call.user.opens(row["vhost"])]
+    # Sinks, such as MQTT's subscriptions of QoS 0, are no destinations that RabbitMQ's tools know.
     return [row for row in rows if row.get("destination_kind") != "sink"]
 
 
@@ -82,6 +83,8 @@ def exchange(call: Call) -> Steps:
 def one(call: Call, what: str) -> OneRow:
     """Return the row of the queue or exchange that the path names."""
     name = call.names["name"]
+    # RabbitMQ's name of the default exchange, in paths and for permissions: its own name is empty, and a part
+    # of a path cannot be.
     if what == "exchanges" and name == "amq.default":
         name = ""
     rows = yield from call.browse(what, vhost=call.names["vhost"], name=name)

@@ -38,6 +38,8 @@ def publish(call: Call) -> Steps:
             raise bad_request(["unsupported_encoding", "base64"]) from None
     else:
         raise bad_request(["unsupported_encoding", encoding])
+    # Not ``opens``: an administrator sees the queues of every virtual host, and needs permissions of its own
+    # to publish there.
     if call.names["vhost"] not in call.user.vhosts:
         raise Refused(401, "not_authorised", "Access refused.")
     envelope = _envelope(body["properties"] or {}, exchange, str(body["routing_key"]))
@@ -111,6 +113,7 @@ def _number(body: Row, key: str) -> int:
 
 def _message(row: Row, encoding: str, truncate: int | None) -> Row:
     octets, envelope = row["body"], row["envelope"]
+    # A cut in the middle of a character leaves no UTF-8, and is shown in base64 then.
     cut = octets if truncate is None else octets[:truncate]
     text = None
     if encoding == "auto":
