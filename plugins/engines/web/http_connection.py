@@ -327,7 +327,7 @@ class HttpConnection(ConnectionOwner):
     def write(self, piece: bytes) -> bool:
         """``Stream``: send a piece of an answer that goes on."""
         connection = self._connection
-        # A piece that cannot be sent now is dropped by whoever makes it: the next one has newer figures.
+        # What cannot be sent now is dropped by whoever makes it: the next piece has newer figures.
         if connection.ended or connection.writing:
             return False
         connection.send(self._http.send_with_data_passthrough(h11.Data(data=piece)) or ())

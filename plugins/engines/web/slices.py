@@ -27,7 +27,7 @@ def in_slices(
 
     def go_on() -> None:
         end = host.now() + SLICE
-        # An iterator keeps its place: the next slice goes on behind the last piece.
+        # An iterator goes on where it was left: the next slice begins behind the last piece.
         for piece in pieces:
             take(piece)
             if host.now() >= end:

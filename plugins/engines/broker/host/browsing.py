@@ -78,7 +78,7 @@ class Walks:
 
     def begin(self, things: Iterable[Later]) -> tuple[int, Iterable[Later]]:
         """Keep a new walk; the oldest goes if there are too many."""
-        # A dict keeps their order. A reader that has gone never says so, and its walk would hold its list for
+        # A dict keeps their order. A reader that has gone never says so, and its walk would keep its list for
         # ever.
         while len(self._walks) >= MOST_WALKS:
             del self._walks[next(iter(self._walks))]

@@ -156,5 +156,5 @@ class UsersFile:
 
 
 def _merged(old: Iterable[_Named], new: Iterable[_Named], key: Callable[[_Named], object]) -> list[_Named]:
-    # The later one counts, in the place of the earlier one.
+    # The later one counts, where the earlier one was.
     return list(({key(one): one for one in old} | {key(one): one for one in new}).values())
