@@ -35,6 +35,7 @@ from kernel.contracts.kinds import (
     REGISTER,
     AnyKind,
     ApiKind,
+    Asked,
     CommandKind,
     DissectorKind,
     EngineKind,
@@ -194,6 +195,14 @@ class PluginRegistry:
                 others = (column for column in table.columns if column not in known.columns)
                 tables[table.name] = msgspec.structs.replace(known, columns=(*known.columns, *others))
         return tables
+
+    def asked(self, operation: str) -> dict[str, Asked]:
+        """Return with what engines of any kind can be asked for an operation, by name."""
+        asked: dict[str, Asked] = {}
+        for installed in self.engines.values():
+            for each in installed.kind.asked.get(operation, ()):
+                asked.setdefault(each.name, each)
+        return asked
 
     def kind(self, group: str, name: str) -> Any:
         """Return a kind.

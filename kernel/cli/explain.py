@@ -7,26 +7,21 @@ from collections.abc import Iterator
 
 import click
 
+from kernel.cli.asking import AskingCommand
 from kernel.cli.showing import Row, control_option, json_option, pair_of
 from kernel.inspection.printing import printable
 from kernel.topology.control import ask, find_running
 
 
-@click.command("explain")
+@click.command("explain", cls=AskingCommand, operation="explain", after="engine")
 @click.option(
     "--from",
     "engine",
     metavar="ENGINE",
-    help="The engine where the message begins.  Default: the only broker.",
+    help="The engine where the message begins.  Default: the only one that can be asked so.",
 )
-@click.option(
-    "--exchange", metavar="NAME", help='The exchange it is published to; "" is the default exchange.'
-)
-@click.option("--key", default="", help="Its routing key.")
-@click.option("--topic", help="Its topic, in place of exchange and key: as a client of MQTT publishes it.")
+@click.option("--key", default="", help="Its key.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may be repeated.")
-@click.option("--vhost", default="/", show_default=True, help="The virtual host.")
-@click.option("--user", help="Also say whether this user may publish it.")
 @click.option(
     "--only", type=click.Choice(["gets", "misses"]), help="Show only those who get it, or who do not."
 )
@@ -34,32 +29,24 @@ from kernel.topology.control import ask, find_running
 @control_option
 def command(
     engine: str | None,
-    exchange: str | None,
+    asked: dict[str, str],
     key: str,
-    topic: str | None,
     headers: tuple[str, ...],
-    vhost: str,
-    user: str | None,
     only: str | None,
     as_json: bool,
     control: str | None,
 ) -> None:
-    """Say who would get a message: each binding, queue, route and subscriber; and why others would not.
+    """Say who would get a message, on routes and inside engines; and for those who would not, why.
 
     Nothing is published.  "+" stands before what gets the message, and "-" before what does not.
     """
-    if topic is not None and (exchange is not None or key):
-        raise click.UsageError("--topic stands for an exchange and a key; leave out --exchange and --key")
-    if topic is None and exchange is None and engine is None and not key:
-        raise click.UsageError("say which message: --exchange and --key, --topic, or --from with --key")
+    if engine is None and not key and not asked:
+        raise click.UsageError("say which message: --key, or an option of an engine kind; --help lists them")
     question = {
         "engine": engine or "",
-        "exchange": exchange,
         "key": key,
-        "topic": topic,
         "headers": dict(pair_of("--header", text) for text in headers),
-        "vhost": vhost,
-        "user": user,
+        "asked": asked,
     }
     done = ask(control or find_running(), "explain", 60.0, argument=question)["done"]
     if as_json:

@@ -45,7 +45,7 @@ COMMANDS: dict[str, str] = {
     "dry-run": "Open every endpoint, certificate and folder of a topology file; no message passes.",
     "status": "Show a running system: engines, routes, pipes, threads.",
     "top": "Show what a running system does, live: engines, routes, queues, rates.",
-    "tap": "Show messages of a route, a queue or an exchange as they pass.",
+    "tap": "Show messages as they pass, on routes and inside engines.",
     "explain": "Say who would get a message, and for those who would not, why.",
     "peek": "Look at the first messages of a queue, and leave them there.",
     "inspect": "Decode the conversations in captured packets, and count losses.",
@@ -70,14 +70,14 @@ class CommandGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of this package's subcommands, and then the others."""
-        return [*COMMANDS, *sorted({*_registry().commands, *_tables()}.difference(COMMANDS))]
+        return [*COMMANDS, *sorted({*registry().commands, *_tables()}.difference(COMMANDS))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand; None when there is none of that name."""
         if cmd_name in COMMANDS:
             command: click.Command = importlib.import_module(f"kernel.cli.{_module(cmd_name)}").command
             return command
-        installed = _registry().commands.get(cmd_name)
+        installed = registry().commands.get(cmd_name)
         if installed is not None:
             loaded: click.Command = installed.kind.load()
             return loaded
@@ -95,7 +95,7 @@ class CommandGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of subcommands without importing them."""
         summaries = {name: table.title for name, table in _tables().items()}
-        summaries |= {name: installed.kind.summary for name, installed in _registry().commands.items()}
+        summaries |= {name: installed.kind.summary for name, installed in registry().commands.items()}
         # Last, so that no plugin can change what the help says of this package's commands.
         summaries |= COMMANDS
         rows = [(name, summaries[name]) for name in self.list_commands(ctx)]
@@ -188,7 +188,7 @@ def _write_no_more() -> None:
 
 def _tables() -> dict[str, Table]:
     """Return the tables that have a command: those with columns.  The others are for programs only."""
-    return {name: table for name, table in _registry().tables().items() if table.columns}
+    return {name: table for name, table in registry().tables().items() if table.columns}
 
 
 def _table_command(table: Table) -> click.Command:
@@ -197,7 +197,7 @@ def _table_command(table: Table) -> click.Command:
     return looking(table.name, table.title, table_of("", ("engine", *table.columns)))
 
 
-def _registry() -> PluginRegistry:
+def registry() -> PluginRegistry:
     """Return the plugins, loaded once for each command line."""
     # A command line needs them several times: to find the command, to list all commands, for a hint.
     context = click.get_current_context(silent=True)
@@ -206,8 +206,8 @@ def _registry() -> PluginRegistry:
     root = context.find_root()
     if "registry" not in root.meta:
         root.meta["registry"] = _load()
-    registry: PluginRegistry = root.meta["registry"]
-    return registry
+    loaded: PluginRegistry = root.meta["registry"]
+    return loaded
 
 
 def _load() -> PluginRegistry:

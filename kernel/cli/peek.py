@@ -16,7 +16,7 @@ from kernel.topology.control import ask, engine_with, find_running
     "-n", "--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many messages."
 )
 @click.option("--vhost", default="/", show_default=True, help="The virtual host of the queue.")
-@click.option("--engine", help="Which broker, where the system has several.")
+@click.option("--engine", help="Which engine, where several of the system can.")
 @click.option(
     "--bytes",
     "most_bytes",

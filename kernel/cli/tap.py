@@ -7,20 +7,23 @@ from typing import Any
 
 import click
 
+from kernel.cli.asking import AskingCommand
 from kernel.cli.seconds import Seconds
 from kernel.cli.showing import control_option, json_option, message_lines, pair_of
 from kernel.inspection.printing import printable
 from kernel.topology.control import find_running, watch
 
 
-@click.command("tap")
-@click.option("--from", "source", metavar="ENGINE", default="", help="What this engine sends on its routes.")
+@click.command("tap", cls=AskingCommand, operation="tap", after="target")
+@click.option(
+    "--from",
+    "source",
+    metavar="ENGINE",
+    default="",
+    help="What this engine sends on its routes; with an option of its kind, what passes inside it.",
+)
 @click.option(
     "--to", "target", metavar="ENGINE", default="", help="What the routes bring that lead to this engine."
-)
-@click.option("--queue", metavar="NAME", help="What is published into this queue of a broker.")
-@click.option(
-    "--exchange", metavar="NAME", help="What is published to this exchange; with routes: only its messages."
 )
 @click.option(
     "--key", "keys", metavar="PATTERN", multiple=True, help="Only keys that match, as a.* or a.#; repeatable."
@@ -29,7 +32,6 @@ from kernel.topology.control import find_running, watch
     "--header", "headers", metavar="NAME=VALUE", multiple=True, help="Only with this header; repeatable."
 )
 @click.option("--contains", metavar="TEXT", default="", help="Only with this text in the body.")
-@click.option("--vhost", default="/", show_default=True, help="The virtual host of the queue or exchange.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option("--seconds", type=Seconds(0), help="End after so many seconds.")
 @json_option
@@ -37,12 +39,10 @@ from kernel.topology.control import find_running, watch
 def command(
     source: str,
     target: str,
-    queue: str | None,
-    exchange: str | None,
+    asked: dict[str, str],
     keys: tuple[str, ...],
     headers: tuple[str, ...],
     contains: str,
-    vhost: str,
     limit: int | None,
     seconds: float | None,
     as_json: bool,
@@ -53,14 +53,14 @@ def command(
     Messages that pass faster than they can be shown are dropped here, and counted.  With --json each message
     is a line, {"message": ...}; {"dropped": N} says how many were dropped so far.
     """
-    if not (source or target or queue is not None or exchange is not None or keys):
-        raise click.UsageError("say what to watch: --from, --to, --queue, --exchange or --key")
+    if not (source or target or asked or keys):
+        raise click.UsageError(
+            "say what to watch: --from, --to, --key, or an option of an engine kind; --help lists them"
+        )
     wanted = {
         "source": source,
         "target": target,
-        "queue": queue,
-        "exchange": exchange,
-        "vhost": vhost,
+        "asked": asked,
         "keys": keys,
         "headers": dict(pair_of("--header", text) for text in headers),
         "contains": contains,

@@ -9,6 +9,7 @@ A plugin that other plugins extend defines a subclass of ``Kind`` and announces 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -75,6 +76,44 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of a kind's own that its engines can be asked with: ``--channel NAME`` of ``kernel tap``.
+
+    Commands that ask any kind of engine have an option for it.  They and the kernel hand on what was typed,
+    a text, and only the engine knows what it means.  Several kinds may announce the same.
+    """
+
+    name: str
+    """The option without its dashes, and the key in the argument of the operation: ``channel``."""
+    help: str
+    """What is asked with it, for ``--help``."""
+    metavar: str = "TEXT"
+    """What stands for the value in the help."""
+    default: str | None = None
+    """What an engine of the kind is asked with if nobody says otherwise; None: without it."""
+    field: Literal["", "exchange"] = ""
+    """The field of the envelope that it is the value of; empty: of none.
+
+    Routes can choose messages by this field.  So it can be given for any engine: of one that cannot be asked
+    with it, the routes are."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` for a name that cannot be an option, or that commands have already."""
+        if not re.fullmatch("[a-z][a-z0-9]*(-[a-z0-9]+)*", self.name):
+            raise ValueError(f"{self.name!r} cannot be an option: small letters and digits, joined by '-'")
+        if self.name in _NOT_OF_KINDS:
+            raise ValueError(f"--{self.name} is an option of the command itself")
+
+
+_NOT_OF_KINDS = frozenset(
+    {
+        *("contains", "control", "from", "header", "help", "json", "key", "limit", "only", "seconds", "to"),
+        # Keys of the operations' arguments.
+        *("headers", "keys", "most", "routed"),
+    }
+)
+
+
 class KindTables(msgspec.Struct, frozen=True, kw_only=True):
     """Says that an option of an engine is a list of TOML tables, each of which has a kind and its options."""
 
@@ -114,7 +153,10 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     """The tables of its engines, if they are ``Inspectable``."""
     operations: tuple[str, ...] = ()
     """Operations of its engines, if they are ``Operable``, that commands for any kind of engine look for:
-    ``explain`` (``kernel.contracts.explaining``), ``peek`` (``kernel.contracts.shown``)."""
+    ``explain`` (``kernel.contracts.explaining``); ``peek``, and ``tap``, ``tap-read`` and ``tap-end``
+    (``kernel.contracts.shown``)."""
+    asked: Mapping[str, tuple[Asked, ...]] = {}
+    """What its engines can be asked with, by operation: ``{"tap": (Asked(name="channel", ...),)}``."""
     kind_tables: tuple[KindTables, ...] = ()
     """Options that are lists of tables with kinds of their own; ``kernel check`` checks them, too."""
     live_options: tuple[str, ...] = ()

@@ -2,6 +2,13 @@
 
 Taps and ``kernel peek`` use it.  What is shown of a message is bounded, whatever its
 publisher has put into it.
+
+An engine that can be watched inside has three operations (``EngineKind.operations``).  ``tap`` takes a
+mapping with the fields of ``Selection``, and with which options of its kind's own it was asked
+(``EngineKind.asked``); it returns ``{"tap": NUMBER}``.  ``tap-read`` takes ``{"tap": NUMBER, "most": N}`` and
+returns ``{"messages": [...], "dropped": M}``: rows as ``shown`` makes them, N at most, of what has passed
+since the last question, and how many were dropped since the tap began.  ``tap-end`` takes
+``{"tap": NUMBER}``.  The engine also forgets a tap that nobody has asked for some seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Explaining: who would get a message, from an engine on, and for those who would not, why.
 
-The routes are explained here, from the plan and as their filters decide.  What happens inside an engine, such
-as the bindings of a broker, the engine explains itself: the one where the message begins, and those to which
-routes lead.  ``kernel.contracts.explaining`` has the form of the rows.
+The routes are explained here, from the plan and as their filters decide.  What happens inside an engine the
+engine explains itself: the one where the message begins, and those to which routes lead.  What it can be
+asked with is announced by its kind (``kernel.topology.asking``).  ``kernel.contracts.explaining`` has the
+form of the rows.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import msgspec
 from kernel.contracts.errors import KernelError, UnknownName, nearest
 from kernel.contracts.explaining import Row, row
 from kernel.contracts.key_trie import key_filter
-from kernel.plugins import PluginRegistry
-from kernel.topology.plan import Plan, RoutePlan
+from kernel.topology.asking import argument_for, engines_asked, fields_of, only_engine
+from kernel.topology.plan import RoutePlan
 
 if TYPE_CHECKING:
     from kernel.topology.system import Kernel
@@ -25,16 +26,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A message, and where it begins."""
 
     engine: str = ""
-    """The engine that sends it, or to whose clients it belongs; empty: the only one that
-    explains messages."""
-    exchange: str | None = None
+    """The engine that sends it, or to whose clients it belongs; empty: the only one that can be asked so."""
     key: str = ""
-    topic: str | None = None
-    """In place of exchange and key, for an engine that serves a protocol with topics."""
     headers: dict[str, Any] = {}
-    vhost: str = "/"
-    user: str | None = None
-    """A user of the engine: may this one publish it?"""
+    asked: dict[str, Any] = {}
+    """What else is said of it: options that the engine's kind brings (``EngineKind.asked``)."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,56 +40,38 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
 
 
-def engines_with(plan: Plan, registry: PluginRegistry, operation: str) -> list[str]:
-    """Return the names of the engines whose kind has an operation."""
-    return [
-        engine.name
-        for engine in plan.engines
-        if (kind := registry.engines.get(engine.kind)) is not None and operation in kind.kind.operations
-    ]
-
-
 def explain(kernel: Kernel, question: Question, timeout: float) -> Explanation:
     """Ask the engine where the message begins, and explain the routes from there."""
-    able = kernel.engines_with("explain")
-    name = question.engine or _only(able)
+    asked = question.asked
+    name = question.engine or only_engine(
+        kernel, "explain", asked, "say where the message begins: --from ENGINE"
+    )
     plan = kernel.plan
     names = [engine.name for engine in plan.engines]
     if name not in names and not any(route.source == name for route in plan.routes):
         raise UnknownName(f"there is no engine {name!r}; {nearest(name, names)}")
-    if name not in able:
-        if question.topic is not None or question.user is not None:
-            raise KernelError(f"engine {name!r} has neither topics nor users; give a key, and an exchange")
-        routed = _Routes(kernel, able, question, timeout).rows(name, question.exchange or "", question.key)
-        return Explanation(engine=name, rows=routed)
-    wanted = {field: getattr(question, field) for field in _ASKED}
+    routes = _Routes(kernel, question, timeout)
+    if name not in engines_asked(kernel, "explain", asked):
+        fields = fields_of(kernel, "explain", name, asked)
+        return Explanation(engine=name, rows=routes.rows(name, fields.get("exchange", ""), question.key))
+    wanted = {
+        **argument_for(kernel, "explain", name, asked),
+        "key": question.key,
+        "headers": question.headers,
+    }
     answer = kernel.operate(name, "explain", wanted, timeout)
     rows: list[Row] = list(answer["rows"])
-    routes = _Routes(kernel, able, question, timeout)
     for message in answer["messages"]:
-        rows += routes.rows(name, message["exchange"], message["key"])
+        rows += routes.rows(name, message.get("exchange", ""), message["key"])
     return Explanation(engine=name, rows=rows)
-
-
-_ASKED = ("exchange", "key", "topic", "headers", "vhost", "user")
-
-
-def _only(able: list[str]) -> str:
-    if not able:
-        raise KernelError(
-            "no engine of this system explains messages; say where the message begins: --from ENGINE"
-        )
-    if len(able) > 1:
-        raise KernelError(f"several engines explain messages; say which: --from {' | '.join(able)}")
-    return able[0]
 
 
 class _Routes:
     """Explains the routes from an engine, and the engines behind them."""
 
-    def __init__(self, kernel: Kernel, able: list[str], question: Question, timeout: float) -> None:
+    def __init__(self, kernel: Kernel, question: Question, timeout: float) -> None:
         self._kernel = kernel
-        self._able = able
+        self._able = kernel.engines_with("explain")
         self._question = question
         self._timeout = timeout
         self._states = {state.name: state for state in kernel.engine_states()}

@@ -581,7 +581,7 @@ class Kernel:
 
     def engines_with(self, operation: str) -> list[str]:
         """Return the names of the engines whose kind has an operation (``EngineKind.operations``)."""
-        from kernel.topology.explaining import engines_with
+        from kernel.topology.asking import engines_with
 
         return engines_with(self.plan, self.registry, operation)
 

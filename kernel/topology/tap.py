@@ -3,8 +3,8 @@
 There are two sorts, which are used in the same way.  A *route tap* is a route from an engine, added while
 the system runs, with ``when_full = "drop-newest"`` and the router ``tap``.  Its pipe holds little, so that
 a flow that is faster than the watcher costs its source no more than a counter.  An *engine tap* is for
-what passes inside an engine, such as a queue of a broker: the engine notes messages (operation ``tap``),
-and is asked for them.
+what passes inside an engine: the engine notes messages (operation ``tap``), and is asked for them.  What it
+can be asked to show is announced by its kind (``kernel.topology.asking``).
 
 What a tap may cost: a watcher's thread competes for the interpreter's lock with the threads that it watches.
 So a route tap works for a fiftieth of the time at most and rests otherwise; what passes meanwhile is dropped
@@ -28,6 +28,7 @@ from kernel.contracts.shown import Row, Selection, Selector, shown
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.pipes.water_marks import WaterMarks
 from kernel.threads.caller_thread import CallerThread
+from kernel.topology.asking import argument_for, engines_asked, fields_of, only_engine
 from kernel.topology.plan import RoutePlan
 
 if TYPE_CHECKING:
@@ -50,14 +51,11 @@ class TapWanted(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What to watch, besides which of the messages."""
 
     source: str = ""
-    """An engine: what it sends on its routes; with a queue or an exchange, the broker that has it."""
+    """An engine: what it sends on its routes; with options of its kind, what passes inside it."""
     target: str = ""
     """An engine: what the routes bring that lead there."""
-    queue: str | None = None
-    """A queue: what is published into it."""
-    exchange: str | None = None
-    """Of an engine's routes, only messages of this exchange; of a broker, what is published to it."""
-    vhost: str = "/"
+    asked: dict[str, Any] = {}
+    """What an engine is asked to show: options that its kind brings (``EngineKind.asked``)."""
 
 
 class Tap(Interface):
@@ -92,35 +90,23 @@ def open_tap(
     """
     # Here, so that a malformed pattern changes nothing.
     Selector(wanted)
-    if wanted.queue is not None or (wanted.exchange is not None and not _sends(kernel, wanted)):
-        return EngineTap(kernel, _engine_of(kernel, wanted), wanted)
-    if not wanted.source and not wanted.target:
-        if not wanted.keys:
-            raise KernelError("say what to watch: an engine, a queue, an exchange or a pattern of keys")
-        return EngineTap(kernel, _engine_of(kernel, wanted), wanted)
+    engine = _looked_into(kernel, wanted)
+    if engine is not None:
+        return EngineTap(kernel, engine, wanted)
     tap = RouteTap(kernel, parts, dispatcher, wanted)
     entered(tap)
     return tap
 
 
-def _sends(kernel: Kernel, wanted: TapWanted) -> bool:
-    """Whether an exchange is one of the routes' and not of the engine itself."""
-    return bool(wanted.target) or (bool(wanted.source) and wanted.source not in kernel.engines_with("tap"))
-
-
-def _engine_of(kernel: Kernel, wanted: TapWanted) -> str:
-    able = kernel.engines_with("tap")
+def _looked_into(kernel: Kernel, wanted: TapWanted) -> str | None:
+    """Return the engine that is asked for what passes inside it; None: its routes are watched."""
+    if wanted.target or (wanted.source and not wanted.asked):
+        return None
     if wanted.source:
-        if wanted.source not in able:
-            raise KernelError(
-                f"engine {wanted.source!r} has no queues or exchanges to watch; engines that have: "
-                f"{', '.join(able) or 'none'}"
-            )
-        return wanted.source
-    if len(able) != 1:
-        which = f"say which: --from {' | '.join(able)}" if able else "there is no broker in this system"
-        raise KernelError(f"{len(able)} engines have queues and exchanges; {which}")
-    return able[0]
+        return wanted.source if wanted.source in engines_asked(kernel, "tap", wanted.asked) else None
+    if not wanted.asked and not wanted.keys:
+        raise KernelError("say what to watch: an engine, a pattern of keys, or what a kind of engine has")
+    return only_engine(kernel, "tap", wanted.asked, "watch routes: --from ENGINE or --to ENGINE")
 
 
 class RouteTap:
@@ -255,22 +241,29 @@ def _routes(kernel: Kernel, wanted: TapWanted, name: str) -> list[RoutePlan]:
     for end in (wanted.source, wanted.target):
         if end and end not in ends:
             raise UnknownName(f"no route begins or ends at {end!r}; {nearest(end, ends)}")
+    exchange = fields_of(kernel, "tap", wanted.source or wanted.target, wanted.asked).get("exchange")
     watched = [
         route
         for route in routes
         if wanted.source in ("", route.source) and (not wanted.target or wanted.target in route.targets)
     ]
     if not watched:
-        way = f"from {wanted.source!r} " * bool(wanted.source) + f"to {wanted.target!r}" * bool(wanted.target)
-        inside = "; to watch what its clients publish, name a queue or an exchange"
-        raise UnknownName(f"no route leads {way.strip()}{inside if not wanted.target else ''}")
+        raise UnknownName(f"no route leads {_way(kernel, wanted)}")
     if not wanted.target:
-        return [_route(wanted.source, name, wanted.keys, wanted.exchange)]
+        return [_route(wanted.source, name, wanted.keys, exchange)]
     # Two routes may have the same filter, and each message is wanted once from each source.
-    filters = dict.fromkeys(
-        (route.source, route.match, route.exchange or wanted.exchange) for route in watched
-    )
-    return [_route(source, name, match, exchange) for source, match, exchange in filters]
+    filters = dict.fromkeys((route.source, route.match, route.exchange or exchange) for route in watched)
+    return [_route(source, name, match, chosen) for source, match, chosen in filters]
+
+
+def _way(kernel: Kernel, wanted: TapWanted) -> str:
+    """Say which routes there are none of, and what else there is to watch."""
+    ends = (("from", wanted.source), ("to", wanted.target))
+    way = " ".join(f"{word} {end!r}" for word, end in ends if end)
+    inside = kernel.registry.asked("tap")
+    if wanted.target or not inside:
+        return way
+    return f"{way}; to watch what passes inside an engine: {' | '.join(f'--{name}' for name in inside)}"
 
 
 def _route(source: str, name: str, match: tuple[str, ...], exchange: str | None) -> RoutePlan:
@@ -288,7 +281,7 @@ class EngineTap:
     def __init__(self, kernel: Kernel, engine: str, wanted: TapWanted) -> None:
         self._kernel = kernel
         self._engine = engine
-        asked = {field: getattr(wanted, field) for field in ("queue", "exchange", "vhost")}
+        asked = argument_for(kernel, "tap", engine, wanted.asked)
         selection = {field: getattr(wanted, field) for field in Selection.__struct_fields__}
         self._number = self._ask("tap", {**asked, **selection})["tap"]
         self._dropped = 0

@@ -185,7 +185,7 @@ def test_tap_shows_what_pika_and_paho_publish(
 
     channel.queue_declare("kitchen")
     channel.queue_bind("kitchen", "amq.topic", "home.*")
-    argument = {"watch": {"queue": "kitchen", "contains": "warm"}, "limit": 2, "seconds": TIMEOUT}
+    argument = {"watch": {"asked": {"queue": "kitchen"}, "contains": "warm"}, "limit": 2, "seconds": TIMEOUT}
     lines = watch(watched.control, argument)
     assert next(lines) == {"watching": True}
     channel.basic_publish("amq.topic", "home.a", b"cold")
@@ -213,7 +213,9 @@ def test_tap_shows_what_pika_and_paho_publish(
 def test_a_tap_does_not_make_a_mandatory_message_wanted(watched: Watched, channel: Any) -> None:
     from kernel.topology.control import watch
 
-    lines = watch(watched.control, {"watch": {"exchange": "amq.topic"}, "limit": 1, "seconds": TIMEOUT})
+    lines = watch(
+        watched.control, {"watch": {"asked": {"exchange": "amq.topic"}}, "limit": 1, "seconds": TIMEOUT}
+    )
     assert next(lines) == {"watching": True}
     channel.confirm_delivery()
     with pytest.raises(pika.exceptions.UnroutableError):
@@ -247,9 +249,14 @@ def test_tap_says_what_is_wrong(
     [
         ((), "say which message"),
         (("--topic", "a", "--key", "b"), "--topic stands for an exchange and a key"),
+        (("--topic", "a", "--exchange", ""), "--topic stands for an exchange and a key"),
+        (("--user", "guest"), "say which message the user may publish"),
         (("--key", "a", "--header", "x"), "--header 'x' has to be NAME=VALUE"),
         (("--from", "brokr", "--key", "a"), "there is no engine 'brokr'; did you mean 'broker'?"),
-        (("--from", "app", "--topic", "a"), "engine 'app' has neither topics nor users"),
+        (
+            ("--from", "app", "--topic", "a"),
+            "engine 'app' cannot explain with --topic; engines that can: broker",
+        ),
     ],
 )
 def test_explain_says_what_is_wrong_with_the_question(

@@ -10,6 +10,7 @@ from kernel.contracts.kinds import EngineKind, EngineSetup, KindGroup, WalkKind
 from kernel.contracts.walk import Walk
 from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
 from plugins.engines.broker.contract import (
+    BROKER_ASKED,
     BROKER_OPERATIONS,
     BROKER_TABLES,
     CLIENT_TABLES,
@@ -58,6 +59,7 @@ def register_engines() -> list[EngineKind]:
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=BROKER_OPERATIONS,
+            asked=BROKER_ASKED,
             assures=broker_assures,
             rehearse=rehearse_broker,
             shards=engines_of_shards,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from plugins.engines.broker.host.engine import BrokerEngine
     from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
     from plugins.engines.broker.host.tables import (
+        BROKER_ASKED,
         BROKER_OPERATIONS,
         BROKER_TABLES,
         CLIENT_TABLES,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from plugins.engines.broker.storage.envelopes import PropertiesCodec
 
 __all__ = [
+    "BROKER_ASKED",
     "BROKER_OPERATIONS",
     "BROKER_TABLES",
     "CLIENT_TABLES",
@@ -68,6 +70,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BROKER_ASKED": "host.tables",
     "BROKER_OPERATIONS": "host.tables",
     "BROKER_TABLES": "host.tables",
     "CLIENT_TABLES": "host.tables",

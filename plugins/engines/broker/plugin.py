@@ -16,6 +16,7 @@ from kernel.contracts.kinds import ApiKind, CommandKind, EngineKind, EngineSetup
 from plugins.engines.broker.contract import EXCHANGE_TYPES, FRONT_ENDS, FrontEndKind, FrontEndSetup
 from plugins.engines.broker.host.options import BrokerClientOptions, ManyListenersOptions
 from plugins.engines.broker.host.tables import (
+    BROKER_ASKED,
     BROKER_OPERATIONS,
     BROKER_TABLES,
     CLIENT_TABLES,
@@ -49,6 +50,7 @@ def register_engines() -> list[EngineKind]:
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=BROKER_OPERATIONS,
+            asked=BROKER_ASKED,
             assures=broker_assures,
             rehearse=rehearse_broker,
             shards=engines_of_shards,
@@ -62,6 +64,7 @@ def register_engines() -> list[EngineKind]:
             create=_create_for_tests,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=(*BROKER_OPERATIONS, "fault"),
+            asked=BROKER_ASKED,
             assures=broker_assures,
             rehearse=rehearse_broker,
             shards=engines_of_shards,

@@ -31,7 +31,7 @@ def test_each_route_says_what_its_filter_does(kernel: Kernel) -> None:
         (True, "pattern 'eu.#' matches key 'eu.de'"),
         (False, "it is for exchange 'prices', and the message has ''"),
     ]
-    rows = kernel.explain(Question(engine="feed", exchange="prices", key="us")).rows
+    rows = kernel.explain(Question(engine="feed", asked={"exchange": "prices"}, key="us")).rows
     assert [(row["gets"], row["why"]) for row in rows] == [
         (False, "'eu.#', 'all' do not match key 'us'"),
         (True, "it has no pattern, so it takes every key"),
@@ -41,7 +41,8 @@ def test_each_route_says_what_its_filter_does(kernel: Kernel) -> None:
 def test_a_destination_that_is_not_there_does_not_get_it(kernel: Kernel) -> None:
     with kernel.open("us"):
         (eu,), (us,) = (
-            row["next"] for row in kernel.explain(Question(engine="feed", exchange="prices", key="all")).rows
+            row["next"]
+            for row in kernel.explain(Question(engine="feed", asked={"exchange": "prices"}, key="all")).rows
         )
     assert (eu["gets"], us["gets"]) == (False, True)
     assert eu["notes"] == [
@@ -54,3 +55,7 @@ def test_names_that_are_not_there_are_refused(kernel: Kernel) -> None:
         kernel.explain(Question(engine="fed"))
     with pytest.raises(KernelError, match="say where the message begins: --from ENGINE"):
         kernel.explain(Question(key="a"))
+    with pytest.raises(
+        KernelError, match="engine 'feed' cannot explain with --topic; engines that can: none"
+    ):
+        kernel.explain(Question(engine="feed", asked={"topic": "a", "exchange": "prices"}))

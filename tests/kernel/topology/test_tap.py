@@ -17,6 +17,7 @@ import pytest
 
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName
 from kernel.contracts.message import Envelope, Message
+from kernel.plugins import PluginRegistry
 from kernel.topology import tap as tap_module
 from kernel.topology.control import ControlServer, watch
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
@@ -70,6 +71,27 @@ def test_a_tap_of_routes_to_an_engine_sees_what_their_filters_let_pass(kernel: K
         other.send(b"two", key="us")
         assert [row["body"], *(row["body"] for row in seen(tap))] == ["one", "two"]
         tap.close()
+
+
+@pytest.mark.parametrize("watched", [{"source": "feed"}, {"target": "store"}])
+def test_an_option_that_is_a_field_of_the_message_chooses_on_routes(
+    kernel: Kernel, watched: dict[str, str]
+) -> None:
+    with kernel.open("feed") as feed, kernel.open("store"):
+        tap = kernel.tap(TapWanted(**watched, asked={"exchange": "prices"}))
+        feed.send_message(Message(b"no", Envelope(key="eu")))
+        feed.send_message(Message(b"yes", Envelope(key="eu", exchange="prices")))
+        (row,) = seen(tap)
+        assert (row["body"], row["exchange"]) == ("yes", "prices")
+        tap.close()
+
+
+def test_an_option_of_routes_needs_no_kind_that_announces_it() -> None:
+    registry = PluginRegistry.load(environ={"KERNEL_PLUGINS": "native"})
+    with Kernel(PLAN, registry) as kernel, kernel.open("feed"):
+        kernel.tap(TapWanted(source="feed", asked={"exchange": "prices"})).close()
+        with pytest.raises(KernelError, match="engine 'feed' cannot tap with --queue"):
+            kernel.tap(TapWanted(source="feed", asked={"queue": "q"}))
 
 
 def test_a_tap_sees_what_is_selected(kernel: Kernel) -> None:
@@ -165,12 +187,18 @@ def test_a_tap_that_is_open_ends_with_the_kernel() -> None:
         (TapWanted(source="fed"), "no route begins or ends at 'fed'; did you mean 'feed'"),
         (
             TapWanted(source="store"),
-            "no route leads from 'store'; to watch what its clients publish, name a queue",
+            "no route leads from 'store'; to watch what passes inside an engine: --queue",
         ),
         (TapWanted(source="feed", target="other"), "no route leads from 'feed' to 'other'"),
         (TapWanted(), "say what to watch"),
-        (TapWanted(queue="q"), "there is no broker in this system"),
-        (TapWanted(source="feed", queue="q"), "engine 'feed' has no queues or exchanges to watch"),
+        (
+            TapWanted(asked={"queue": "q"}),
+            "no engine of this system can tap with --queue; watch routes: --from",
+        ),
+        (
+            TapWanted(source="feed", asked={"queue": "q"}),
+            "engine 'feed' cannot tap with --queue; engines that can: none",
+        ),
     ],
 )
 def test_what_is_not_there_cannot_be_watched(kernel: Kernel, wanted: TapWanted, said: str) -> None:

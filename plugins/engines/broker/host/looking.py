@@ -124,7 +124,11 @@ def _addresses(engine: BrokerEngine, wanted: ExplainWanted) -> list[tuple[str, s
     if wanted.topic is None:
         if wanted.routed:
             return [(engine.feed.exchange_of(wanted.exchange or ""), wanted.key)]
+        if wanted.user is not None and wanted.exchange is None and not wanted.key:
+            raise KernelError("say which message the user may publish: an exchange and a key, or a topic")
         return [(wanted.exchange or "", wanted.key)]
+    if wanted.exchange is not None or wanted.key:
+        raise KernelError("--topic stands for an exchange and a key; leave out --exchange and --key")
     found = [
         front_end.address_of_topic(wanted.topic)
         for front_end in engine.front_ends

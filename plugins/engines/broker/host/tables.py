@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kernel.contracts.assurance import Assurance, Level
-from kernel.contracts.kinds import Table
+from kernel.contracts.kinds import Asked, Table
 from kernel.contracts.rehearsing import Rehearsal
 
 if TYPE_CHECKING:
@@ -124,6 +126,36 @@ CLIENT_TABLES = (
 
 BROKER_OPERATIONS = ("explain", "peek", "tap", "tap-end", "tap-read")
 """What ``looking.py`` can do for an operator."""
+
+BROKER_ASKED: Mapping[str, tuple[Asked, ...]] = MappingProxyType(
+    {
+        "tap": (
+            Asked(name="queue", metavar="NAME", help="What is published into this queue of a broker."),
+            Asked(
+                name="exchange",
+                metavar="NAME",
+                help="What is published to this exchange; with routes: only its messages.",
+                field="exchange",
+            ),
+            Asked(name="vhost", default="/", help="The virtual host of the queue or exchange."),
+        ),
+        "explain": (
+            Asked(
+                name="exchange",
+                metavar="NAME",
+                help='The exchange it is published to; "" is the default exchange.',
+                field="exchange",
+            ),
+            Asked(
+                name="topic",
+                help="Its topic, in place of exchange and key: as a client of MQTT publishes it.",
+            ),
+            Asked(name="vhost", default="/", help="The virtual host."),
+            Asked(name="user", help="Also say whether this user may publish it."),
+        ),
+    }
+)
+"""With what these operations can be asked, besides what every engine knows of a message."""
 
 ADMINISTRATIVE_OPERATIONS = (
     "bind",
