@@ -87,7 +87,7 @@ def command(
 def _meant(text: str) -> tuple[int, str]:
     port, _, name = text.partition("=")
     if not port.isdecimal() or not name:
-        raise click.BadParameter(f"{text!r} must have the form PORT=NAME, as in 5672=amqp", param_hint="--as")
+        raise click.BadParameter(f"{text!r} must have the form PORT=NAME", param_hint="--as")
     return int(port), name
 
 
