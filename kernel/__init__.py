@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kernel.contracts.loan import lend
     from kernel.contracts.message import Envelope, Message
     from kernel.pipes.water_marks import WaterMarks
+    from kernel.plugins import Origin, PluginRegistry
     from kernel.topology.check import load_plan
     from kernel.topology.control import ask, engine_with, find_running
     from kernel.topology.one_link import connect, listen, request
@@ -49,7 +50,9 @@ __all__ = [
     "KernelClosed",
     "KernelError",
     "Message",
+    "Origin",
     "Plan",
+    "PluginRegistry",
     "RoutePlan",
     "ThreadPlan",
     "TimedOut",
@@ -91,6 +94,8 @@ _LAZY = {
     "RoutePlan": "kernel.topology.plan",
     "ThreadPlan": "kernel.topology.plan",
     "WaterMarks": "kernel.pipes.water_marks",
+    "Origin": "kernel.plugins",
+    "PluginRegistry": "kernel.plugins",
     "Message": "kernel.contracts.message",
     "Envelope": "kernel.contracts.message",
     "KernelClosed": "kernel.contracts.errors",

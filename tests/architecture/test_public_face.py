@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.notes import for_each
 
 ROOT = Path(__file__).parents[2]
-PUBLIC = re.compile(r"kernel(\.(contracts|hosting|testing)(\.\w+)*|\.plugins|\.sockets)?")
+PUBLIC = re.compile(r"kernel(\.(contracts|hosting|testing)(\.\w+)*|\.sockets)?")
 OF_OUR_PLUGINS = {
     "plugins.apis.spark": "session and register",
     "plugins.apis.spark.contract": "jobs",

@@ -10,8 +10,6 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FOR_STRANGERS = ("kernel.contracts", "kernel.hosting", "kernel.testing")
-FOR_THEIR_TESTS = ("kernel.plugins",)
-"""To register a plugin by hand, so that it need not be installed to be tested."""
 
 PACKAGES = (
     "third_party_engine/kernel_ticker",
@@ -45,7 +43,7 @@ def _beyond(folder: Path, allowed: tuple[str, ...]) -> list[tuple[str, str]]:
 def test_they_import_nothing_of_ours_but_what_is_meant_for_them(package: str) -> None:
     folder = EXAMPLES / package
     assert _beyond(folder, FOR_STRANGERS) == []
-    assert _beyond(folder.parent / "tests", FOR_STRANGERS + FOR_THEIR_TESTS) == []
+    assert _beyond(folder.parent / "tests", FOR_STRANGERS) == []
 
 
 def test_other_imports_are_found(tmp_path: Path) -> None:

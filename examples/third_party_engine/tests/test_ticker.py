@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kernel_ticker import plugin
 
-from kernel import EnginePlan, Kernel, Plan, RoutePlan, WaterMarks
-from kernel.plugins import Origin, PluginRegistry
+from kernel import EnginePlan, Kernel, Origin, Plan, PluginRegistry, RoutePlan, WaterMarks
 
 
 def _registry() -> PluginRegistry:

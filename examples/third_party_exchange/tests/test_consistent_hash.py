@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from kernel_consistent_hash import plugin
 
-from kernel import EnginePlan, Kernel, Plan
-from kernel.plugins import Origin, PluginRegistry
+from kernel import EnginePlan, Kernel, Origin, Plan, PluginRegistry
 from plugins.engines.broker.contract import PreconditionFailed
 from plugins.engines.broker.testing import ExchangeUnderTest
 

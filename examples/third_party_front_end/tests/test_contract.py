@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from kernel_beanstalk.commands import CommandReader
 
-from kernel.plugins import PluginRegistry
+from kernel import PluginRegistry
 from kernel.testing.fixtures import KernelFactory
 from plugins.engines.broker.front_end_checks import FRONT_END_CHECKS, FrontEndSubject
 

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kernel import EnginePlan, Kernel
-from kernel.plugins import PluginRegistry
+from kernel import EnginePlan, Kernel, PluginRegistry
 from kernel.testing.fixtures import KernelFactory
 
 greenstalk = pytest.importorskip("greenstalk")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kernel_nats import plugin
 
-from kernel.plugins import Origin, PluginRegistry
+from kernel import Origin, PluginRegistry
 from kernel.testing.fixtures import kernel_factory
 
 __all__ = ["kernel_factory"]

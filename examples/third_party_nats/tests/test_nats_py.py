@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from kernel import EnginePlan, Kernel, RoutePlan
+from kernel import EnginePlan, Kernel, PluginRegistry, RoutePlan
 from kernel.contracts.engine import Host
 from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import EngineSetup
-from kernel.plugins import PluginRegistry
 from kernel.testing.fixtures import KernelFactory
 
 nats = pytest.importorskip("nats")

@@ -16,9 +16,8 @@ import pytest
 from kernel_webhook import plugin
 from kernel_webhook.options import WebhookOptions
 
-from kernel import EnginePlan, Kernel, RoutePlan, TimedOut, WaterMarks
+from kernel import EnginePlan, Kernel, Origin, PluginRegistry, RoutePlan, TimedOut, WaterMarks
 from kernel.contracts.engine import EngineEvent
-from kernel.plugins import Origin, PluginRegistry
 from kernel.testing.end_checks import SINK_CHECKS, SinkSubject
 from kernel.testing.fixtures import KernelFactory, kernel_factory
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan, WaterMarks
+from kernel import EnginePlan, Kernel, Plan, PluginRegistry, RoutePlan, ThreadPlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError, PlanError
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.errors import ContextClosed, EngineOptionError, OptionError, PlaceError
@@ -23,7 +23,6 @@ from plugins.apis.sockets.socket import UNSET, Socket
 from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
 
 if TYPE_CHECKING:
-    from kernel.plugins import PluginRegistry
     from plugins.apis.sockets.authentication import Decide
     from plugins.apis.sockets.tasks import TaskSocket
 

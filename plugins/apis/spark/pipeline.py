@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from kernel.plugins import PluginRegistry
+from kernel import PluginRegistry
 from plugins.apis.spark.contract import JOBS, JobKind
 from plugins.apis.spark.errors import SparkOptionError
 from plugins.apis.spark.options import ReadOptions

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from kernel import PluginRegistry
 from kernel.contracts.errors import KernelError
-from kernel.plugins import PluginRegistry
 from plugins.apis.spark.contract import JOBS, JobKind
 from plugins.apis.spark.options import ReadOptions
 from plugins.apis.spark.pipeline import options_of, pairs

@@ -30,11 +30,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernel import EnginePlan, Kernel
+from kernel import EnginePlan, Kernel, PluginRegistry
 from kernel.contracts.message import Envelope
 
 if TYPE_CHECKING:
-    from kernel.plugins import PluginRegistry
     from kernel.testing.fixtures import KernelFactory
     from plugins.engines.broker.local.client import BrokerClient
 

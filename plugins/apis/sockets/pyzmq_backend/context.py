@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from zmq.constants import ContextOption
 
-from kernel.plugins import PluginRegistry
+from kernel import PluginRegistry
 from plugins.apis.sockets.context import Context as OurContext
 from plugins.apis.sockets.errors import ContextClosed
 from plugins.apis.sockets.pyzmq_backend.core import NUMBERS
