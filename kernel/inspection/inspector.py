@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from kernel.contracts.dissecting.latest import Latest
 from kernel.contracts.dissector import Datagram, DatagramDissector, Line
 from kernel.contracts.kinds import DissectorKind
 from kernel.inspection.conversation import FAILED, Conversation, endpoint, failed, own_figures
-from kernel.inspection.latest import Latest
 from kernel.inspection.recognition import Recognition
 from kernel.inspection.tcp import Segment
 

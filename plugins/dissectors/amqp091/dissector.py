@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from kernel.contracts.dissecting.awaited import Awaited
+from kernel.contracts.dissecting.durations import Durations
+from kernel.contracts.dissecting.frame_reader import Frame
+from kernel.contracts.dissecting.framed import FramedDissector
 from kernel.contracts.dissector import CLIENT, SERVER, Line
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.inspection.awaited import Awaited
-from kernel.inspection.durations import Durations
-from kernel.inspection.frame_reader import Frame
-from kernel.inspection.framed import FramedDissector
 from plugins.dissectors.amqp091.methods import Content, decode, facts_of, properties_of
 from plugins.protocols.amqp091 import frames
 from plugins.protocols.amqp091.methods.method import Method

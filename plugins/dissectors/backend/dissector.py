@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
+from kernel.contracts.dissecting.awaited import Awaited
+from kernel.contracts.dissecting.frame_reader import Frame
+from kernel.contracts.dissecting.framed import FramedDissector
+from kernel.contracts.dissecting.latest import Latest
 from kernel.contracts.dissector import CLIENT, SERVER, Line
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Envelope
-from kernel.inspection.awaited import Awaited
-from kernel.inspection.frame_reader import Frame
-from kernel.inspection.framed import FramedDissector
-from kernel.inspection.latest import Latest
 from plugins.protocols.backend.envelope_memory import NUMBER
 from plugins.protocols.backend.frames import CONTROL_LIMIT, LONG, Control, split_parts
 from plugins.protocols.backend.greeting import decode_envelope, decode_greeting

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernel.contracts.dissecting.latest import Latest
 from kernel.contracts.dissector import Datagram, Line
-from kernel.inspection.latest import Latest
 from plugins.dissectors.pgm.layer import (
     ACK,
     BODIES,

@@ -6,9 +6,9 @@ from typing import Any
 
 from scapy.packet import Packet
 
-from kernel.inspection.durations import Durations
-from kernel.inspection.latest import Latest
-from kernel.inspection.sequence_watch import Seen, SequenceWatch
+from kernel.contracts.dissecting.durations import Durations
+from kernel.contracts.dissecting.latest import Latest
+from kernel.contracts.dissecting.sequence_watch import Seen, SequenceWatch
 from plugins.dissectors.pgm.layer import NAK, ODATA, PGM, numbers_of, options_of
 
 REMEMBERED = 10_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernel.contracts.dissecting.awaited import Awaited
+from kernel.contracts.dissecting.latest import Latest
+from kernel.contracts.dissecting.sequence_watch import Seen, SequenceWatch
 from kernel.contracts.dissector import CLIENT, SERVER
-from kernel.inspection.awaited import Awaited
-from kernel.inspection.latest import Latest
-from kernel.inspection.sequence_watch import Seen, SequenceWatch
 from plugins.protocols.sctp.chunks import ENDING, Chunk, Data, Init, Listed, Plain, Sack, Type
 
 ASSOCIATIONS = 1024

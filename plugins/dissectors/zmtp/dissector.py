@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernel.contracts.dissecting.frame_reader import Frame
+from kernel.contracts.dissecting.framed import FramedDissector
 from kernel.contracts.dissector import CLIENT, SERVER, Line
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.inspection.frame_reader import Frame
-from kernel.inspection.framed import FramedDissector
 from plugins.protocols.zmtp.commands import decode_metadata, split_command
 from plugins.protocols.zmtp.frames import (
     COMMAND,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from kernel.inspection.latest import Latest
+from kernel.contracts.dissecting.latest import Latest
 
 HOLES = 10_000
 """Missing numbers that are remembered. Older ones stay counted as missing."""

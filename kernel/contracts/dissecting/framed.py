@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from kernel.contracts.dissecting.frame_reader import Find, Frame, FrameReader
 from kernel.contracts.dissector import CLIENT, SERVER, Line
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.inspection.frame_reader import Find, Frame, FrameReader
 
 
 class FramedDissector(ABC):

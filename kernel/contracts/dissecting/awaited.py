@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kernel.inspection.durations import Durations
+from kernel.contracts.dissecting.durations import Durations
 
 REMEMBERED = 10_000
 """Requests that are remembered; older ones are not measured."""

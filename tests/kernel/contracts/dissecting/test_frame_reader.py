@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel.contracts.dissecting.frame_reader import MAX_KEPT, Frame, FrameReader
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.inspection.frame_reader import MAX_KEPT, Frame, FrameReader
 
 
 def measure(data: bytes, at: int) -> int:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.inspection import sequence_watch
-from kernel.inspection.awaited import REMEMBERED, Awaited
-from kernel.inspection.durations import WIDTH, Durations
-from kernel.inspection.latest import Latest
-from kernel.inspection.sequence_watch import Seen, SequenceWatch
+from kernel.contracts.dissecting import sequence_watch
+from kernel.contracts.dissecting.awaited import REMEMBERED, Awaited
+from kernel.contracts.dissecting.durations import WIDTH, Durations
+from kernel.contracts.dissecting.latest import Latest
+from kernel.contracts.dissecting.sequence_watch import Seen, SequenceWatch
 
 
 def test_percentiles_are_as_exact_as_buckets_are_wide() -> None:

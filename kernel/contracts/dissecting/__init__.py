@@ -1,0 +1,1 @@
+"""For dissectors: frames and messages of a stream, and counters of what goes by.  Start with framed.py."""
