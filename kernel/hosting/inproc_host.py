@@ -8,11 +8,13 @@ do themselves: they carry confirmations and subscriptions in the opposite direct
 
 Two numberings meet, as in a stream host.  A pair of pipes lives as long as one connection and counts its
 messages from 1; the port of a dialler lives on, and its positions go on.  ``_base_in`` and ``_base_out``
-convert.
+convert.  A protocol that leaves messages out makes the two drift apart: those that are not for the other end
+are confirmed with what was before them (``_left_out``, ``_sifted``).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -34,6 +36,8 @@ class InprocEnd:
 
     messages_in: int
     messages_out: int
+    sifts: bool = False
+    """Whether ``outgoing_of`` may leave messages out.  What it keeps for later is not left out."""
 
     def __init__(self, host: Host, peer: str) -> None:
         self.peer = peer
@@ -49,12 +53,18 @@ class InprocEnd:
         self._base_in = 0
         # Added to the count of the outgoing pipe, it gives the port's position.  None: nobody waits.
         self._base_out: int | None = None
+        # Of an end that sifts: the count of the outgoing pipe after each ``take``, and the port's position.
+        self._sifted: deque[tuple[int, int]] = deque()
+        # Messages that came and were left out: the port's position behind which, and how many.
+        self._left_out: deque[tuple[int, int]] = deque()
 
     def plug(self, incoming: Pipe, outgoing: Pipe, port: Port) -> None:
         """Begin a connection.  Called in the thread of this end.  ``subscribe_at_peer`` has to follow."""
         self.port, self._incoming, self._outgoing = port, incoming, outgoing
         self._base_in = -port.sent()
         self._base_out = None
+        self._sifted.clear()
+        self._left_out.clear()
         # The pipes post these to the host, which calls them in the thread of this end.
         incoming.on_ready = self._on_incoming
         outgoing.on_writable = self._on_room
@@ -102,10 +112,16 @@ class InprocEnd:
         outgoing = self._outgoing
         assert outgoing is not None
         self.messages_out += taken.count
+        batches = self.outgoing_of(taken.batches)
         # Before writing: the other end runs in another thread and may confirm at once.
-        if taken.position is not None:
+        if taken.position is not None and self.sifts:
+            self._sifted.append((outgoing.written + sum(map(len, batches)), taken.position))
+        elif taken.position is not None:
             self._base_out = taken.position - taken.count - outgoing.written
-        self.pass_on(self.outgoing_of(taken.batches))
+        self.pass_on(batches)
+        if self._sifted:
+            # If nothing was left of it, nobody will confirm anything for it.
+            self._on_peer_confirmed()
 
     def pass_on(self, batches: Iterable[Batch]) -> None:
         """Write batches to the other end."""
@@ -146,14 +162,24 @@ class InprocEnd:
             batches = incoming.take(_AT_ONCE)
             count = sum(map(len, batches))
             self.messages_in += count
-            self._going = port.send(self.incoming_of(batches))
+            kept = self.incoming_of(batches)
+            self._going = port.send(kept)
             # No route confirms, so to have put the messages into the pipes is all that can be done.
             if not port.confirms:
                 incoming.confirm(count)
                 self._base_in = incoming.confirmed - port.sent()
+            elif kept is not batches:
+                self._leave_out(incoming, port, count - sum(map(len, kept)))
         # Only when the pipe is empty: what the other end wrote before it went is still delivered.
         if incoming is not None and incoming.ended and not incoming.more():
             self.on_end()
+
+    def _leave_out(self, incoming: Pipe, port: Port, count: int) -> None:
+        """Have messages confirmed that the port does not get, as soon as all before them are."""
+        if count > 0:
+            self._left_out.append((port.sent(), count))
+            # All before them may be confirmed already, and nothing may come after them that would be.
+            self.on_confirmed(port.confirmed())
 
     def on_end(self) -> None:
         """The other end has gone.  The engine replaces this method."""
@@ -194,14 +220,24 @@ class InprocEnd:
     def on_confirmed(self, position: int) -> None:
         """Confirm to the other end what every destination has confirmed."""
         if self._incoming is not None:
+            while self._left_out and self._left_out[0][0] <= position:
+                self._base_in += self._left_out.popleft()[1]
             news = self._base_in + position - self._incoming.confirmed
             # Not positive: positions of an earlier connection, whose pipes are gone.
             if news > 0:
                 self._incoming.confirm(news)
 
     def _on_peer_confirmed(self) -> None:
-        if self._outgoing is not None and self.port is not None and self._base_out is not None:
-            self.port.confirm_through(self._base_out + self._outgoing.confirmed)
+        outgoing, port = self._outgoing, self.port
+        if outgoing is None or port is None:
+            return
+        if self._base_out is not None:
+            port.confirm_through(self._base_out + outgoing.confirmed)
+        position = None
+        while self._sifted and self._sifted[0][0] <= outgoing.confirmed:
+            _, position = self._sifted.popleft()
+        if position is not None:
+            port.confirm_through(position)
 
 
 def pipe_pair(name: str, here: Host, there: Host) -> tuple[Pipe, Pipe]:

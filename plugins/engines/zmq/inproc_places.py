@@ -55,6 +55,8 @@ class InprocPeer(InprocEnd):
         self._keyed = options.key_part if options.key_part is not None else publishes_or_subscribes
         self._splitter = GroupSplitter() if self._type.grouped else KeySplitter()
         self._addressing = addressing_of(options)
+        # With addresses all messages are passed on, some of them later.
+        self.sifts = self._addressing is None
         self._theirs = subscriptions_of(options)
         self._hello: bytes | None = None
         """What is to be said to the peer first, and was not said yet."""
