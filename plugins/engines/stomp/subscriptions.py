@@ -138,7 +138,7 @@ class Subscriptions:
         prefetch: int,
         now: float,
     ) -> None:
-        left = self._left.pop(subscription.tag, None)
+        left = self._left.get(subscription.tag)
         # One of the same tag may have left messages that can still be acknowledged.  Its receiver goes on,
         # and with it the numbers of deliveries, so that none is used twice.
         receiver = Receiver(self._session.client.window, lambda: None, self._on_cancelled)
@@ -157,6 +157,8 @@ class Subscriptions:
         )
         self._session.vhost.subscribe(subscription.consumer, now)
         self._open[subscription.tag] = subscription
+        # Only now: the queue may have refused the consumer, and then ``end_all`` returns what was left.
+        self._left.pop(subscription.tag, None)
 
     def reply_queue(self, destination: Destination, now: float) -> str:
         """Return the name of the queue behind /temp-queue/NAME; make it at the first use."""
@@ -218,6 +220,9 @@ class Subscriptions:
         # Removed here, so that ``end_all`` does not unsubscribe a consumer whose queue is gone.
         subscription = self._open.pop(consumer.tag, None)
         if subscription is not None:
+            # Its receiver may have messages of another queue: of the subscription that had this tag before.
+            if subscription.receiver.unacked:
+                self._left[consumer.tag] = subscription
             name = subscription.identifier or consumer.tag
             self._session.client.fail(
                 Fault(

@@ -500,6 +500,39 @@ def test_a_queue_that_is_deleted_ends_the_connection(broker: StompBroker) -> Non
     fails(client, "Server cancelled subscription")
 
 
+def test_what_is_left_of_an_ended_subscription_returns_though_the_next_ones_queue_is_deleted(
+    broker: StompBroker,
+) -> None:
+    fill(broker, b"1")
+    client, channel = broker.connect(), broker.channel()
+    client.send("SUBSCRIBE", id="1", destination="/queue/q", ack="client")
+    client.next()
+    client.ask("UNSUBSCRIBE", id="1")
+    client.ask("SUBSCRIBE", id="1", destination="/queue/other", ack="client")
+    channel.queue_delete("other")
+    fails(client, "Server cancelled subscription")
+    other = broker.connect()
+    other.send("SUBSCRIBE", id="1", destination="/queue/q", ack="client")
+    assert other.next()["redelivered"] == "true"
+
+
+def test_what_is_left_of_an_ended_subscription_returns_though_the_next_one_is_refused(
+    broker: StompBroker,
+) -> None:
+    fill(broker, b"1")
+    client, channel = broker.connect(), broker.channel()
+    channel.queue_declare("taken", auto_delete=False)
+    channel.basic_consume("taken", lambda *_: None, exclusive=True)
+    client.send("SUBSCRIBE", id="1", destination="/queue/q", ack="client")
+    client.next()
+    client.ask("UNSUBSCRIBE", id="1")
+    client.send("SUBSCRIBE", id="1", destination="/amq/queue/taken", ack="client")
+    client.next_of("ERROR")
+    other = broker.connect()
+    other.send("SUBSCRIBE", id="1", destination="/queue/q", ack="client")
+    assert other.next()["redelivered"] == "true"
+
+
 def test_many_messages_in_few_frames_arrive_in_order(broker: StompBroker) -> None:
     client, other = broker.connect(), broker.connect()
     other.ask("SUBSCRIBE", id="1", destination="/queue/q")
