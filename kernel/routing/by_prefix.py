@@ -105,8 +105,9 @@ class ByPrefix(ByKey):
         return bool(self._values(batch))
 
     def all_to_all(self) -> bool:
-        """Whether every reader has subscribed to the empty prefix, and not as a member of a group."""
-        return all(self._everything.values())
+        """Whether every reader has subscribed to the empty prefix, and none as a member of a group."""
+        # A reader that has everything and is in a group as well gets what is chosen for the group once more.
+        return not self._groups and all(self._everything.values())
 
     def attach(self, outlet: Outlet, options: dict[str, Any]) -> None:
         """Add a pipe, which has no subscriptions yet."""

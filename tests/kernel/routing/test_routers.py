@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -189,14 +190,29 @@ def test_by_prefix_says_when_it_need_not_look() -> None:
     a, b = attach(router, 2)
     router.subscribe(a, "prefix:")
     assert not router.all_to_all()
-    router.subscribe(b, "group:g:prefix:")
+    router.subscribe(b, "prefix:")
+    router.subscribe(b, "prefix:")
+    assert router.all_to_all()
+    router.unsubscribe(b, "prefix:")
+    assert router.all_to_all()
+    router.unsubscribe(b, "prefix:")
     assert not router.all_to_all()
-    router.subscribe(b, "prefix:")
-    router.subscribe(b, "prefix:")
+    router.detach(b)
     assert router.all_to_all()
-    router.unsubscribe(b, "prefix:")
-    assert router.all_to_all()
-    router.unsubscribe(b, "prefix:")
+
+
+@pytest.mark.parametrize("pattern", ["group:g:prefix:", "group:g:prefix:t", "group:g:#"])
+def test_by_prefix_looks_while_there_are_members_of_groups(pattern: str) -> None:
+    router = ByPrefix()
+    a, b = attach(router, 2)
+    router.subscribe(a, "prefix:")
+    router.subscribe(b, "prefix:")
+    router.subscribe(a, pattern)
+    router.subscribe(b, pattern)
+    # One of them gets it twice: once more as the member that was chosen.
+    assert len(router.choose(batch_of([b"tea"]))) == 3
+    assert not router.all_to_all()
+    router.unsubscribe(a, pattern)
     assert not router.all_to_all()
     router.detach(b)
     assert router.all_to_all()
