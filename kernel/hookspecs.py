@@ -98,10 +98,13 @@ def check_plan(plan: Plan) -> Iterable[str]:  # type: ignore[empty-body]
 # A start does not wait for engines, and a hook that does would hold up the application.
 @hookspec
 def kernel_started(kernel: Kernel) -> None:
-    """Called when the threads and engines were told to start; they may not run yet.  Main thread."""
+    """Called when the threads and engines were told to start; they may not run yet.
+
+    In the thread that starts the kernel.
+    """
 
 
 # Before applications and threads are told: they still work while this is called.
 @hookspec
 def kernel_stopping(kernel: Kernel, reason: str) -> None:
-    """Called before the kernel stops, also after a failure.  Main thread."""
+    """Called before the kernel stops, also after a failure.  In the thread that closes it: any."""

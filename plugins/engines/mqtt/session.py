@@ -385,9 +385,7 @@ class Session:
         own_topics = not wanted.share_name and topic_filter.startswith("$")
         live = own_topics or not (wanted.share_name or wanted.qos or self.durable)
         qos = 0 if live else wanted.qos
-        if before is not None:
-            self.no_local -= before.no_local
-        self.no_local += wanted.no_local
+        no_local = wanted.no_local - (before is not None and before.no_local)
         if before is not None and before.live == live:
             # Changed in place: no message is lost or doubled meanwhile [MQTT-3.8.4-4].
             before.qos, before.no_local = qos, wanted.no_local
@@ -411,6 +409,8 @@ class Session:
             if before is not None:
                 self._remove(before, now)
             self.subscriptions[name] = subscribed
+        # Last: the broker may have refused the binding.
+        self.no_local += no_local
         return subscribed
 
     def unsubscribe(self, name: str, now: float) -> int:

@@ -55,6 +55,9 @@ def write_certificates(folder: Path, name: str, certificate: Certificate) -> tup
     ``KernelError`` if there is one already.
     """
     public, secret = folder / f"{name}{PUBLIC}", folder / f"{name}{SECRET}"
+    if public.exists() and not secret.exists():
+        # Before the secret file is written: it would stay behind, and stop the next try.
+        raise KernelError(f"{public}: File exists")
     text = '# Keys of CURVE. {0}\nmetadata\ncurve\n    public-key = "{1}"\n'
     try:
         folder.mkdir(parents=True, exist_ok=True)

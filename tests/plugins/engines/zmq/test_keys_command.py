@@ -37,6 +37,10 @@ def test_certificates_are_written_once_and_the_secret_one_is_for_its_owner(tmp_p
     assert again.exit_code == 1
     assert "server.key_secret: File exists" in again.output
     assert read_certificate(secret) == keys
+    secret.unlink()
+    # Not a secret file that stops the next try.
+    assert "server.key: File exists" in CliRunner().invoke(command, arguments).output
+    assert not secret.exists()
 
 
 @pytest.mark.peer("pyzmq")
