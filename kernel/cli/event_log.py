@@ -3,7 +3,8 @@
 With tracebacks, an engine that fails has more lines, which are indented; in JSON it is a key, ``trace``.
 
 Engines report events in their own threads, so that several threads write at the same time.  A log that cannot
-be written stops nothing: moving messages matters more than telling of it.
+be written stops nothing: moving messages matters more than telling of it.  So an event that the reader of a
+pipe has no room for is left out, and the next line that is read says how many are missing.
 
 Nor does it fill the disk: ten thousand clients that connect at once are ten lines and one with the number of
 the others.  Events of one engine that are of one sort are counted by the second, each sort by itself, so that
@@ -15,6 +16,7 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import select
 import sys
 import threading
 from collections import Counter
@@ -64,6 +66,9 @@ class EventLog:
         self._stream = stream or sys.stdout
         # In this order: ``isatty`` raises for a closed stream.
         self._colour = not self._stream.closed and self._stream.isatty()
+        self._room = _room_of(self._stream)
+        self._missing = 0
+        """Lines that were left out since the last one."""
         self._lock = threading.Lock()
 
     def event(self, event: EngineEvent) -> None:
@@ -71,14 +76,20 @@ class EventLog:
         # Events only. Lines of the program itself, such as "ready", are few, and none of them may be missing.
         if self._rate and not self._admit(event):
             return
-        self.write(
-            event.what,
-            engine=event.engine,
-            peer=event.peer,
-            detail=event.detail,
-            next_try=event.next_try,
-            trace=event.trace if self._tracebacks else "",
+        self._put(
+            self._line(
+                event.what,
+                engine=event.engine,
+                peer=event.peer,
+                detail=event.detail,
+                next_try=event.next_try,
+                trace=event.trace if self._tracebacks else "",
+            )
         )
+
+    def record(self, what: str, detail: str) -> None:
+        """Write what a library has to say.  Any thread."""
+        self._put(self._line(what, detail=detail))
 
     def _admit(self, event: EngineEvent) -> bool:
         """Count an event; return whether it is written."""
@@ -102,7 +113,8 @@ class EventLog:
         for (engine, what), count in counted.items():
             more = count - self._rate
             if more > 0:
-                self.write(what, engine=engine, detail=f"and {more:,} more within a second", more=more)
+                detail = f"and {more:,} more within a second"
+                self._put(self._line(what, engine=engine, detail=detail, more=more))
 
     def figures(self, statistics: SystemStatistics) -> None:
         """Write the figures at the end: as JSON all of them, for people a line for each route."""
@@ -123,23 +135,45 @@ class EventLog:
                 )
 
     def write(self, what: str, **facts: Any) -> None:
-        """Write one line.  Any thread."""
-        # Before the lock: the time of the event, and not of the moment at which its line can be written.
+        """Write one line of the program itself; wait for room.  Not for an engine's thread."""
+        line = self._line(what, **facts)
+        # Without the lock, so that engines do not wait, too.  Not with their ``poll``: only one thread may
+        # use it at a time.
+        while not self._put(line, counted=False):
+            room = _room_of(self._stream)
+            if room is not None:
+                room.poll()
+
+    def _line(self, what: str, **facts: Any) -> str:
+        # Now: the time of the event, and not of the moment at which its line can be written.
         now = datetime.datetime.now().astimezone()
         facts = {name: fact for name, fact in facts.items() if fact is not None and fact != ""}
         if self._json:
-            line = json.dumps({"time": now.isoformat(timespec="milliseconds"), "what": what, **facts})
-        else:
-            line = self._for_people(now, what, facts)
+            return json.dumps({"time": now.isoformat(timespec="milliseconds"), "what": what, **facts})
+        return self._for_people(now, what, facts)
+
+    def _put(self, line: str, *, counted: bool = True) -> bool:
+        """Write a line if there is room for it; return whether there was."""
         # ``print`` writes the text and the line end in two steps, between which another thread could write.
         with self._lock:
+            # A system promises room for PIPE_BUF octets (POSIX), 4096 on Linux.  A longer line, such as one
+            # with a traceback, may wait for a reader that has stopped just now.
+            if self._room is not None and not self._room.poll(0):
+                self._missing += counted
+                return False
+            lines = [line]
+            if self._missing:
+                detail = f"{self._missing:,} lines are missing: nobody read them in time"
+                lines.insert(0, self._line("log", detail=detail, more=self._missing))
+                self._missing = 0
             try:
                 # Flushed: a program that reads the log from a pipe waits for a line such as "ready".
-                print(self._encodable(line), file=self._stream, flush=True)
+                print(*map(self._encodable, lines), sep="\n", file=self._stream, flush=True)
             # ``OSError``: the reader of a pipe has gone, or the disk is full.  ``ValueError``: the stream is
             # closed.
             except (OSError, ValueError):
                 pass
+            return True
 
     def _encodable(self, line: str) -> str:
         """Return a line with escapes for what the stream's encoding does not have."""
@@ -168,6 +202,18 @@ class EventLog:
         )
 
 
+def _room_of(stream: TextIO) -> select.poll | None:
+    """Return what tells whether a stream has room; None: it is none of the system's."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return None
+    # An error or a hang-up counts as room: the write then says what is wrong.
+    room = select.poll()
+    room.register(descriptor, select.POLLOUT)
+    return room
+
+
 class LogRecords(logging.Handler):
     """Passes on what modules and libraries write with ``logging``, so that one log has everything."""
 
@@ -178,7 +224,7 @@ class LogRecords(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record.  Any thread."""
         try:
-            self._log.write(record.levelname.lower(), detail=f"{record.name}: {record.getMessage()}")
+            self._log.record(record.levelname.lower(), f"{record.name}: {record.getMessage()}")
         except Exception:
             # A message that does not fit its arguments is a mistake of who has written it.
             self.handleError(record)

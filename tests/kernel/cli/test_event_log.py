@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -61,6 +62,27 @@ def test_a_reader_that_has_gone_stops_nothing() -> None:
     stream = io.StringIO()
     stream.close()
     EventLog(stream=stream).event(EVENT)
+
+
+def test_a_reader_that_does_not_read_stops_nothing_and_is_told_what_it_missed() -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as reader, open(writing, "w") as stream:
+        log = EventLog(stream=stream, as_json=True, rate=0)
+        for _ in range(5_000):
+            log.event(EVENT)
+        # The program itself waits for room, and meanwhile engines go on.
+        ready = threading.Thread(target=log.write, args=("ready",))
+        ready.start()
+        log.event(EVENT)
+        lines = [json.loads(reader.readline())]
+        while lines[-1]["what"] != "ready":
+            lines.append(json.loads(reader.readline()))
+        ready.join()
+    *events, missing, _ = lines
+    assert {line["what"] for line in events} == {EVENT.what}
+    assert missing["what"] == "log"
+    assert missing["more"] == 5_001 - len(events)
+    assert missing["detail"] == f"{missing['more']:,} lines are missing: nobody read them in time"
 
 
 def test_a_disk_that_is_full_stops_nothing() -> None:
