@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 K = TypeVar("K", str, bytes)
@@ -23,6 +24,18 @@ class PrefixTable(Generic[K, V]):
 
     def __bool__(self) -> bool:
         return bool(self._counts)
+
+    def __len__(self) -> int:
+        """Return the number of prefixes."""
+        return len(self._counts)
+
+    def at(self, prefix: K) -> Collection[V]:
+        """Return the values of this prefix alone."""
+        return self._counts.get(prefix, ())
+
+    def values(self) -> set[V]:
+        """Return all values."""
+        return set().union(*self._counts.values())
 
     def longest(self) -> int:
         """Return the length of the longest prefix: no look-up takes notice of more of a key."""
