@@ -89,6 +89,14 @@ class FastPipe(Interface):
         """
         ...
 
+    def full(self) -> bool:
+        """Whether a high mark is reached.  Unused credit counts."""
+        ...
+
+    def depth(self) -> int:
+        """Return how many messages wait.  Unused credit counts."""
+        ...
+
     def credit(self) -> int:
         """Return how many bodies may be appended before asking again.  They count as written at once.
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kernel import EnginePlan, Kernel, Plan, PluginRegistry, RoutePlan, ThreadPlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError, PlanError
-from plugins.apis.sockets.end import End
+from plugins.apis.sockets.end import End, PublishingEnd
 from plugins.apis.sockets.errors import ContextClosed, EngineOptionError, OptionError, PlaceError
 from plugins.apis.sockets.monitor import SocketEvent, Watch
 from plugins.apis.sockets.options import TYPES, UNLIMITED, UNLIMITED_BYTES, TypeName, Values
@@ -25,6 +25,13 @@ from plugins.apis.sockets.statistics import PeerStatistics, SocketStatistics
 if TYPE_CHECKING:
     from plugins.apis.sockets.authentication import Decide
     from plugins.apis.sockets.tasks import TaskSocket
+
+
+RELAY_MARKS = WaterMarks()
+"""What may wait for the thread that chooses the peers of a PUB, if no more may wait for a peer."""
+
+A_TURN = 0.001
+"""Seconds in which that thread passes on what was sent before the end without time to linger."""
 
 
 class Place:
@@ -60,13 +67,16 @@ class Place:
         self._operate(what, place, errno.ENOENT)
 
     def _operate(self, what: str, place: str, number: int | None = None) -> str:
+        done: str = self._call(what, place, number)
+        return done
+
+    def _call(self, what: str, argument: Any, number: int | None = None) -> Any:
         try:
-            done: str = self._kernel.operate(self.engine, what, place)
+            return self._kernel.operate(self.engine, what, argument)
         except KernelClosed as error:
             raise ContextClosed(str(error)) from error
         except KernelError as error:
             raise PlaceError(str(error), _number_of(error) or number) from error
-        return done
 
     def _begin(self) -> None:
         values, pattern = self._values, self.pattern
@@ -100,7 +110,7 @@ class Place:
             raise EngineOptionError(
                 f"socket {self._name!r} cannot be made with its option 'engine': {error}"
             ) from error
-        if pattern.gives:
+        if pattern.gives and not pattern.relayed:
             full = "drop-oldest" if values["conflate"] else pattern.when_full
             self._route(self._name, self.engine, pattern.router, values["sndhwm"], full)
         if pattern.takes or pattern.publishes:
@@ -109,6 +119,25 @@ class Place:
         values.fixed = True
         # Its operations can be called only when it runs.
         self._kernel.wait_running(engine=self.engine)
+        if pattern.relayed:
+            self._begin_relay()
+
+    def _begin_relay(self) -> None:
+        """Have the thread of the engine choose the peers of what is sent."""
+        pattern, end = self.pattern, self.pattern.end
+        assert isinstance(end, PublishingEnd)
+        high = self._values["sndhwm"] or UNLIMITED
+        end.room = high
+        end.relay = self._call("relay", (end.hear, high))
+        self._route(end.relay.name, self.engine, pattern.router, high, pattern.when_full)
+        # More than may wait for one peer: this is only what the thread has not looked at yet, and what it
+        # passes on at once does not wait for a peer.
+        most = max(high, RELAY_MARKS.high)
+        octets = most * RELAY_MARKS.bare_limit if most < UNLIMITED else UNLIMITED_BYTES
+        marks = WaterMarks(high=most, high_bytes=octets, stall_timeout=math.inf)
+        self._add_route(
+            RoutePlan(source=self._name, targets=(end.relay.name,), router="fan-out", marks=marks)
+        )
 
     def _route(self, source: str, target: str, router: str, high: int, when_full: Any) -> None:
         if self._values["conflate"]:
@@ -120,7 +149,9 @@ class Place:
             when_full=when_full,
             stall_timeout=math.inf,
         )
-        route = RoutePlan(source=source, targets=(target,), router=router, marks=marks)
+        self._add_route(RoutePlan(source=source, targets=(target,), router=router, marks=marks))
+
+    def _add_route(self, route: RoutePlan) -> None:
         self._kernel.add_route(route)
         self._routes.append(route)
 
@@ -131,6 +162,9 @@ class Place:
     def close(self, linger: float | None) -> None:
         """Remove the engine when it has written what waits, and the routes behind it."""
         kernel, routes = self._kernel, self._routes
+        seconds = math.inf if linger is None else linger
+        if self.pattern.relayed:
+            seconds = max(seconds, A_TURN)
 
         def gone() -> None:
             try:
@@ -145,7 +179,7 @@ class Place:
             gone()
             return
         try:
-            kernel.remove_engine(self.engine, math.inf if linger is None else linger, gone)
+            kernel.remove_engine(self.engine, seconds, gone)
         except KernelError:
             return
 
@@ -153,20 +187,36 @@ class Place:
         """Return the figures of the pipes to and from each peer."""
         peers: dict[str, dict[str, int]] = {}
         beginning = f"{self.engine}/"
+        relay, lost = self._at_relay()
+        behind = 0
         for pipe in self._kernel.statistics().pipes:
             source, _, target = pipe.name.partition(" > ")
+            if target == relay:
+                behind = pipe.depth
             for name, figures in (
                 (target, {"sent": pipe.taken, "waiting": pipe.depth, "dropped": pipe.dropped}),
                 (source, {"received": pipe.written, "unread": pipe.depth}),
             ):
                 if name.startswith(beginning):
                     peers.setdefault(name.removeprefix(beginning), {}).update(figures)
+        for name, figures in peers.items():
+            if relay and "sent" in figures:
+                # Who gets which of them is not known before they are looked at.
+                figures["waiting"] += behind
+                figures["dropped"] += lost.get(beginning + name, 0)
         nothing = dict.fromkeys(("sent", "waiting", "dropped", "received", "unread"), 0)
         return SocketStatistics(
             name=self._name,
             peers=tuple(PeerStatistics(peer=peer, **{**nothing, **each}) for peer, each in peers.items()),
             dropped=dropped,
         )
+
+    def _at_relay(self) -> tuple[str, dict[str, int]]:
+        """Return the name of the relay, and how many messages it has not counted as dropped yet, by peer."""
+        end = self.pattern.end
+        if not isinstance(end, PublishingEnd) or end.relay is None:
+            return "", {}
+        return end.relay.name, {outlet.target: count for outlet, count in end.lost.items()}
 
 
 def _number_of(error: BaseException) -> int | None:
@@ -297,6 +347,8 @@ class Context:
         if linger is UNSET:
             wanted = [socket.options["linger"] for socket in list(self._sockets)] or [5.0]
             seconds = None if None in wanted else max(wanted)
+        elif seconds is not None and any(socket.relayed for socket in list(self._sockets)):
+            seconds = max(seconds, A_TURN)
         kernel.close(linger=math.inf if seconds is None else seconds, reason="the context was closed")
         kernel.join()
         for socket in list(self._sockets):

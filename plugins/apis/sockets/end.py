@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from typing import Protocol as Interface
 
 from kernel.contracts.api import CallerPort, CallerThread, Join, Lease
 from kernel.contracts.engine import PortOwner
 from kernel.contracts.message import Batch, Envelope, batch_of_one
+from kernel.contracts.prefix_table import PrefixTable
 from kernel.contracts.router import Outlet
 from kernel.hosting.borrower import Borrower
 from kernel.hosting.fast_sender import FastSender, fast_sender
@@ -266,39 +268,90 @@ class End(PortOwner):
             self.caller.close()
 
 
+class Relay(Interface):
+    """What routes in the thread of the engine, as the end sees it (``plugins/engines/zmq/relay.py``)."""
+
+    @property
+    def name(self) -> str:
+        """The name of its port."""
+        ...
+
+    def drop(self, lost: Counter[Outlet], then: Callable[[], Any]) -> None:
+        """Count messages that it could not be given, by the pipes to peers; call ``then`` afterwards."""
+        ...
+
+
 class PublishingEnd(End):
     """The end of a socket whose peers subscribe."""
 
     def __init__(self, name: str, join: Join) -> None:
-        self.wanted: dict[bytes, Counter[Outlet]] = {}
+        self.wanted: PrefixTable[bytes, Outlet] = PrefixTable()
         """Who has subscribed to which prefix, and how often."""
         self.on_subscription: Callable[[str, bytes, bool, str], Any] | None = None
         """Called with ``subscribe`` or ``unsubscribe``, the prefix, whether it is the first or the last, and
         the name of the port of the peer."""
+        self.relay: Relay | None = None
+        """What chooses the peers; None: this end does."""
+        self.room = 0
+        """How many messages the relay has room for, whatever their size."""
+        self.lost: Counter[Outlet] = Counter()
+        """Messages that the relay had no room for, and that it was not told of yet, by the pipes to peers."""
+        self._telling = False
+        """Whether the relay has been told of some, and has not counted them yet."""
         super().__init__(name, join)
+
+    def publish(self, batch: Batch) -> None:
+        """Send a batch without waiting: it is dropped, and counted, where there is no room."""
+        self.look()
+        if self.relay is None:
+            self.port.send((batch,))
+            return
+        pipe = self.port.short_cut()
+        if pipe is None:
+            # The engine has failed.  Nobody is there, and its route would keep the messages.
+            return
+        # With large messages the mark of bytes comes first.  It does not hold for what may wait for a
+        # single peer.
+        if pipe.full() and pipe.depth() >= self.room:
+            self._drop(batch, self.relay)
+        else:
+            self.port.send((batch,))
+
+    def _drop(self, batch: Batch, relay: Relay) -> None:
+        longest = self.wanted.longest()
+        for body in batch.bodies:
+            first = body[0] if batch.multipart else body
+            # A peer counts once, whatever it has subscribed to.
+            self.lost.update(set(self.wanted.find(bytes(first[:longest]))))
+        # One call at a time, so that calls do not wait in heaps where messages are lost in heaps.
+        if self.lost and not self._telling:
+            self._telling = True
+            lost, self.lost = self.lost, Counter()
+            relay.drop(lost, self._told)
+
+    def _told(self) -> None:
+        self._telling = False
+
+    def hear(self, verb: str, pattern: str, outlet: Outlet) -> None:
+        """Take notice of ``on_asked`` of the relay.  Any thread."""
+        if not self.closed:
+            self.caller.post(partial(self.on_asked, verb, pattern, outlet))
 
     def on_asked(self, verb: str, pattern: str, outlet: Outlet) -> None:
         """A peer has subscribed or unsubscribed, or has gone."""
         # The pattern is ``prefix:`` and the octets of the prefix: sockets of this API have no keys.
         prefix = pattern.partition(":")[2].encode("utf-8", "surrogateescape")
-        readers = self.wanted.setdefault(prefix, Counter())
-        before = bool(readers)
+        before = bool(self.wanted.at(prefix))
         if verb == "subscribe":
-            readers[outlet] += 1
+            self.wanted.add(prefix, outlet)
         else:
-            readers[outlet] -= 1
-            if not readers[outlet]:
-                del readers[outlet]
-        after = bool(readers)
-        if not after:
-            del self.wanted[prefix]
+            self.wanted.remove(prefix, outlet)
+        after = bool(self.wanted.at(prefix))
         if self.on_subscription is not None:
             self.on_subscription(verb, prefix, before != after, outlet.target)
 
     def subscribers(self, topic: bytes | None, *, exact: bool = False) -> int:
         """Return how many peers get messages that begin with ``topic`` or are it; None: any messages."""
-        peers: set[Outlet] = set()
-        for prefix, readers in self.wanted.items():
-            if topic is None or (topic == prefix if exact else topic.startswith(prefix)):
-                peers.update(readers)
-        return len(peers)
+        if topic is None:
+            return len(self.wanted.values())
+        return len(set(self.wanted.at(topic) if exact else self.wanted.find(topic)))

@@ -87,9 +87,7 @@ class Socket:
         self._fast = end.fast(self._send_fast_failed)
         if pattern.lends:
             end.borrow(pattern)
-        self.send = (
-            self._fast.send if pattern.alike and pattern.gives and not pattern.publishes else self._send
-        )
+        self.send = self._fast.send if pattern.alike and pattern.gives else self._send
 
     # ------------------------------------------------------------------ places
 
@@ -477,6 +475,11 @@ class Socket:
         if not self._end.arm() or self.readable():
             self._end.caller.wake()
         return self._end.caller.fileno()
+
+    @property
+    def relayed(self) -> bool:
+        """Whether the kernel's thread chooses who gets what is sent (``Pattern.relayed``)."""
+        return self._pattern.relayed
 
     def statistics(self) -> SocketStatistics:
         """Return how many messages wait for and from each peer, and how many were dropped."""

@@ -12,7 +12,7 @@ class PeerStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The identity or the address of the peer, or the place that it is connected to."""
     sent: int
     waiting: int
-    """Sent, and not yet written to the peer."""
+    """Sent, and not yet written to the peer; of a PUB also what was not yet looked at for whom it is."""
     dropped: int
     """Not sent, because ``sndhwm`` was reached."""
     received: int

@@ -24,6 +24,7 @@ from plugins.engines.zmq.inproc_places import InprocBindPlace, InprocConnectPlac
 from plugins.engines.zmq.logins import Logins
 from plugins.engines.zmq.notifications import Notifications
 from plugins.engines.zmq.options import ZmqOptions, place_of
+from plugins.engines.zmq.relay import Relay
 from plugins.protocols.zmtp.addressing import Naming
 from plugins.protocols.zmtp.connection import ZmtpConnection, connection_of
 from plugins.protocols.zmtp.options import IDENTITY_LIMIT
@@ -63,6 +64,8 @@ class ZmqEngine:
         """Identities of connect places, whose peers have them by our choice."""
         self._next_peer: bytes | None = None
         """The identity of the peer of the next connect place, if the application has chosen it."""
+        self._relay: Relay | None = None
+        """What routes for an application that publishes, if it wants that."""
         self.host: Host
 
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
@@ -124,14 +127,20 @@ class ZmqEngine:
         self.host.nursery.start_soon(place.run)
         return place.name
 
-    def operate(self, what: str, argument: str) -> str:
+    def operate(self, what: str, argument: Any) -> Any:
         """Add or remove a place while the socket runs.
 
         ``bind`` and ``connect`` return the place by which ``unbind`` and ``disconnect`` find it: ``bind`` has
         the port that the system chose.  Connections that ``unbind`` leaves behind go on.  ``name_peer``
         chooses the identity of the peer of the next ``connect``, a character for each octet, and returns it;
         empty: one is made up.  Messages for it wait in its port from then on.
+
+        ``relay`` opens a port with a name of its own, which routes to the peers what comes to it, and returns
+        it (``Relay``); the argument is whom to tell of subscriptions, and how many messages at a time.
         """
+        if what == "relay":
+            self._relay = Relay(self.host, f"{self.name}.relay", *argument)
+            return self._relay
         try:
             if what == "bind":
                 return self._bind(argument)
@@ -144,7 +153,7 @@ class ZmqEngine:
         places: dict[str, list[Any]] = {"unbind": self._bind_places, "disconnect": self._connect_places}
         if what not in places:
             raise KernelError(
-                f"no operation {what!r}; there are bind, connect, unbind, disconnect and name_peer"
+                f"no operation {what!r}; there are bind, connect, unbind, disconnect, name_peer and relay"
             )
         for place in places[what]:
             if place.name == argument:
@@ -330,8 +339,9 @@ class ZmqEngine:
 
     def pending(self) -> bool:
         """Whether a conversation has something to write.  Any thread."""
+        waiting = self._relay is not None and self._relay.pending()
         # Copies: another thread asks while conversations come and go.
-        waiting = any(conversation.pending() for conversation in list(self._conversations))
+        waiting = waiting or any(conversation.pending() for conversation in list(self._conversations))
         return waiting or any(place.pending() for place in list(self._connect_places))
 
     def statistics(self) -> dict[str, Any]:

@@ -24,6 +24,9 @@ class Pattern:
     """The router of the route to its peers."""
     when_full: str = "block"
     """What happens when the pipe to a peer is full."""
+    relayed: bool = False
+    """Whether the thread of the engine chooses the peers, and not that of the application.  Known when the
+    engine's options are."""
     alike: ClassVar[bool] = True
     """Whether messages are sent without a look at what is in them: then they take the shortest way."""
     turns: ClassVar[bool] = False

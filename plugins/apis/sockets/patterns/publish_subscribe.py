@@ -10,7 +10,7 @@ from kernel.contracts.message import Batch, Buffer, Envelope, batch_of_one
 from plugins.apis.sockets.end import End, PublishingEnd
 from plugins.apis.sockets.errors import NotSupported, SocketError
 from plugins.apis.sockets.options import Values
-from plugins.apis.sockets.patterns.base import Pattern, ReceivingPattern
+from plugins.apis.sockets.patterns.base import Pattern, ReceivingPattern, batch_of_parts
 from plugins.apis.sockets.patterns.manual_subscriptions import ManualSubscriptions
 
 _SUBSCRIBE, _CANCEL = b"\1", b"\0"
@@ -42,6 +42,8 @@ class Pub(Pattern):
             # Conversations know who has not subscribed.
             self.router = "fan-out"
             return {"invert_matching": True}
+        # Who waits for single peers, or keeps one message for each, has to see their pipes.
+        self.relayed = not (self._waits or self.values["conflate"])
         return {"chosen_by_route": True}
 
     def may_send(self) -> bool:
@@ -53,19 +55,18 @@ class Pub(Pattern):
         if self._waits:
             super().send_batch(batch, timeout)
             return
-        self.end.look()
-        self.end.port.send((batch,))
+        self._publish(batch)
 
     def send_parts(self, parts: tuple[Buffer, ...], timeout: float | None) -> None:
         """Send one message."""
         if self._waits:
             super().send_parts(parts, timeout)
             return
-        self.end.look()
-        if len(parts) == 1:
-            self.end.port.send((batch_of_one(parts[0]),))
-        else:
-            self.end.port.send((Batch([parts], sum(map(len, parts)), multipart=True),))
+        self._publish(batch_of_parts(parts))
+
+    def _publish(self, batch: Batch) -> None:
+        assert isinstance(self.end, PublishingEnd)
+        self.end.publish(batch)
 
     def before_receiving(self) -> None:
         """Refuse: nothing comes."""
@@ -103,6 +104,7 @@ class Xpub(Pub):
             if self.values["invert_matching"]:
                 raise SocketError("xpub_manual and invert_matching do not go together")
             self.router = "reply"
+            self.relayed = False
             self._manual = ManualSubscriptions(self.end, last_value=last_value)
         return options
 

@@ -114,6 +114,7 @@ class Radio(Pub):
     """RADIO.  What finds the pipe of a peer full is dropped for this peer, and counted."""
 
     kind: ClassVar[str] = "RADIO"
+    alike: ClassVar[bool] = False
 
     def __init__(self, end: End, values: Values, engine: str) -> None:
         super().__init__(end, values, engine)

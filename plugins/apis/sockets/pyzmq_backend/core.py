@@ -48,8 +48,10 @@ _CURVE: Final = 2
 _ADDRESSING: Final = ("ROUTER", "STREAM")
 """Types whose messages begin with an identity."""
 _DECISIONS: Final = (SocketOption.SUBSCRIBE, SocketOption.UNSUBSCRIBE)
-_HANDS: Final = 4
-"""Hands through which news goes from one socket to another in its context: engine, pipe, engine, port."""
+_HANDS: Final = 5
+"""Hands through which news goes from one socket to another in its context.
+
+They are engine, pipe, engine, relay and port."""
 
 
 class Core:
