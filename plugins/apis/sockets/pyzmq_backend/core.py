@@ -75,10 +75,9 @@ class Core:
         if kind in OPTIONS["only_first_subscribe"].only:
             self.socket.options["only_first_subscribe"] = False
         # Not methods: they are called for each message.
-        self.send_whole: Callable[[bytes], None] = (
-            self._send_nothing if kind in _ADDRESSING else self.socket.send
-        )
+        self.send_whole: Callable[[bytes], None]
         """Send a message of one part; wait for room."""
+        self.find_way()
         self.recv_part: Callable[[], bytes] = self.socket.recv
         """Return the next part; wait for it."""
         self.single = SOCKET_TYPES[kind].single
@@ -99,6 +98,10 @@ class Core:
         self._pattern = self.socket._pattern
         CORES[self.number] = self
         context.add(self)
+
+    def find_way(self) -> None:
+        """Find the shortest way to send.  With the first place it may be another one."""
+        self.send_whole = self._send_nothing if self.kind in _ADDRESSING else self.socket.send
 
     # ------------------------------------------------------------------ options
 

@@ -266,6 +266,7 @@ class Socket:
             raise failure(errno.ENOTSOCK)
 
     def _changed(self) -> None:
-        """Tell those who wait of a change of places."""
+        """Take notice of a change of places, and tell those who wait."""
+        self._core.find_way()
         if self._core.watched:
             self._core.rearm()
