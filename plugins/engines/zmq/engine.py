@@ -155,12 +155,14 @@ class ZmqEngine:
             raise KernelError(
                 f"no operation {what!r}; there are bind, connect, unbind, disconnect, name_peer and relay"
             )
-        for place in places[what]:
-            if place.name == argument:
-                places[what].remove(place)
-                self._chosen.discard(getattr(place, "chosen", None) or b"")
-                place.close()
-                return argument
+        # All of them, as libzmq: it may have been connected to more than once.
+        ending = [place for place in places[what] if place.name == argument]
+        for place in ending:
+            places[what].remove(place)
+            self._chosen.discard(getattr(place, "chosen", None) or b"")
+            place.close()
+        if ending:
+            return argument
         known = ", ".join(place.name for place in places[what]) or "none"
         raise KernelError(f"{what}: there is no place {argument!r}; there are: {known}")
 

@@ -452,6 +452,25 @@ def test_immediate(context: Context, peers: Peers) -> None:
 # ---------------------------------------------------------------------- waiting
 
 
+def test_disconnect_ends_all_connections_to_the_place(context: Context, peers: Peers) -> None:
+    import zmq
+
+    def connected_twice(push: Any, place: str) -> None:
+        push.connect(place)
+        push.connect(place)
+        push.disconnect(place)
+
+    theirs, ours, pull = peers("PUSH"), context.socket("PUSH", linger=0), peers("PULL")
+    place = f"tcp://127.0.0.1:{pull.bind_to_random_port('tcp://127.0.0.1')}"
+    connected_twice(theirs, place)
+    with pytest.raises(zmq.ZMQError, match="No such file"):
+        theirs.disconnect(place)
+    connected_twice(ours, place)
+    with pytest.raises(PlaceError, match="there is no place") as caught:
+        ours.disconnect(place)
+    assert caught.value.errno == errno.ENOENT
+
+
 def test_poll(context: Context, peers: Peers) -> None:
     pulls = [make(context, "PULL") for _ in range(2)]
     pushes = [peers("PUSH") for _ in pulls]
