@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import signal
 import subprocess
 import zipfile
@@ -18,6 +19,17 @@ from tests.ports import free_port
 # compared with: these name its scripts.
 SERVER = os.environ.get("KERNEL_RABBITMQ_SERVER", "/usr/lib/rabbitmq/bin/rabbitmq-server")
 CONTROL = os.environ.get("KERNEL_RABBITMQ_CONTROL", "/usr/lib/rabbitmq/bin/rabbitmqctl")
+
+
+def _version() -> tuple[int, ...]:
+    """What the name of its first plugin says; nothing if there is no RabbitMQ."""
+    for plugin in (Path(CONTROL).resolve().parents[1] / "plugins").glob("rabbit-*"):
+        return tuple(map(int, re.findall(r"\d+", plugin.name)))
+    return ()
+
+
+VERSION = _version()
+"""As ``(3, 10, 8)``."""
 TIMEOUT = 240.0
 """Erlang and Elixir take their time to start where others do as well."""
 _LISTENERS = {
@@ -29,9 +41,12 @@ _SCRIPT = """
 set -ae
 . "${0%/*}"/rabbitmq-env
 _rmq_env_set_erl_libs
-exec erl +B -boot "$CLEAN_BOOT_FILE" -noshell -hidden $RABBITMQ_CTL_ERL_ARGS -pa "$1" -eval "$2" -extra rabbitmqctl
+exec erl +B -boot "$CLEAN_BOOT_FILE" -noshell -hidden $RABBITMQ_CTL_ERL_ARGS -pa "$1" "$1"/*/ebin -eval "$2" -extra rabbitmqctl
 """
-"""What the script ``rabbitmqctl`` does, but for the program that it runs: the argument behind the folder of the modules."""
+"""What the script ``rabbitmqctl`` does, but for the program that it runs: the argument behind the folder of the modules.
+
+They are in the folder itself (3.10), or in one for each application (4.0).
+"""
 _PROGRAM = """
 logger:set_primary_config(level, none),
 {ok, _} = application:ensure_all_started(rabbitmqctl),
