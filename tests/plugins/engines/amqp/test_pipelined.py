@@ -13,6 +13,7 @@ from plugins.protocols.amqp091.methods.method import Method
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.raw_client import frame
 
+# Each test has a queue of its own: an exclusive one is gone a little after its connection.
 CLOSE = channel.Close(reply_code=200)
 HANDSHAKE: Methods = [
     (
@@ -85,7 +86,7 @@ def test_a_request_is_answered_before_the_close_that_follows_it(port: int) -> No
 def test_a_channel_that_is_opened_again_gets_its_own_answers(server: Server) -> None:
     """RabbitMQ forgets the channel.open that follows a close in the same bytes."""
     again: Methods = [
-        (1, queue.Declare(queue="pipelined.1", exclusive=True)),
+        (1, queue.Declare(queue="pipelined.3", exclusive=True)),
         (1, CLOSE),
         (1, channel.Open()),
         (1, queue.Declare(queue="pipelined.2", exclusive=True)),
@@ -95,7 +96,7 @@ def test_a_channel_that_is_opened_again_gets_its_own_answers(server: Server) -> 
     ]
     assert say(server.port, ([*HANDSHAKE, *again], 11)) == [
         *WELCOME,
-        "1 queue.declare-ok pipelined.1",
+        "1 queue.declare-ok pipelined.3",
         "1 channel.close-ok",
         "1 channel.open-ok",
         "1 queue.declare-ok pipelined.2",
@@ -113,13 +114,13 @@ def test_who_deletes_a_queue_has_the_answer_before_its_consumer_is_cancelled(por
         response=plain_response("guest", "guest"),
     )
     consumed: Methods = [
-        (1, queue.Declare(queue="pipelined.1", exclusive=True)),
-        (1, basic.Consume(queue="pipelined.1", consumer_tag="mine")),
+        (1, queue.Declare(queue="pipelined.4", exclusive=True)),
+        (1, basic.Consume(queue="pipelined.4", consumer_tag="mine")),
     ]
-    deleted: Methods = [(1, queue.Delete(queue="pipelined.1"))]
+    deleted: Methods = [(1, queue.Delete(queue="pipelined.4"))]
     assert say(port, ([(0, told), *HANDSHAKE[1:], *consumed], 6), (deleted, 2)) == [
         *WELCOME,
-        "1 queue.declare-ok pipelined.1",
+        "1 queue.declare-ok pipelined.4",
         "1 basic.consume-ok",
         "1 queue.delete-ok",
         "1 basic.cancel",
