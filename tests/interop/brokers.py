@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from tests.interop.until import until
+from tests.plugins.engines.amqp_client.rabbitmq import VERSION
 
 TOPOLOGY = """
 [engines.broker]
@@ -39,6 +41,15 @@ class Broker(msgspec.Struct, frozen=True):
     @property
     def url(self) -> str:
         return f"amqp://guest:guest@{self.address}/"
+
+    def is_rabbitmq(self, *version: int) -> bool:
+        """Whether it is a RabbitMQ of this version or a later one; ours is like 3.10."""
+        return self.kind == "rabbitmq" and version <= VERSION
+
+
+def in_words_of_3_10(text: str) -> str:
+    """Leave out which right somebody lacks: RabbitMQ 4 says it."""
+    return re.sub(r"^ACCESS_REFUSED - (configure|write|read) access to ", "ACCESS_REFUSED - access to ", text)
 
 
 class KernelProcess:

@@ -13,7 +13,7 @@ import msgspec
 
 from tests.interop.management_requests import Asked, ask
 from tests.interop.until import until
-from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
+from tests.plugins.engines.amqp_client.rabbitmq import VERSION, RabbitMq
 from tests.ports import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "watched_broker.toml"
@@ -26,6 +26,10 @@ class Managed(msgspec.Struct, frozen=True):
     kind: str
     amqp: int
     web: int
+
+    def is_rabbitmq(self, *version: int) -> bool:
+        """Whether it is a RabbitMQ of this version or a later one."""
+        return self.kind == "rabbitmq" and version <= VERSION
 
 
 @contextmanager

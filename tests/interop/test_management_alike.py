@@ -8,12 +8,16 @@ import pytest
 
 from tests.interop.managed_brokers import managed_rabbitmq, watched_broker
 from tests.interop.management_requests import REQUESTS, ask, differences
+from tests.plugins.engines.amqp_client.rabbitmq import VERSION
 
 pytestmark = [
     pytest.mark.peer("rabbitmq"),
     pytest.mark.peer("prometheus-client"),
     pytest.mark.slow,
     pytest.mark.xdist_group("rabbitmq-alike"),  # it has one of its own
+    pytest.mark.skipif(
+        VERSION >= (4, 0), reason="our API answers as that of 3.10; that of 4 has other answers"
+    ),
 ]
 
 

@@ -201,7 +201,7 @@ def test_headers_keep_their_types_beside_a_direct_reply(raw: RawClient, name: st
     assert not _lost(message)
 
 
-def test_deaths_of_old_brokers_are_counted_together(raw: RawClient, name: str) -> None:
+def test_deaths_of_old_brokers_are_counted_together(broker: Broker, raw: RawClient, name: str) -> None:
     """They wrote an entry for each death, without a count."""
     _dead_lettering(raw, name, f"{name}.dead")
     raw.ask(queue.Declare(queue=f"{name}.dead"), queue.DeclareOk)
@@ -210,7 +210,10 @@ def test_deaths_of_old_brokers_are_counted_together(raw: RawClient, name: str) -
     raw.publish(b"x", name, properties={"headers": {"x-death": [old, old, elsewhere]}})
     raw.send(basic.Reject(delivery_tag=raw.get(name).delivery_tag, requeue=False))
     headers = raw.get(f"{name}.dead").batch.envelope.properties["headers"]
-    assert headers == {"x-death": [old | {"count": 3}, elsewhere | {"count": 1}]}
+    if broker.is_rabbitmq(4, 0):  # it does not believe what a client says of deaths
+        assert [(death["queue"], death["count"]) for death in headers["x-death"]] == [(name, 1)]
+    else:
+        assert headers == {"x-death": [old | {"count": 3}, elsewhere | {"count": 1}]}
 
 
 def test_copies_go_by_all_keys_at_each_exchange(raw: RawClient, name: str) -> None:
@@ -234,27 +237,33 @@ def test_copies_go_by_all_keys_at_each_exchange(raw: RawClient, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "one, other, same",
+    "one, other, same, changed",
     [
-        ("text", bytearray(b"text"), True),
-        (1, 1.0, True),
-        (datetime.fromtimestamp(7, UTC), 7, True),
-        (1, True, False),
-        ("1", 1, False),
-        (1, Decimal(1), False),
-        (1.5, Decimal("1.5"), False),
+        ("text", bytearray(b"text"), True, set()),
+        (1, 1.0, True, {0, 1}),
+        (datetime.fromtimestamp(7, UTC), 7, True, {1}),
+        (1, True, False, set()),
+        ("1", 1, False, set()),
+        (1, Decimal(1), False, set()),
+        (1.5, Decimal("1.5"), False, set()),
     ],
     ids=str,
 )
-def test_headers_of_different_types(raw: RawClient, name: str, one: Any, other: Any, same: bool) -> None:
-    """Text equals octets, and a number any number; a truth value or a decimal is neither."""
+def test_headers_of_different_types(
+    broker: Broker, raw: RawClient, name: str, one: Any, other: Any, same: bool, changed: set[int]
+) -> None:
+    """Text equals octets, and a number any number; a truth value or a decimal is neither.
+
+    ``changed``: in which ways RabbitMQ 4 says something else, the first with ``one`` in the binding.
+    """
     raw.ask(confirm.Select(), confirm.SelectOk)
     for number, (bound, sent) in enumerate(((one, other), (other, one))):
         here = f"{name}.{number}"
         raw.ask(queue.Declare(queue=here, exclusive=True), queue.DeclareOk)
         raw.ask(queue.Bind(queue=here, exchange="amq.headers", arguments={here: bound}), queue.BindOk)
         raw.publish(b"x", "", "amq.headers", {"headers": {here: sent}}, mandatory=True)
-        assert isinstance(raw.next_of(Acknowledged, Returned), Acknowledged if same else Returned)
+        goes = same != (number in changed and broker.is_rabbitmq(4, 0))
+        assert isinstance(raw.next_of(Acknowledged, Returned), Acknowledged if goes else Returned)
 
 
 def test_names_without_their_line_ends(raw: RawClient, name: str) -> None:
@@ -310,7 +319,7 @@ def _quorum(raw: RawClient, name: str, **arguments: Any) -> None:
     raw.ask(queue.Declare(queue=name, durable=True, arguments=arguments), queue.DeclareOk)
 
 
-def test_a_quorum_queue_counts_deliveries(raw: RawClient, name: str) -> None:
+def test_a_quorum_queue_counts_deliveries(broker: Broker, raw: RawClient, name: str) -> None:
     """A message that ends its consumer each time must not do so for ever."""
     raw.ask(queue.Declare(queue=f"{name}.dead"), queue.DeclareOk)
     _quorum(raw, name, delivery_limit=2, dead_letter_exchange="", dead_letter_routing_key=f"{name}.dead")
@@ -318,7 +327,8 @@ def test_a_quorum_queue_counts_deliveries(raw: RawClient, name: str) -> None:
     for count in range(3):
         message = raw.get(name)
         assert message.redelivered == (count > 0)
-        assert b"\x10x-delivery-countl" + pack(">q", count) in _raw(message)
+        if count or not broker.is_rabbitmq(4, 0):
+            assert b"\x10x-delivery-countl" + pack(">q", count) in _raw(message)
         assert not _lost(message)
         raw.send(basic.Reject(delivery_tag=message.delivery_tag, requeue=True))
     dead = raw.get(f"{name}.dead")

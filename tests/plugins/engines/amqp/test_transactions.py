@@ -10,6 +10,7 @@ from plugins.protocols.amqp091.events import Delivered, Got, Returned
 from plugins.protocols.amqp091.methods import basic, exchange, queue, tx
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.raw_client import RawClient
+from tests.plugins.engines.amqp_client.rabbitmq import VERSION
 
 
 @pytest.fixture(
@@ -75,10 +76,16 @@ def test_a_binding_made_after_the_publication_does_not_count(client: RawClient) 
     assert _ready(client) == 0
 
 
-def test_the_queue_of_that_name_at_the_commit_gets_it(client: RawClient) -> None:
+def test_the_queue_of_that_name_at_the_commit_gets_it(
+    request: pytest.FixtureRequest, client: RawClient
+) -> None:
     client.publish(b"x", "tx.q")
     client.ask(queue.Delete(queue="tx.q"), queue.DeleteOk)
     client.ask(queue.Declare(queue="tx.q"), queue.DeclareOk)
+    if "rabbitmq" in request.node.callspec.id and VERSION >= (4, 0):  # the one of before is missing
+        client.send(tx.Commit())
+        assert client.refusal() == ("channel", 406, "PRECONDITION_FAILED - partial tx completion")
+        return
     client.ask(tx.Commit(), tx.CommitOk)
     assert _ready(client) == 1
 
