@@ -44,6 +44,7 @@ from weakref import WeakSet
 
 from kernel.contracts.message import PLAIN, Envelope
 from kernel.contracts.protocol import ShortMessages
+from kernel.hosting.spinning import SpinningPoll
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
 
@@ -68,6 +69,8 @@ class HasTurn(Protocol):
     turn: Lock | None
     """Held by that thread except while it sleeps.  Another one, or None: the one before is
     not valid any more."""
+    spin: float
+    """For how many seconds that thread looks for more work before it sleeps; 0: it sleeps at once."""
 
 
 class Counting(Protocol):
@@ -392,7 +395,7 @@ class Lease:
         sleep.register(self._descriptor, select.POLLIN)
         # The bell as well: what other threads post has to wake it.
         sleep.register(self._bell.fileno(), select.POLLIN)
-        self._poll = sleep.poll
+        self._poll = SpinningPoll(sleep.poll, holder.spin)
         # Last: the other thread looks at this alone.
         self.offered = True
         source.connection.look_later(self)

@@ -107,7 +107,7 @@ class Loop:
         if poller.turn is None and self._in_trios_place and isinstance(poller, EpollPoller):
             turn = Lock()
             turn.acquire()
-            poller.turn = turn
+            poller.turn, poller.spin = turn, self._spin
         return None if poller.turn is None else poller
 
     async def run(self) -> None:

@@ -25,6 +25,8 @@ class Poller(Protocol):
     turn: Lock | None
     """Held by the thread that polls, except while it sleeps here.  None: nobody has asked for it, or
     this poller has none."""
+    spin: float
+    """For how many seconds the thread that polls looks for more work before it sleeps.  Set with ``turn``."""
     following: int
     """While a callback runs: the descriptor that was found ready together with its own and
     comes next; -1: none."""
@@ -61,6 +63,7 @@ class EpollPoller:
 
     def __init__(self) -> None:
         self.turn: Lock | None = None
+        self.spin: float = 0.0
         self.following: int = -1
         self._epoll = select.epoll()
         self._watches: dict[int, Watch] = {}
@@ -150,6 +153,7 @@ class SelectorPoller:
 
     def __init__(self) -> None:
         self.turn: Lock | None = None
+        self.spin: float = 0.0
         self.following: int = -1
         self._selector = selectors.DefaultSelector()
 

@@ -247,6 +247,7 @@ class World:
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
         self.turn: Any = lock(self.scheduler)
+        self.spin = 0.0
         self.overtakes, self.keeps = overtakes, keeps
         self.owners, self.callers = self.new_mailbox(), self.new_mailbox()
         self.outgoing: Any = SimpleNamespace(queue=[], written=0, taken=0, bytes_taken=0)

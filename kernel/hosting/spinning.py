@@ -1,0 +1,57 @@
+"""Spinning: how a thread that waits for an answer looks again for a moment before it sleeps.
+
+A sleeping thread takes some 20 us to wake, and a core that sleeps longer still.  An answer that comes sooner
+than that is received at once by a thread that has not gone to sleep.  But looking takes the processor from
+others, and a peer that shares it cannot answer meanwhile.  So ``SpinningPoll`` looks only while that pays: if
+nothing came in time, it sleeps at once in the next wait, then in the next two, four, up to ``MOST_RESTS``
+waits, until it tries again.  A thread whose waits are long so spends a thousandth of a moment for each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+Poll: TypeAlias = Callable[[float], "list[tuple[int, int]]"]
+"""Waits for so many milliseconds at most, -1 for ever; returns what is ready."""
+
+MOMENT = 60e-6
+"""Seconds for which it looks.  A peer that has gone to sleep answers within it, if its core is free."""
+MOST_RESTS = 1024
+
+
+class SpinningPoll:
+    """``poll``, with a look for a moment before it sleeps."""
+
+    __slots__ = ("_always", "_moment", "_poll", "_rests", "_rests_next")
+
+    def __init__(self, poll: Poll, always: float = 0.0) -> None:
+        """``always``: for so many seconds before every sleep; 0: for ``MOMENT``, while that pays."""
+        self._poll = poll
+        self._always = bool(always)
+        self._moment = always or MOMENT
+        self._rests = 0
+        """How many of the next waits sleep at once."""
+        self._rests_next = 1
+        """How many that will be after the next look for nothing."""
+
+    def __call__(self, milliseconds: float) -> list[tuple[int, int]]:
+        """Wait."""
+        poll = self._poll
+        if self._rests:
+            self._rests -= 1
+            return poll(milliseconds)
+        clock = time.perf_counter
+        until = clock() + self._moment
+        while True:
+            ready = poll(0)
+            if ready:
+                self._rests_next = 1
+                return ready
+            if clock() >= until:
+                break
+        if not self._always:
+            self._rests = self._rests_next
+            self._rests_next = min(2 * self._rests_next, MOST_RESTS)
+        return poll(milliseconds)

@@ -1,0 +1,88 @@
+"""A wait that looks for a moment before it sleeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel.hosting import spinning
+from kernel.hosting.spinning import MOMENT, MOST_RESTS, SpinningPoll
+
+NEWS = [(7, 1)]
+
+
+class Socket:
+    """Has news ``delay`` seconds after each wait began; its clock passes a microsecond with each look."""
+
+    def __init__(self, delay: float) -> None:
+        self.delay = delay
+        self.now = 0.0
+        self.looks = self.sleeps = 0
+        self._news_at = 0.0
+
+    def wait(self, poll: SpinningPoll) -> None:
+        self._news_at = self.now + self.delay
+        assert poll(500) == NEWS
+
+    def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+        if milliseconds:
+            self.sleeps += 1
+            self.now = max(self.now, self._news_at)
+            return NEWS
+        self.looks += 1
+        self.now += 1e-6
+        return NEWS if self.now >= self._news_at else []
+
+
+@pytest.fixture
+def socket(monkeypatch: pytest.MonkeyPatch) -> Socket:
+    socket = Socket(10e-6)
+    monkeypatch.setattr(spinning.time, "perf_counter", lambda: socket.now)
+    return socket
+
+
+def test_an_answer_that_comes_at_once_is_received_without_a_sleep(socket: Socket) -> None:
+    poll = SpinningPoll(socket.poll)
+    for _ in range(100):
+        socket.wait(poll)
+    assert socket.sleeps == 0
+
+
+def test_who_waits_long_hardly_looks(socket: Socket) -> None:
+    socket.delay = 1.0
+    poll = SpinningPoll(socket.poll)
+    for _ in range(20_000):
+        socket.wait(poll)
+    assert socket.sleeps == 20_000
+    # Once in the first waits, and then once in ``MOST_RESTS``.
+    assert socket.looks * 1e-6 < MOMENT * (20_000 / MOST_RESTS + 12)
+
+
+def test_it_looks_again_when_answers_come_sooner(socket: Socket) -> None:
+    poll = SpinningPoll(socket.poll)
+    socket.delay = 1.0
+    for _ in range(20_000):
+        socket.wait(poll)
+    socket.delay = 10e-6
+    for _ in range(MOST_RESTS + 1):
+        socket.wait(poll)
+    socket.sleeps = 0
+    for _ in range(100):
+        socket.wait(poll)
+    assert socket.sleeps == 0
+    # One answer that is late costs one wait without a look, not a thousand.
+    socket.delay = 1.0
+    socket.wait(poll)
+    socket.delay = 10e-6
+    socket.sleeps = 0
+    for _ in range(100):
+        socket.wait(poll)
+    assert socket.sleeps == 1
+
+
+def test_who_is_told_to_looks_before_every_sleep(socket: Socket) -> None:
+    socket.delay = 1.0
+    poll = SpinningPoll(socket.poll, 100e-6)
+    for _ in range(50):
+        socket.wait(poll)
+    assert socket.sleeps == 50
+    assert socket.looks == pytest.approx(50 * 100, rel=0.05)
