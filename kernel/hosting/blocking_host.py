@@ -13,7 +13,8 @@ The short cut
 
 Deadlines
     Without a timeout a call blocks in ``recv``, and SO_RCVTIMEO brings it back for the protocol's deadline.
-    So a deadline needs no system call for each read.  Only calls with a timeout poll before they read.
+    So a deadline needs no system call for each read.  Only calls with a timeout poll before they read.  Both
+    look for a moment before they sleep, while that pays (``spinning.py``).
 
 The contract of protocols
     The optional interfaces of ``kernel/contracts/protocol.py`` mean here what they mean to the stream host,
@@ -66,6 +67,7 @@ from kernel.hosting.blocking_wire import BlockingWire
 from kernel.hosting.closing_wire import DISCARDED_BYTES, SECONDS
 from kernel.hosting.facts import facts_of
 from kernel.hosting.message_reader import MessageReader
+from kernel.hosting.spinning import SpinningPoll, SpinningRead
 from kernel.hosting.wire import PlainWire, Wire
 
 EVERYTHING = 1 << 30
@@ -440,9 +442,9 @@ class BlockingHost:
             self._blocking: BlockingWire | None = None
             # The socket's own methods, without one of ours around them: one call less for each message.
             self._sendall: Callable[[Buffer], object] = connected.sendall
-            self._recv: Callable[[int], bytes] = connected.recv
+            self._recv: Callable[[int], bytes] = SpinningRead(connected.recv)
             self._recv_now: Callable[[int], bytes] = connected.recv
-            self._poll: Callable[[float], object] = poll.poll
+            self._poll: Callable[[float], object] = SpinningPoll(poll.poll)
         else:
             blocking = self._blocking = BlockingWire(wire)
             self._sendall, self._recv, self._recv_now, self._poll = (

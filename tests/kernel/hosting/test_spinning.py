@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.hosting import spinning
-from kernel.hosting.spinning import MOMENT, MOST_RESTS, SpinningPoll
+from kernel.hosting.spinning import MOMENT, MOST_RESTS, SpinningPoll, SpinningRead
 
 NEWS = [(7, 1)]
 
@@ -17,20 +17,20 @@ class Socket:
         self.delay = delay
         self.now = 0.0
         self.looks = self.sleeps = 0
-        self._news_at = 0.0
+        self.news_at = 0.0
 
     def wait(self, poll: SpinningPoll) -> None:
-        self._news_at = self.now + self.delay
+        self.news_at = self.now + self.delay
         assert poll(500) == NEWS
 
     def poll(self, milliseconds: float) -> list[tuple[int, int]]:
         if milliseconds:
             self.sleeps += 1
-            self.now = max(self.now, self._news_at)
+            self.now = max(self.now, self.news_at)
             return NEWS
         self.looks += 1
         self.now += 1e-6
-        return NEWS if self.now >= self._news_at else []
+        return NEWS if self.now >= self.news_at else []
 
 
 @pytest.fixture
@@ -86,3 +86,43 @@ def test_who_is_told_to_looks_before_every_sleep(socket: Socket) -> None:
         socket.wait(poll)
     assert socket.sleeps == 50
     assert socket.looks == pytest.approx(50 * 100, rel=0.05)
+
+
+def test_who_does_not_wait_does_not_look(socket: Socket) -> None:
+    socket.news_at = 1.0
+    assert SpinningPoll(socket.poll)(0) == []
+    assert socket.looks == 1
+
+
+def test_a_read_looks_before_it_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, calls = 0.0, []
+
+    def read(size: int, flags: int = 0) -> bytes:
+        nonlocal now
+        calls.append(flags)
+        if not flags:
+            return b"late"
+        now += 20e-6
+        if len(calls) == 3:
+            return b"soon"
+        raise BlockingIOError
+
+    monkeypatch.setattr(spinning.time, "perf_counter", lambda: now)
+    recv = SpinningRead(read)
+    assert recv(10) == b"soon"
+    assert 0 not in calls
+    calls[:] = [0] * 3
+    assert recv(10) == b"late"
+    looked = len(calls)
+    assert recv(10) == b"late"
+    assert len(calls) == looked + 1, "it rests"
+
+
+def test_what_a_blocking_read_raises_is_raised() -> None:
+    """The end of the time limit of the socket, which the owner takes for a sign that something is due."""
+
+    def read(size: int, flags: int = 0) -> bytes:
+        raise BlockingIOError
+
+    with pytest.raises(BlockingIOError):
+        SpinningRead(read)(10)
