@@ -11,6 +11,7 @@ from kernel.contracts.message import Envelope, Message
 from kernel.testing.fixtures import KernelFactory
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, queue
+from tests.interop.until import until
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.plugins.engines.amqp_client.conftest import TIMEOUT, Client, receive
 from tests.plugins.engines.amqp_client.rabbitmq import RabbitMq
@@ -65,6 +66,9 @@ def test_a_deleted_queue_is_declared_and_consumed_from_again(
 ) -> None:
     client = connect(exchange="", key="gone", queues=[{"name": "gone"}], consume=[{"queue": "gone"}])
     with RawClient(rabbitmq.port) as raw:
+        look = queue.Declare(queue="gone", passive=True)
+        # The client has asked to consume when it says that it is connected; RabbitMQ may be later.
+        until(lambda: raw.ask(look, queue.DeclareOk).consumer_count == 1)
         raw.ask(queue.Delete(queue="gone"), queue.DeleteOk)
     client.events.wait("cancelled")
     into, out = client.kernel.open("in"), client.kernel.open("out")
