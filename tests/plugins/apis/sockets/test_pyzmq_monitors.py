@@ -12,6 +12,7 @@ from tests.plugins.apis.sockets.test_with_pyzmq import PAGE
 pytestmark = pytest.mark.peer("pyzmq")
 
 HEAD = """
+import itertools
 import socket
 import sys
 import zmq
@@ -19,10 +20,14 @@ from zmq.utils.monitor import recv_monitor_message
 
 FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
+# Not ``id``: the next socket may have that of the last one, whose place libzmq still has.
+numbers = itertools.count()
+
 def watch(watched, events):
-    watched.monitor("inproc://%d" % id(watched), events)
+    place = f"inproc://{next(numbers)}"
+    watched.monitor(place, events)
     monitor = context.socket(zmq.PAIR)
-    monitor.connect("inproc://%d" % id(watched))
+    monitor.connect(place)
     return monitor
 
 def told(monitor):

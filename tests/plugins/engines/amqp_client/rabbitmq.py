@@ -109,12 +109,15 @@ class RabbitMq:
         (folder / "rabbitmq.conf").write_text(
             "".join(f"{line}\n" for line in (_LARGE, *listeners, *settings))
         )
-        # One for all starts: who looks for leaks in between finds nothing new.
+        # Opened here, and one for all starts: who looks for leaks in between finds nothing new.
         reading, self._said = os.pipe()
         self._says = os.fdopen(reading)
+        self._commands_end, commands = os.pipe()
+        answers, self._answers_end = os.pipe()
+        self._commands, self._answers = os.fdopen(commands, "w"), os.fdopen(answers)
         self._epmd = subprocess.Popen(["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"])
         self._server: subprocess.Popen[bytes] | None = None
-        self._controller: subprocess.Popen[str] | None = None
+        self._controller: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -142,12 +145,9 @@ class RabbitMq:
         """
         if self._controller is None:
             self._controller = self._start_controller()
-        reads, writes = self._controller.stdout, self._controller.stdin
-        assert reads is not None
-        assert writes is not None
-        writes.write(",".join(base64.b64encode(word.encode()).decode() for word in arguments) + "\n")
-        writes.flush()
-        for line in reads:
+        self._commands.write(",".join(base64.b64encode(word.encode()).decode() for word in arguments) + "\n")
+        self._commands.flush()
+        for line in self._answers:
             status, _, said = line.rstrip("\n").partition(" ")
             if status in ("ok", "error"):  # others are what libraries print
                 break
@@ -156,20 +156,24 @@ class RabbitMq:
         if status == "error":
             raise ControlError(f"rabbitmqctl {' '.join(arguments)}: {base64.b64decode(said).decode()}")
 
-    def _start_controller(self) -> subprocess.Popen[str]:
+    def _start_controller(self) -> subprocess.Popen[bytes]:
         """Start what runs all commands: a process for each takes a second of a processor, most of it to unpack itself."""
         modules = self._folder / "rabbitmqctl"
         scripts = Path(CONTROL).resolve().parent
         with zipfile.ZipFile(scripts.parent / "escript" / "rabbitmqctl") as archive:
             archive.extractall(modules)
-        return subprocess.Popen(
-            ["sh", "-c", _SCRIPT, str(scripts / "rabbitmqctl"), str(modules), " ".join(_PROGRAM.split())],
-            env=self._environment,
-            cwd=self._folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        try:
+            return subprocess.Popen(
+                ["sh", "-c", _SCRIPT, str(scripts / "rabbitmqctl"), str(modules), " ".join(_PROGRAM.split())],
+                env=self._environment,
+                cwd=self._folder,
+                stdin=self._commands_end,
+                stdout=self._answers_end,
+            )
+        finally:
+            # Its ends are its own from now on, so that the answers end with it.
+            os.close(self._commands_end)
+            os.close(self._answers_end)
 
     def stop(self) -> None:
         """Kill it, as a power cut would; the shell that started it ends by itself when it is gone."""
@@ -187,8 +191,13 @@ class RabbitMq:
     def close(self) -> None:
         """Stop it, and what it needed."""
         self.stop()
+        self._commands.close()
         if self._controller is not None:
-            self._controller.communicate(timeout=TIMEOUT)  # it ends when nobody writes to it
+            self._controller.wait(TIMEOUT)  # it ends when nobody writes to it
+        else:
+            os.close(self._commands_end)
+            os.close(self._answers_end)
+        self._answers.close()
         self._epmd.kill()
         self._epmd.wait()
         self._says.close()
