@@ -61,15 +61,18 @@ class SpinningPoll(_Spinning):
         if self._rests:
             self._rests -= 1
             return poll(milliseconds)
+        # What is there already says nothing about a look: on a core that both share the peer may have
+        # answered within the system call that sent.
+        ready = poll(0)
+        if ready:
+            return ready
         clock = time.perf_counter
         until = clock() + self._moment
-        while True:
+        while clock() < until:
             ready = poll(0)
             if ready:
                 self._rests_next = 1
                 return ready
-            if clock() >= until:
-                break
         self._in_vain()
         return poll(milliseconds)
 
@@ -95,12 +98,13 @@ class SpinningRead(_Spinning):
                 data = recv(size, _DONT_WAIT)
             except BlockingIOError:
                 now = time.perf_counter()
-                # Not before: mostly there is something at once.
                 until = until or now + self._moment
                 if now >= until:
                     break
             else:
-                self._rests_next = 1
+                # As above: not if it was there already.
+                if until:
+                    self._rests_next = 1
                 return data
         self._in_vain()
         return recv(size)

@@ -126,3 +126,12 @@ def test_what_a_blocking_read_raises_is_raised() -> None:
 
     with pytest.raises(BlockingIOError):
         SpinningRead(read)(10)
+
+
+def test_what_is_there_already_is_no_reason_to_look_for_more(socket: Socket) -> None:
+    """A peer on the same core may answer before the wait begins, and cannot answer within it."""
+    poll = SpinningPoll(socket.poll)
+    for number in range(20_000):
+        socket.delay = 0.0 if number % 2 else 1.0
+        socket.wait(poll)
+    assert socket.looks * 1e-6 < MOMENT * (20_000 / MOST_RESTS + 12) + 20_000 * 1e-6
