@@ -121,7 +121,8 @@ class PlainWire:
                     sent = sock.send(first)
                     # What ``drop_sent`` does with it, without the call.
                     if sent == len(first):
-                        buffers.clear()
+                        # Not ``clear``, which leaves each deque with a second block of 528 bytes.
+                        buffers.popleft()
                         self._begun.clear()
                         break
                 else:

@@ -35,6 +35,7 @@ def confirm_select(here: Channel, method: confirm.Select, now: float) -> None:
     # A second confirm.select is allowed, and must not begin the numbers anew.
     if here.confirms is None:
         here.confirms = here.feed.make_confirms()
+        here.session.begin_confirms()
     if not method.nowait:
         here.reply(confirm.SelectOk())
 

@@ -47,7 +47,8 @@ class MessageAssembler:
 
     def __init__(self, maximum_body_size: int) -> None:
         self.maximum_body_size = maximum_body_size
-        self.incomplete: set[int] = set()
+        # A dictionary, which takes 64 bytes while it is empty, and a set 216: each connection has one.
+        self.incomplete: dict[int, None] = {}
         """Channels on which a message is incomplete.  Their frames must not go to the batch reader."""
         self._envelopes = Envelopes()
 
@@ -65,12 +66,12 @@ class MessageAssembler:
     def begin(self, channel: Channel, method: Method, frame: bytes) -> None:
         """Expect the content of a method."""
         channel.begin_content(method, frame)
-        self.incomplete.add(channel.number)
+        self.incomplete[channel.number] = None
 
     def forget(self, channel: Channel) -> None:
         """The channel has ended: drop its incomplete message, and all templates."""
         channel.forget_content()
-        self.incomplete.discard(channel.number)
+        self.incomplete.pop(channel.number, None)
         self.batches.forget()
 
     def frame(self, channel: Channel, kind: int, payload: bytes, events: list[Event]) -> str | None:
@@ -129,7 +130,7 @@ class MessageAssembler:
         assert method is not None
         assert envelope is not None
         channel.forget_content()
-        self.incomplete.discard(channel.number)
+        self.incomplete.pop(channel.number, None)
         self._report(channel.number, method, envelope, body, events)
 
     def _learn(self, channel: Channel, method: Method, envelope: Envelope, raw: bytes) -> None:

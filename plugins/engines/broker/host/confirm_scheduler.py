@@ -33,7 +33,8 @@ class ConfirmScheduler(Generic[_Channel]):
         self._published: dict[_Channel, None] = {}
         self._for_routes: list[tuple[int, int, _Channel]] = []
         self._for_store: list[tuple[int, int, _Channel]] = []
-        self._asleep: set[_Channel] = set()
+        # A dictionary, which takes 64 bytes while it is empty, and a set 216: each client has one.
+        self._asleep: dict[_Channel, None] = {}
         self._pushed = 0
         """Breaks ties in the heaps: channels cannot be compared."""
 
@@ -52,7 +53,7 @@ class ConfirmScheduler(Generic[_Channel]):
     def forget(self, channel: _Channel) -> None:
         """The channel was closed.  Its entries in the heaps are skipped later."""
         self._published.pop(channel, None)
-        self._asleep.discard(channel)
+        self._asleep.pop(channel, None)
 
     def take_ready(self, confirmed: int, safe: int) -> list[_Channel]:
         """Return the channels to examine, and remove them."""
@@ -64,7 +65,7 @@ class ConfirmScheduler(Generic[_Channel]):
                 channel = heappop(heap)[2]
                 # Not asleep: it was forgotten since.
                 if channel in self._asleep:
-                    self._asleep.remove(channel)
+                    del self._asleep[channel]
                     ready[channel] = None
         return list(ready)
 
@@ -74,7 +75,7 @@ class ConfirmScheduler(Generic[_Channel]):
         if channel.confirms is None or channel in self._asleep:
             return
         routes, store = channel.confirms.waits_for(confirmed)
-        self._asleep.add(channel)
+        self._asleep[channel] = None
         self._pushed += 1
         # Routes first.  When they have confirmed, the channel is examined, and waits for the store if need
         # be.
