@@ -128,19 +128,24 @@ def test_who_deletes_a_queue_has_the_answer_before_its_consumer_is_cancelled(por
 
 
 REFUSED: Methods = [(1, queue.Declare(queue="pipelined.none", passive=True))]
-CLOSED_AND_OPENED: Methods = [(1, CLOSE), (1, channel.CloseOk()), (1, channel.Open()), (1, basic.Qos())]
+CLOSED: Methods = [(1, CLOSE), (1, channel.CloseOk())]
+OPENED: Methods = [(1, channel.Open()), (1, basic.Qos())]
 ANSWERS = ["1 channel.close 404", "1 channel.close-ok", "1 channel.open-ok", "1 basic.qos-ok"]
 
 
 def test_a_refusal_meets_a_close(port: int) -> None:
-    """The close was on its way when the refusal came: both are answered, and then the channel can be opened again."""
-    parts = (([*HANDSHAKE, *REFUSED], 5), (CLOSED_AND_OPENED, 3))
+    """The close was on its way when the refusal came: both are answered, and then the channel can be opened again.
+
+    The client waits for the close-ok: RabbitMQ has its reader send that, and the new channel's writer what follows.
+    In one of some hundred runs the writer came first.
+    """
+    parts = (([*HANDSHAKE, *REFUSED], 5), (CLOSED, 1), (OPENED, 2))
     assert say(port, *parts) == [*WELCOME, *ANSWERS]
 
 
 def test_a_refusal_meets_the_channel_that_has_earned_it(server: Server) -> None:
     """RabbitMQ drops what its reader hands to the channel before it hears of the channel's refusal."""
-    everything = [*HANDSHAKE, *REFUSED, *CLOSED_AND_OPENED]
+    everything = [*HANDSHAKE, *REFUSED, *CLOSED, *OPENED]
     assert say(server.port, (everything, 8)) == [*WELCOME, *ANSWERS]
 
 
