@@ -40,6 +40,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often a message may come back to a quorum queue; None: any number of times."""
 
 
+_NO_LIMITS = QueuePolicy()
+
+
 class Unacceptable(Exception):
     """The value is invalid; the text is RabbitMQ's."""
 
@@ -213,6 +216,9 @@ def read_consumer_priority(arguments: Mapping[str, Any], queue: str, vhost: str)
 
 def read_queue_arguments(arguments: Mapping[str, Any], queue: str, vhost: str) -> QueuePolicy:
     """Parse the arguments of a queue; raise ``PreconditionFailed`` if one is invalid."""
+    # Most queues have none, and share what that means.
+    if not arguments:
+        return _NO_LIMITS
     found: dict[str, Any] = {}
     for name, check in QUEUE_ARGUMENTS.items():
         if name in arguments:
