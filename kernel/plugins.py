@@ -39,6 +39,7 @@ from kernel.contracts.kinds import (
     CommandKind,
     DissectorKind,
     EngineKind,
+    Kind,
     KindGroup,
     ProtocolKind,
     RouterKind,
@@ -242,7 +243,7 @@ class PluginRegistry:
             kind = self.kind("protocols", name)
             known = converted.get((name, id(options)))
             if known is None:
-                checked = msgspec.convert(options, kind.options, strict=False)
+                checked = msgspec.convert(options, kind.options_class(), strict=False)
                 known = converted[name, id(options)] = options, checked
             return kind.create(known[1], side)
 
@@ -580,9 +581,9 @@ def _checked(hook: str, kind: Any, kind_class: type[msgspec.Struct]) -> Any:
     name = getattr(kind, "name", None)
     if not isinstance(name, str) or not name or any(letter.isspace() for letter in name):
         raise PluginError(f"its {hook} returned a {kind_class.__name__} with the name {name!r}")
-    options = getattr(kind, "options", msgspec.Struct)
-    if not (isinstance(options, type) and issubclass(options, msgspec.Struct)):
-        raise PluginError(f"the options of {name!r} are {options!r}, not a msgspec.Struct class")
+    # A class that is named by a text is looked at when it is first asked for.
+    if isinstance(kind, Kind) and not isinstance(kind.options, str):
+        kind.options_class()
     return kind
 
 

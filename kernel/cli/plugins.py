@@ -74,7 +74,7 @@ def _show_one(noun: str, name: str, installed: Installed) -> None:
     console.print(f"[bold]{noun} {escape(name)}[/bold]: {escape(installed.kind.summary)}")
     console.print(f"from {installed.origin}", markup=False)
     # A command has no options class: its options are those of click, and ``--help`` shows them.
-    options: list[OptionDoc] = [] if noun == "command" else options_of(installed.kind.options)
+    options: list[OptionDoc] = [] if noun == "command" else options_of(installed.kind.options_class())
     if not options:
         console.print("It has no options.")
         return
@@ -94,7 +94,7 @@ def _show_one(noun: str, name: str, installed: Installed) -> None:
 def _as_data(noun: str, name: str, installed: Installed) -> dict[str, Any]:
     from kernel.topology.reference import options_of
 
-    options = [] if noun == "command" else options_of(installed.kind.options)
+    options = [] if noun == "command" else options_of(installed.kind.options_class())
     return {
         "kind": noun,
         "name": name,

@@ -1,8 +1,10 @@
 """Kinds: what ``register_*`` hooks return.
 
 A kind is a name, one line of summary, an options class (a ``msgspec.Struct`` whose fields have docstrings)
-and a constructor, ``create``.  The kernel checks options and prints help from the options class.  Slow
-imports belong into ``create``, since all kinds are registered at each start.
+and a constructor, ``create``.  The kernel checks options and prints help from the options class.
+
+All kinds are registered at each start, and a topology uses few of them.  So a kind says where its options
+class is, and ``create`` imports what the engine consists of.
 
 A plugin that other plugins extend defines a subclass of ``Kind`` and announces it with a ``KindGroup``.
 """
@@ -11,25 +13,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from typing import Protocol as Interface
 
 import msgspec
 
-from kernel.contracts.api import Api, ApiSetup
-from kernel.contracts.assurance import Assurance
 from kernel.contracts.engine import Engine
+from kernel.contracts.errors import PluginError
 from kernel.contracts.protocol import Side as Side
-from kernel.contracts.rehearsing import Rehearsal
 from kernel.contracts.router import Router
-from kernel.contracts.system import System
 from kernel.contracts.thread import EngineThread, ThreadSetup
-from kernel.contracts.walk import Walk
 
 if TYPE_CHECKING:
     import socket
 
+    from kernel.contracts.api import Api, ApiSetup
+    from kernel.contracts.assurance import Assurance
+    from kernel.contracts.rehearsing import Rehearsal
+    from kernel.contracts.system import System
+    from kernel.contracts.walk import Walk
     from kernel.topology.plan import EnginePlan
 
 
@@ -44,8 +48,29 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """The name in topology files and addresses."""
     summary: str
     """One line for ``kernel plugins``."""
-    options: type[msgspec.Struct] = NoOptions
-    """The options class: a field for each key of the TOML section, with type and docstring."""
+    options: type[msgspec.Struct] | str = NoOptions
+    """The options class: a field for each key of the TOML section, with type and docstring.
+
+    A text says where it is, as an entry point does: ``kernel_ticker.options:TickerOptions``.  It is imported
+    when the options are first asked for."""
+
+    def options_class(self) -> type[msgspec.Struct]:
+        """Return the options class.
+
+        Raises ``PluginError`` if it is not where ``options`` says.
+        """
+        found: object = self.options
+        if isinstance(found, str):
+            module, _, name = found.partition(":")
+            try:
+                found = getattr(import_module(module), name)
+            except (ImportError, AttributeError) as error:
+                raise PluginError(
+                    f"the options of {self.name!r} are not at {self.options!r}: {error}"
+                ) from error
+        if isinstance(found, type) and issubclass(found, msgspec.Struct):
+            return found
+        raise PluginError(f"the options of {self.name!r} are {found!r}, not a msgspec.Struct class")
 
 
 class ProtocolKind(Kind, frozen=True, kw_only=True):

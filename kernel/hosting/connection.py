@@ -64,16 +64,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from kernel.contracts.engine import Host
 from kernel.contracts.message import Buffer
 from kernel.contracts.protocol import LargeBodies
 from kernel.hosting.closing_wire import close_in_order
 from kernel.hosting.lazy_timer import LazyTimer
-from kernel.hosting.lease import LOOK, Lease
 from kernel.hosting.read_size import FIRST_READ_SIZE, READ_SIZE, SMALLEST_READ, fair_read_size
 from kernel.hosting.wire import Wire
 
+if TYPE_CHECKING:
+    from kernel.hosting.lease import Lease
+
+LOOK = 0.02
+"""Seconds between two looks whether a lease is still used."""
 ANSWERS_LIMIT = 1024 * 1024
 """Bytes of answers that may wait for a peer before it is not read any more."""
 

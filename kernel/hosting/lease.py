@@ -21,7 +21,7 @@ Invariants
         together, under the turn.  The poller goes on reading one that is only written.
     2.  *Nobody sleeps elsewhere.*  A thread that goes to sleep at its bell has given its lease back before.
         Whoever does not come back at all loses it at the second look of the thread of the connection
-        (``LOOK``), which then watches the socket again.
+        (``LOOK`` of ``connection.py``), which then watches the socket again.
     3.  *Order.*  A message goes directly only while the pipe is empty and the socket is not full, and comes
         directly only while nothing was posted.  Bytes that are not one whole message are given back before
         anything else is read.
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from kernel.hosting.connection import Connection
     from kernel.hosting.stream_statistics import StreamStatistics
 
-LOOK = 0.02
-"""Seconds between two looks whether a lease is still used."""
 _READ = (16 * 1024,)
 """Bytes of one read.  What is longer is no short message."""
 _TRIES, _PAUSE = 10, 50e-6

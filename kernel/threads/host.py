@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import thread_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from kernel.contracts.engine import EngineEvent, PortOwner
 from kernel.dispatcher.dispatcher import Dispatcher, ThreadSlot
 from kernel.dispatcher.port import Port
-from kernel.hosting.lease import HasTurn
 from kernel.threads.loop import Loop
+
+if TYPE_CHECKING:
+    from kernel.hosting.lease import HasTurn
 
 Report = Callable[[EngineEvent], Any]
 

@@ -219,7 +219,7 @@ class Checker:
         if installed is None:
             self._unknown((*path, "kind"), "thread_kinds", "thread kind", kind_name)
             return None
-        options = self._options(path, table, installed.kind.options, {"kind"})
+        options = self._options(path, table, installed.kind.options_class(), {"kind"})
         return ThreadPlan(name=name, kind=kind_name, options=options, line=self._file.line(path))
 
     def _engine(self, name: str, table: dict[str, Any]) -> EnginePlan | None:
@@ -245,16 +245,18 @@ class Checker:
         if thread:
             self._check_thread((*path, "thread"), name, thread, is_api=kind_name in self._registry.apis)
         before = len(self._file.complaints)
-        options = self._options(path, table, installed.kind.options, {"kind", "thread", "when", "optional"})
+        options = self._options(
+            path, table, installed.kind.options_class(), {"kind", "thread", "when", "optional"}
+        )
         # Only an engine with an option ``protocol`` takes the protocol from its address.  Others, as
         # ``amqp``, have one built in, and the part of their address before ``+`` names no plugin.
-        if "protocol" in installed.kind.options.__struct_fields__:
+        if "protocol" in installed.kind.options_class().__struct_fields__:
             self._check_protocol(path, options)
         # Only engine kinds have it, and this may be the kind of an API.
         for tables in getattr(installed.kind, "kind_tables", ()):
             self._check_kind_tables(path, options, tables)
         if len(self._file.complaints) == before:
-            made = self._make(path, options, installed.kind.options)
+            made = self._make(path, options, installed.kind.options_class())
             if isinstance(installed.kind, EngineKind):
                 self._flows[name] = installed.kind.flow(made)
         return EnginePlan(
@@ -295,7 +297,7 @@ class Checker:
             place = (*path, "protocol")
             where = f"[{'.'.join(map(str, place))}]"
             options["protocol"] = check_options(
-                self._file, place, options["protocol"], installed.kind.options, where
+                self._file, place, options["protocol"], installed.kind.options_class(), where
             )
 
     def _check_kind_tables(self, path: Path, options: dict[str, Any], tables: KindTables) -> None:
@@ -323,10 +325,10 @@ class Checker:
                 continue
             rest = {key: value for key, value in table.items() if key != tables.key}
             before = len(self._file.complaints)
-            rest = check_options(self._file, place, rest, kind.options, where, (tables.key,))
+            rest = check_options(self._file, place, rest, kind.options_class(), where, (tables.key,))
             if len(self._file.complaints) == before:
                 # These have places and files, too: the listeners of a broker are such tables.
-                self._make(place, rest, kind.options)
+                self._make(place, rest, kind.options_class())
             checked.append({tables.key: name, **rest})
         # Converted values replace the table only if every one of them is good: otherwise there is no plan.
         if len(checked) == len(listed):
@@ -438,7 +440,9 @@ class Checker:
             self._unknown((*path, "router"), "routers", "router", read.router)
         else:
             where = f"[routes.options] of router {read.router!r}"
-            options = check_options(self._file, (*path, "options"), options, router.kind.options, where)
+            options = check_options(
+                self._file, (*path, "options"), options, router.kind.options_class(), where
+            )
         marks = self._marks(path, read)
         if len(self._file.complaints) > before:
             return None

@@ -139,7 +139,7 @@ class Parts:
         if plan.name in self.threads:
             raise KernelError(f"there is a thread {plan.name!r} already; choose another name")
         kind = self._registry.kind("thread_kinds", plan.kind)
-        options = msgspec.convert(plan.options, kind.options, strict=False)
+        options = msgspec.convert(plan.options, kind.options_class(), strict=False)
         thread: EngineThread = kind.create(
             ThreadSetup(
                 name=plan.name,
@@ -176,7 +176,7 @@ class Parts:
             self.plan = entered
             return
         kind = self._engine_kind(plan)
-        options = msgspec.convert(plan.options, kind.options, strict=False)
+        options = msgspec.convert(plan.options, kind.options_class(), strict=False)
         thread = self._thread_for(plan.name, plan.thread)
         where = thread.name if thread.name in self.border.apart() else HERE
         if bound is not None and where != HERE:
@@ -348,7 +348,7 @@ class Parts:
     def _lead(self, plan: RoutePlan, label: str) -> RouteSpec:
         """Add a route to the dispatcher."""
         kind = self._registry.kind("routers", plan.router)
-        options = msgspec.convert(plan.router_options, kind.options, strict=False)
+        options = msgspec.convert(plan.router_options, kind.options_class(), strict=False)
         letters = None
         if plan.dead_letters is not None:
             chooser = self._registry.kind("routers", "round-robin")

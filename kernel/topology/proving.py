@@ -151,4 +151,4 @@ def _stated(engine: EnginePlan, registry: PluginRegistry) -> Assurance | None:
     kind = registry.kind("engines", engine.kind) if installed is None else installed.kind
     if kind.assures is None:
         return None
-    return kind.assures(msgspec.convert(engine.options, kind.options, strict=False))  # type: ignore[no-any-return]
+    return kind.assures(msgspec.convert(engine.options, kind.options_class(), strict=False))  # type: ignore[no-any-return]

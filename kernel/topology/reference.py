@@ -114,7 +114,7 @@ def reference(registry: PluginRegistry, distribution: str | None = OUR_DISTRIBUT
     for group in (*_IN_A_TOPOLOGY, *announced):
         kinds = registry.group(group)
         # A section of kinds that have no options at all, such as exchange types, would say nothing.
-        if group in announced and not any(options_of(found.kind.options) for found in kinds.values()):
+        if group in announced and not any(options_of(found.kind.options_class()) for found in kinds.values()):
             continue
         lines.append(f"## {registry.groups[group].title}\n")
         for name, installed in sorted(kinds.items()):
@@ -126,7 +126,7 @@ def reference(registry: PluginRegistry, distribution: str | None = OUR_DISTRIBUT
 def _section(name: str, installed: Installed) -> Iterator[str]:
     yield f"### `{name}`\n"
     yield f"{_sentence(installed.kind.summary)}\n"
-    tables = list(_tables(name, installed.kind.options, set()))
+    tables = list(_tables(name, installed.kind.options_class(), set()))
     yield from tables or ["It has no options.\n"]
 
 

@@ -29,14 +29,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import msgspec
 
-from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.engine import Engine, EngineEvent
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName, nearest
 from kernel.contracts.kinds import ApiKind, BoundSockets, EngineSetup
 from kernel.contracts.thread import Done, EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.plugins import PluginRegistry
-from kernel.threads.caller_thread import CallerThread
 from kernel.topology.border import needs_thread
 from kernel.topology.guests import is_guest, refuse_guests
 from kernel.topology.inspection import Inspection, inspect
@@ -58,6 +56,7 @@ from kernel.topology.system_for_engines import SystemForEngines
 # The kernel imports no plugin when it runs.  Here it tells type checkers what the plugins of its own
 # distribution open.
 if TYPE_CHECKING:
+    from kernel.contracts.api import Api
     from kernel.contracts.thread import GuestThread
     from kernel.topology.explaining import Explanation, Question
     from kernel.topology.tap import Tap, TapWanted
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from plugins.apis.native.trio_channel import TrioChannel
     from plugins.engines.broker.local.client import BrokerClient
 
-AnyApi = TypeVar("AnyApi", bound=Api)
+AnyApi = TypeVar("AnyApi", bound="Api")
 
 _log = logging.getLogger(__name__)
 
@@ -403,6 +402,10 @@ class Kernel:
         if planned is None and kind.routed:
             self._refuse_unknown(name)
         merged = {**(planned.options if planned else {}), **options}
+        # Imported here: most brokers, bridges and feeders run without an API.
+        from kernel.contracts.api import ApiSetup
+        from kernel.threads.caller_thread import CallerThread
+
         setup = ApiSetup(
             name=name,
             options=self._options(name, kind, merged),
@@ -436,9 +439,9 @@ class Kernel:
     def _options(self, name: str, kind: ApiKind, options: dict[str, Any]) -> msgspec.Struct:
         """Return the checked options of an API that is opened."""
         try:
-            return msgspec.convert(options, kind.options)
+            return msgspec.convert(options, kind.options_class())
         except msgspec.ValidationError as error:
-            known = ", ".join(sorted(kind.options.__struct_fields__)) or "none"
+            known = ", ".join(sorted(kind.options_class().__struct_fields__)) or "none"
             raise KernelError(
                 f"cannot open {name!r}: {error}; the options of {kind.name!r} are: {known}"
             ) from error

@@ -17,7 +17,16 @@ import pytest
 
 from kernel import API_LEVEL, hookimpl, hookspec
 from kernel.contracts.errors import PluginError, UnknownName
-from kernel.contracts.kinds import CommandKind, EngineKind, Kind, KindGroup, ProtocolKind, RouterKind, Table
+from kernel.contracts.kinds import (
+    CommandKind,
+    EngineKind,
+    Kind,
+    KindGroup,
+    NoOptions,
+    ProtocolKind,
+    RouterKind,
+    Table,
+)
 from kernel.plugins import GROUP, Origin, PluginRegistry
 
 HEADER = """
@@ -440,6 +449,24 @@ def test_tables_of_one_name_have_the_columns_of_all_kinds() -> None:
     assert registry.tables() == {
         "clients": Table(name="clients", title="of one", columns=("name", "in", "out"))
     }
+
+
+def test_options_may_be_named_and_are_imported_when_they_are_asked_for() -> None:
+    def kind(options: str) -> RouterKind:
+        return RouterKind(name="a", summary="", create=lambda options: None, options=options)  # type: ignore[arg-type,return-value]
+
+    assert kind("kernel.contracts.kinds:NoOptions").options_class() is NoOptions
+    for options, why in (
+        ("nowhere:Options", "not at 'nowhere:Options': No module named 'nowhere'"),
+        (
+            "kernel.contracts.kinds:Options",
+            "not at .*: module 'kernel.contracts.kinds' has no attribute 'Options'",
+        ),
+        ("kernel.contracts.kinds", "has no attribute ''"),
+        ("kernel.plugins:GROUP", "are 'kernel.plugins', not a msgspec.Struct class"),
+    ):
+        with pytest.raises(PluginError, match=f"the options of 'a' .*{why}"):
+            kind(options).options_class()
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kernel import hookimpl
-from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.kinds import ApiKind
-from plugins.apis.direct.options import DirectOptions
+
+if TYPE_CHECKING:
+    from kernel.contracts.api import Api, ApiSetup
 
 
 @hookimpl
@@ -17,7 +19,7 @@ def register_apis() -> Iterable[ApiKind]:
         ApiKind(
             name="direct",
             summary="one connection in the application's own thread: the lowest latency (x-mode)",
-            options=DirectOptions,
+            options="plugins.apis.direct.options:DirectOptions",
             create=_create,
             routed=False,
         )

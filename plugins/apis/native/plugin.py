@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
-from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.assurance import Assurance
 from kernel.contracts.kinds import ApiKind, WalkKind
-from kernel.contracts.walk import Walk
-from plugins.apis.native.options import NativeOptions
+
+if TYPE_CHECKING:
+    from kernel.contracts.api import Api, ApiSetup
+    from kernel.contracts.walk import Walk
 
 
 @hookimpl
@@ -20,21 +21,21 @@ def register_apis() -> Iterable[ApiKind]:
         ApiKind(
             name="native",
             summary="an application's channel: blocking calls, or callback, signal or descriptor",
-            options=NativeOptions,
+            options="plugins.apis.native.options:NativeOptions",
             assures=_assures,
             create=_create,
         ),
         ApiKind(
             name="trio",
             summary="the native API for trio tasks: async send and receive, async for",
-            options=NativeOptions,
+            options="plugins.apis.native.options:NativeOptions",
             assures=_assures,
             create=_create_trio,
         ),
         ApiKind(
             name="asyncio",
             summary="the native API for asyncio's tasks: async send and receive, async for, request",
-            options=NativeOptions,
+            options="plugins.apis.native.options:NativeOptions",
             assures=_assures,
             create=_create_asyncio,
         ),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kernel import hookimpl
-from kernel.contracts.api import Api, ApiSetup
 from kernel.contracts.kinds import ApiKind
-from plugins.apis.sockets.options import PortOptions
+
+if TYPE_CHECKING:
+    from kernel.contracts.api import Api, ApiSetup
 
 
 @hookimpl
@@ -17,7 +19,7 @@ def register_apis() -> Iterable[ApiKind]:
         ApiKind(
             name="sockets",
             summary="the application's end of a socket of ØMQ; kernel.sockets.Context makes them",
-            options=PortOptions,
+            options="plugins.apis.sockets.options:PortOptions",
             create=_create,
         )
     ]

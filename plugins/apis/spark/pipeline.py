@@ -159,10 +159,10 @@ def pairs(texts: tuple[str, ...]) -> dict[str, str]:
 
 def options_of(kind: JobKind, texts: Mapping[str, str]) -> Any:
     """Return the options of a job from texts; ``SparkOptionError`` says which one is wrong."""
-    known = {field.name: field.type for field in msgspec.structs.fields(kind.options)}
+    known = {field.name: field.type for field in msgspec.structs.fields(kind.options_class())}
     try:
         values = {name: _parsed(text, known.get(name, str)) for name, text in texts.items()}
-        return msgspec.convert(values, kind.options, strict=False)
+        return msgspec.convert(values, kind.options_class(), strict=False)
     except (ValueError, msgspec.ValidationError) as error:
         raise SparkOptionError(
             f"the job {kind.name}: {error}; `kernel plugins {kind.name}` lists its options"

@@ -15,31 +15,35 @@ from kernel import hookimpl
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import CommandKind, EngineKind, EngineSetup, Flow, KindGroup
 from plugins.apis.spark.contract import JOBS, JobKind
-from plugins.apis.spark.jobs import options as of
 
 if TYPE_CHECKING:
     from kernel import Plan
 
 _KIND = "job"
+_OPTIONS = "plugins.apis.spark.jobs.options"
 _REPORTS = (
     (
         "traffic",
         "counts, bytes, rates and latency per route and key; gaps, duplicates, reordering",
-        of.TrafficOptions,
+        f"{_OPTIONS}:TrafficOptions",
     ),
-    ("sessions", "messages of one sender without a long pause between them", of.SessionOptions),
+    ("sessions", "messages of one sender without a long pause between them", f"{_OPTIONS}:SessionOptions"),
     (
         "dead_letters",
         "messages that were rejected, expired or dropped, where and why; poison messages",
-        of.DeadLetterOptions,
+        f"{_OPTIONS}:DeadLetterOptions",
     ),
-    ("top", "the most frequent or largest values of an expression, and when they came", of.TopOptions),
+    (
+        "top",
+        "the most frequent or largest values of an expression, and when they came",
+        f"{_OPTIONS}:TopOptions",
+    ),
     (
         "quality",
         "whether bodies (JSON, Avro, Protobuf) have the fields of a schema and meet conditions",
-        of.QualityOptions,
+        f"{_OPTIONS}:QualityOptions",
     ),
-    ("anomalies", "bursts, droughts, silence and slowness", of.AnomalyOptions),
+    ("anomalies", "bursts, droughts, silence and slowness", f"{_OPTIONS}:AnomalyOptions"),
 )
 
 
@@ -62,13 +66,11 @@ def register_commands() -> Iterable[CommandKind]:
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
     """Register the kind ``job``."""
-    from plugins.apis.spark.schedule_options import JobOptions
-
     return [
         EngineKind(
             name=_KIND,
             summary="runs a report of `kernel pipeline` over a journal at intervals",
-            options=JobOptions,
+            options="plugins.apis.spark.schedule_options:JobOptions",
             create=_create_schedule,
             flow=lambda options: Flow(takes=False, gives=False),
         )
@@ -104,7 +106,7 @@ def register_jobs() -> Iterable[JobKind]:
     windows = JobKind(
         name="windows",
         summary="counts messages in windows of time, and sends each count as a message",
-        options=of.WindowOptions,
+        options=f"{_OPTIONS}:WindowOptions",
         create=_creator("windows", "windows"),
         streams=True,
     )

@@ -24,7 +24,6 @@ from plugins.engines.broker.public import (
     Queue,
     Receiver,
     Span,
-    Transaction,
     check_properties,
     invent_name,
 )
@@ -35,6 +34,7 @@ from plugins.protocols.amqp091.reply_codes import ReplyCode
 
 if TYPE_CHECKING:
     from plugins.engines.amqp.session import Session
+    from plugins.engines.broker.public import Transaction
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 """The name that stands for "to this channel, without a queue" (RabbitMQ's direct reply-to)."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plugins.engines.amqp import basic_methods, exchange_methods, queue_methods
 from plugins.engines.amqp.channel import Channel
-from plugins.engines.broker.public import NotImplementedHere, PreconditionFailed, Transaction
+from plugins.engines.broker.public import NotImplementedHere, PreconditionFailed
 from plugins.protocols.amqp091.methods import access, basic, channel, confirm, exchange, queue, tx
 from plugins.protocols.amqp091.methods.method import Method
+
+if TYPE_CHECKING:
+    from plugins.engines.broker.public import Transaction
 
 
 def flow(here: Channel, method: channel.Flow, now: float) -> None:
@@ -45,6 +48,9 @@ def tx_select(here: Channel, method: tx.Select, now: float) -> None:
     if here.confirms is not None:
         raise PreconditionFailed("cannot switch from confirm to tx mode")
     if here.transaction is None:
+        # Imported here: few clients use transactions.
+        from plugins.engines.broker.public import Transaction
+
         here.transaction = Transaction()
     here.reply(tx.SelectOk())
 

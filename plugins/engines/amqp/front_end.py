@@ -11,37 +11,44 @@ from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
 from plugins.engines.broker.public import (
     Accepted,
     BrokerEngine,
-    Codecs,
     ExchangeTypes,
     FrontEnd,
     StreamFrontEnd,
 )
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.options import SUBPROTOCOLS, ServerOptions
-from plugins.protocols.amqp091.stored import StoredProperties
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernel.contracts.system import System
+    from plugins.engines.broker.public import Codecs
 
 
 def make_amqp_engine(
     name: str,
     options: AmqpOptions,
     exchange_types: ExchangeTypes | None = None,
-    codecs: Codecs | None = None,
+    codecs: Callable[[], Codecs] | None = None,
     system: System | None = None,
 ) -> BrokerEngine:
     """Return a broker with one AMQP listener: the engine kind ``amqp``.
 
-    ``codecs``: of all front ends whose messages the store may have; AMQP's alone by default.  ``system``:
-    needed by a broker that has ``shards``.
+    ``codecs`` returns those of all front ends whose messages the store may have; AMQP's alone by default.
+    ``system``: needed by a broker that has ``shards``.
     """
 
     def front_end(engine: BrokerEngine) -> FrontEnd:
         return make_front_end(engine, options.listener())
 
-    codecs = codecs or Codecs([StoredProperties()])
-    return BrokerEngine(name, options, (front_end,), exchange_types, codecs, system)
+    return BrokerEngine(name, options, (front_end,), exchange_types, codecs or _own_codecs, system)
+
+
+def _own_codecs() -> Codecs:
+    from plugins.engines.broker.public import Codecs
+    from plugins.protocols.amqp091.stored import StoredProperties
+
+    return Codecs([StoredProperties()])
 
 
 def make_front_end(engine: BrokerEngine, options: AmqpListenerOptions) -> StreamFrontEnd:

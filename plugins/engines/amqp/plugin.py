@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
 from kernel.contracts.kinds import EngineKind, EngineSetup, KindGroup, WalkKind
-from kernel.contracts.walk import Walk
-from plugins.engines.amqp.options import AmqpListenerOptions, AmqpOptions
 from plugins.engines.broker.contract import (
     BROKER_ASKED,
     BROKER_OPERATIONS,
@@ -24,6 +23,7 @@ from plugins.engines.broker.contract import (
 )
 
 if TYPE_CHECKING:
+    from kernel.contracts.walk import Walk
     from plugins.engines.broker.contract import FrontEnd
     from plugins.protocols.amqp091.stored import StoredProperties
 
@@ -41,7 +41,7 @@ def register_front_ends() -> list[FrontEndKind]:
         FrontEndKind(
             name="amqp",
             summary="AMQP 0-9-1: RabbitMQ's clients",
-            options=AmqpListenerOptions,
+            options="plugins.engines.amqp.options:AmqpListenerOptions",
             create=_create_front_end,
             codec=_codec,
         )
@@ -55,7 +55,7 @@ def register_engines() -> list[EngineKind]:
         EngineKind(
             name="amqp",
             summary="AMQP 0-9-1 server with a broker: exchanges, queues, bindings; short for a broker with one listener",
-            options=AmqpOptions,
+            options="plugins.engines.amqp.options:AmqpOptions",
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=BROKER_OPERATIONS,
@@ -100,7 +100,7 @@ def _create(setup: EngineSetup) -> Engine:
     from plugins.engines.broker.public import codecs_of
 
     types = {name: kind.create for name, kind in setup.kinds(EXCHANGE_TYPES).items()}
-    return make_amqp_engine(setup.name, setup.options, types, codecs_of(setup), setup.system)
+    return make_amqp_engine(setup.name, setup.options, types, partial(codecs_of, setup), setup.system)
 
 
 def _create_front_end(setup: FrontEndSetup) -> FrontEnd:

@@ -13,13 +13,11 @@ from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 @hookimpl
 def register_engines() -> list[EngineKind]:
     """Register kind ``amqp-client``."""
-    from plugins.engines.amqp_client.options import AmqpClientOptions
-
     return [
         EngineKind(
             name="amqp-client",
             summary="AMQP 0-9-1 client: publishes with confirms, consumes with acknowledgements, reconnects",
-            options=AmqpClientOptions,
+            options="plugins.engines.amqp_client.options:AmqpClientOptions",
             create=_create,
             flow=lambda options: Flow(alone=False),
             assures=_assures,

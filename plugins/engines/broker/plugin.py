@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kernel import hookimpl
-from kernel.contracts.api import ApiSetup
 from kernel.contracts.engine import Engine
 from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import ApiKind, CommandKind, EngineKind, EngineSetup, KindGroup, KindTables
 from plugins.engines.broker.contract import EXCHANGE_TYPES, FRONT_ENDS, FrontEndKind, FrontEndSetup
-from plugins.engines.broker.host.options import BrokerClientOptions, ManyListenersOptions
 from plugins.engines.broker.host.tables import (
     BROKER_ASKED,
     BROKER_OPERATIONS,
@@ -28,6 +26,7 @@ from plugins.engines.broker.host.tables import (
 
 if TYPE_CHECKING:
     from kernel import EnginePlan, Plan
+    from kernel.contracts.api import ApiSetup
     from plugins.engines.broker.front_end import FrontEnd
     from plugins.engines.broker.host.engine import BrokerEngine
     from plugins.engines.broker.local.client import BrokerClient
@@ -46,7 +45,7 @@ def register_engines() -> list[EngineKind]:
         EngineKind(
             name="broker",
             summary="a broker with exchanges, queues and bindings, and a listener for each of several protocols",
-            options=ManyListenersOptions,
+            options="plugins.engines.broker.host.options:ManyListenersOptions",
             create=_create,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=BROKER_OPERATIONS,
@@ -60,7 +59,7 @@ def register_engines() -> list[EngineKind]:
         EngineKind(
             name="test-broker",
             summary="a broker for tests, which records what passes and fails on demand; it listens for every protocol",
-            options=ManyListenersOptions,
+            options="plugins.engines.broker.host.options:ManyListenersOptions",
             create=_create_for_tests,
             tables=(*BROKER_TABLES, *CLIENT_TABLES),
             operations=(*BROKER_OPERATIONS, "fault"),
@@ -81,7 +80,7 @@ def register_apis() -> list[ApiKind]:
         ApiKind(
             name="broker-client",
             summary="a broker of the same kernel: declare, publish, consume and acknowledge without a socket",
-            options=BrokerClientOptions,
+            options="plugins.engines.broker.host.options:BrokerClientOptions",
             create=_create_client,
             routed=False,
         )
@@ -218,12 +217,12 @@ def _make(engine: type[BrokerEngine], setup: EngineSetup, listeners: Sequence[Ma
             known = ", ".join(sorted(kinds)) or "none"
             raise KernelError(f"listeners[{number}] has protocol {protocol!r}; installed front ends: {known}")
         try:
-            read = msgspec.convert(options, kind.options, strict=False)
+            read = msgspec.convert(options, kind.options_class(), strict=False)
         except msgspec.ValidationError as error:
             raise KernelError(f"listeners[{number}]: {error}") from None
         front_ends.append(partial(_create_front_end, number, kind, read))
     types = {name: kind.create for name, kind in setup.kinds(EXCHANGE_TYPES).items()}
-    return engine(setup.name, setup.options, front_ends, types, codecs_of(setup), setup.system)
+    return engine(setup.name, setup.options, front_ends, types, partial(codecs_of, setup), setup.system)
 
 
 def _create_front_end(number: int, kind: FrontEndKind, options: Any, engine: BrokerEngine) -> FrontEnd:

@@ -23,6 +23,7 @@ thread alone, except for ``BrokerClient``, which belongs to a thread of the appl
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.arguments import LONGEST_TIME, type_name
@@ -53,7 +54,6 @@ from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, 
 from plugins.engines.broker.host.publisher import Publisher
 from plugins.engines.broker.host.rates import Bucket
 from plugins.engines.broker.host.stream_client import StreamClient
-from plugins.engines.broker.host.transaction import Transacting, Transaction
 from plugins.engines.broker.host.users import Login, Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.names import invent_name
@@ -62,24 +62,32 @@ from plugins.engines.broker.receiver import Delivery, Receiver, Window
 from plugins.engines.broker.routes import Route
 from plugins.engines.broker.sink import Sink
 from plugins.engines.broker.span import Span
-from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.store import Store
-from plugins.engines.broker.stored_set import KeptMessage, StoredSet
 from plugins.engines.broker.timer import Timed, Timer
 from plugins.engines.broker.unacked import Unacked, UnackedRange
 from plugins.engines.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
+    from plugins.engines.broker.host.transaction import Transacting, Transaction
     from plugins.engines.broker.local.client import BrokerClient
+    from plugins.engines.broker.storage.envelopes import Codecs
+    from plugins.engines.broker.stored_set import KeptMessage, StoredSet
 else:
+    # What only some brokers need: an in-process client, a store, transactions, retained messages.
+    _LATER = {
+        "BrokerClient": "local.client",
+        "Codecs": "storage.envelopes",
+        "KeptMessage": "stored_set",
+        "StoredSet": "stored_set",
+        "Transacting": "host.transaction",
+        "Transaction": "host.transaction",
+    }
 
     def __getattr__(name: str) -> Any:
-        """Import the in-process client when it is asked for: most brokers run without one (PEP 562)."""
-        if name != "BrokerClient":
+        """Import it when it is asked for (PEP 562)."""
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from plugins.engines.broker.local.client import BrokerClient
-
-        return BrokerClient
+        return getattr(import_module(f"plugins.engines.broker.{_LATER[name]}"), name)
 
 
 __all__ = [

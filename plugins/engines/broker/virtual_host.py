@@ -51,10 +51,10 @@ from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.routes import Route, Routes, check_publishable
 from plugins.engines.broker.sink import Sink
 from plugins.engines.broker.span import Span
-from plugins.engines.broker.stored_set import StoredSet
 
 if TYPE_CHECKING:
     from plugins.engines.broker.broker import Broker
+    from plugins.engines.broker.stored_set import StoredSet
 
 _NO_ARGUMENTS: Mapping[str, Any] = {}
 _MOST_ROUNDS = 1000
@@ -618,6 +618,9 @@ class VirtualHost:
         """
         found = self.stored_sets.get(name)
         if found is None:
+            # Imported here: only MQTT and what is like it keeps messages in sets.
+            from plugins.engines.broker.stored_set import StoredSet
+
             found = self.stored_sets[name] = StoredSet(name, self)
             self.store.keep_set(found)
         return found

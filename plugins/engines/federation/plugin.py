@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 @hookimpl
 def register_engines() -> list[EngineKind]:
     """Offer federation links."""
-    from plugins.engines.federation.options import FederationOptions
-
     return [
         EngineKind(
             name="federation",
             summary="AMQP federation link: a broker of this kernel receives messages from another broker",
-            options=FederationOptions,
+            options="plugins.engines.federation.options:FederationOptions",
             create=_create,
             assures=_assures,
         )

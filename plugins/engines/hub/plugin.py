@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 @hookimpl
 def register_engines() -> list[EngineKind]:
     """Offer hubs."""
-    from plugins.engines.hub.options import HubOptions
-
     return [
         EngineKind(
             name="hub",
             summary="passes on what it gets, and marks from whom: many connections reach each other through it",
-            options=HubOptions,
+            options="plugins.engines.hub.options:HubOptions",
             create=_create,
             assures=_assures,
             rehearse=lambda plan: Rehearsal(plan=plan),

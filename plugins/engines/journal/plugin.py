@@ -28,13 +28,11 @@ PYARROW = Extra("journal", "a journal needs pyarrow", ("pyarrow",))
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
     """Register the kinds ``journal`` and ``journal-replay``."""
-    from plugins.engines.journal.options import JournalOptions, ReplayOptions
-
     return [
         EngineKind(
             name="journal",
             summary="stores messages on disk, for replay and for Spark",
-            options=JournalOptions,
+            options="plugins.engines.journal.options:JournalOptions",
             create=_create_journal,
             operations=OPERATIONS,
             flow=lambda options: Flow(gives=False, alone=False),
@@ -43,7 +41,7 @@ def register_engines() -> Iterable[EngineKind]:
         EngineKind(
             name="journal-replay",
             summary="replays a journal: at its original pace, faster, or as fast as possible",
-            options=ReplayOptions,
+            options="plugins.engines.journal.options:ReplayOptions",
             create=_create_replay,
             flow=lambda options: Flow(takes=False, alone=False),
             assures=_assures_replay,

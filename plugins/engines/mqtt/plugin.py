@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from kernel import hookimpl
 from plugins.engines.broker.contract import FrontEndKind, FrontEndSetup
-from plugins.engines.mqtt.options import MqttListenerOptions
 
 if TYPE_CHECKING:
     from plugins.engines.broker.contract import FrontEnd
@@ -19,7 +18,7 @@ def register_front_ends() -> list[FrontEndKind]:
         FrontEndKind(
             name="mqtt",
             summary="MQTT 3.1.1 and 5.0: sensors, browsers, paho, mosquitto's clients",
-            options=MqttListenerOptions,
+            options="plugins.engines.mqtt.options:MqttListenerOptions",
             create=_create,
         )
     ]

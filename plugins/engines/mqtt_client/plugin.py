@@ -13,13 +13,11 @@ from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 @hookimpl
 def register_engines() -> list[EngineKind]:
     """Register kind ``mqtt-client``."""
-    from plugins.engines.mqtt_client.options import MqttClientOptions
-
     return [
         EngineKind(
             name="mqtt-client",
             summary="MQTT 5.0 and 3.1.1 client: publishes and subscribes with QoS 0 to 2, resumes its session",
-            options=MqttClientOptions,
+            options="plugins.engines.mqtt_client.options:MqttClientOptions",
             create=_create,
             # Without subscriptions nothing comes from the broker.
             flow=lambda options: Flow(gives=bool(options.subscriptions), alone=False),

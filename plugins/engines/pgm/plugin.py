@@ -14,14 +14,11 @@ from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
     """Offer kinds ``pgm`` and ``one-to-many``."""
-    from plugins.engines.pgm.one_to_many.options import OneToManyOptions
-    from plugins.engines.pgm.options import PgmOptions
-
     return [
         EngineKind(
             name="pgm",
             summary="reliable multicast (RFC 3208) over IP or UDP; to and from libzmq's pgm and epgm",
-            options=PgmOptions,
+            options="plugins.engines.pgm.options:PgmOptions",
             create=_create,
             flow=_flow,
             assures=_assures,
@@ -29,7 +26,7 @@ def register_engines() -> Iterable[EngineKind]:
         EngineKind(
             name="one-to-many",
             summary="a feed over TCP to few receivers, by multicast (PGM) to many, changing without loss",
-            options=OneToManyOptions,
+            options="plugins.engines.pgm.one_to_many.options:OneToManyOptions",
             create=_create_one_to_many,
             flow=_flow,
             assures=_assures_one_to_many,

@@ -14,13 +14,11 @@ from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
     """Offer kind ``sctp``."""
-    from plugins.engines.sctp.options import SctpEngineOptions
-
     return [
         EngineKind(
             name="sctp",
             summary="SCTP (RFC 9260): many streams to a peer, none delays another; over UDP, IP, or the system's own",
-            options=SctpEngineOptions,
+            options="plugins.engines.sctp.options:SctpEngineOptions",
             create=_create,
             transports=("sctp",),
             flow=lambda options: Flow(alone=False),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from kernel import hookimpl
 from kernel.contracts.kinds import KindGroup
 from plugins.engines.broker.contract import FRONT_ENDS, FrontEndKind, FrontEndSetup
-from plugins.engines.stomp.options import StompListenerOptions
 
 if TYPE_CHECKING:
     from plugins.engines.broker.contract import FrontEnd
@@ -26,7 +25,7 @@ def register_front_ends() -> list[FrontEndKind]:
         FrontEndKind(
             name="stomp",
             summary="STOMP 1.0, 1.1 and 1.2, with the destinations of RabbitMQ's plugin",
-            options=StompListenerOptions,
+            options="plugins.engines.stomp.options:StompListenerOptions",
             create=_create,
         )
     ]

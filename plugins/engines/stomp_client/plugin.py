@@ -13,13 +13,11 @@ from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
 @hookimpl
 def register_engines() -> list[EngineKind]:
     """Register kind ``stomp-client``."""
-    from plugins.engines.stomp_client.options import StompClientOptions
-
     return [
         EngineKind(
             name="stomp-client",
             summary="STOMP 1.0 to 1.2 client: publishes with receipts, subscribes with acknowledgements",
-            options=StompClientOptions,
+            options="plugins.engines.stomp_client.options:StompClientOptions",
             create=_create,
             # Without subscriptions nothing comes from the broker.
             flow=lambda options: Flow(gives=bool(options.subscriptions), alone=False),

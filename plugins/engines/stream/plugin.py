@@ -24,13 +24,11 @@ CONNECTIONS = Table(
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
     """Register kind ``stream``."""
-    from plugins.engines.stream.options import StreamOptions
-
     return [
         EngineKind(
             name="stream",
             summary="hosts any stream protocol over tcp, unix or tls; dials or listens",
-            options=StreamOptions,
+            options="plugins.engines.stream.options:StreamOptions",
             create=_create,
             tables=(CONNECTIONS,),
             flow=lambda options: Flow(alone=False),

@@ -27,13 +27,11 @@ _OTEL = Extra(
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
     """Register the kind ``traces``."""
-    from plugins.engines.traces.options import TracesOptions
-
     return [
         EngineKind(
             name="traces",
             summary="spans of OpenTelemetry for messages whose publishers are traced",
-            options=TracesOptions,
+            options="plugins.engines.traces.options:TracesOptions",
             create=_create,
             flow=lambda options: Flow(alone=False),
             assures=_assures,

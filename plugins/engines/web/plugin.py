@@ -8,7 +8,6 @@ from kernel import hookimpl
 from kernel.contracts.engine import Engine
 from kernel.contracts.extras import Extra
 from kernel.contracts.kinds import EngineKind, EngineSetup, Flow
-from plugins.engines.web.options import WebEngineOptions
 
 if TYPE_CHECKING:
     from kernel import Plan
@@ -23,7 +22,7 @@ def register_engines() -> list[EngineKind]:
         EngineKind(
             name="web",
             summary="pages over HTTP for operators and their tools: a live view, figures for Prometheus, health",
-            options=WebEngineOptions,
+            options="plugins.engines.web.options:WebEngineOptions",
             create=_create,
             flow=lambda options: Flow(takes=False, gives=False),
         )

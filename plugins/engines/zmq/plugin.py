@@ -23,13 +23,11 @@ CONNECTIONS = Table(
 @hookimpl
 def register_engines() -> Iterable[EngineKind]:
     """Register kind ``zmq``."""
-    from plugins.engines.zmq.options import ZmqOptions
-
     return [
         EngineKind(
             name="zmq",
             summary="a socket of ØMQ (PUB, SUB, PUSH, PULL ...) that binds and connects",
-            options=ZmqOptions,
+            options="plugins.engines.zmq.options:ZmqOptions",
             create=_create,
             tables=(CONNECTIONS,),
             flow=_flow,

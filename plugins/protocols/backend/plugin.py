@@ -7,7 +7,6 @@ from typing import Any
 
 from kernel import hookimpl
 from kernel.contracts.kinds import ProtocolKind, Side
-from plugins.protocols.backend.options import BackendOptions
 
 _LINK_OPTIONS = {
     "format": "extended",
@@ -28,7 +27,7 @@ def register_protocols() -> Iterable[ProtocolKind]:
         ProtocolKind(
             name="backend",
             summary="size and body as in ØMQ 0.x, with envelopes and confirmations between kernels",
-            options=BackendOptions,
+            options="plugins.protocols.backend.options:BackendOptions",
             create=_create,
             link_options=_LINK_OPTIONS,
         )

@@ -7,7 +7,6 @@ from typing import Any
 
 from kernel import hookimpl
 from kernel.contracts.kinds import ProtocolKind, Side
-from plugins.protocols.zmtp.options import ZmtpOptions
 
 
 @hookimpl
@@ -17,7 +16,7 @@ def register_protocols() -> Iterable[ProtocolKind]:
         ProtocolKind(
             name="zmtp",
             summary="ZMTP 3.1 of ØMQ (libzmq, pyzmq), one connection; engine kind zmq has whole sockets",
-            options=ZmtpOptions,
+            options="plugins.protocols.zmtp.options:ZmtpOptions",
             create=_create,
         )
     ]

@@ -53,7 +53,7 @@ def test_every_option_of_ours_is_documented() -> None:
         f"{kind}.{option.name}"
         for group in ("engines", "apis", "protocols", "routers", "thread_kinds", "jobs")
         for kind, installed in registry.group(group).items()
-        for option in options_of(installed.kind.options)
+        for option in options_of(installed.kind.options_class())
         if not option.text and not option.value.startswith("`")
     ]
     assert silent == []

@@ -26,7 +26,7 @@ def open_store(
     options: BrokerOptions,
     engine: str,
     host: Host,
-    codecs: Codecs,
+    codecs: Callable[[], Codecs] | None,
     clock_ahead: float,
     on_done: Callable[[], None],
     disk: Disk | None = None,
@@ -39,6 +39,7 @@ def open_store(
     if not options.data_dir:
         return None
     # A broker without a data_dir imports nothing of the store.
+    from plugins.engines.broker.storage.envelopes import Codecs
     from plugins.engines.broker.storage.opening import OpenStore
     from plugins.engines.broker.storage.store_options import StoreOptions
 
@@ -52,7 +53,7 @@ def open_store(
             queue_bytes=options.queue_bytes,
             all_queues_bytes=octets(options.all_queues_bytes, machine_memory()),
         ),
-        codecs,
+        Codecs() if codecs is None else codecs(),
         clock_ahead=clock_ahead,
         post=host.post,
         on_done=on_done,

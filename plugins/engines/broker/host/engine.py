@@ -53,11 +53,9 @@ from plugins.engines.broker.host.inspection import inspect
 from plugins.engines.broker.host.listening import StreamFrontEnd, share_ports
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.running_broker import RunningBroker, running_broker_key
-from plugins.engines.broker.host.shards import Shards, of_one_broker, own_options
 from plugins.engines.broker.host.tables import ADMINISTRATIVE_OPERATIONS, BROKER_OPERATIONS
 from plugins.engines.broker.host.users import Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
-from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.topology_observers import TopologyObservers, topology_observers_key
 
 if TYPE_CHECKING:
@@ -66,8 +64,10 @@ if TYPE_CHECKING:
     from kernel.contracts.system import System
     from kernel.hosting.appending import Disk
     from plugins.engines.broker.host.importing import Imported, Importer
+    from plugins.engines.broker.host.shards import Shards
     from plugins.engines.broker.host.users_file import UsersFile
     from plugins.engines.broker.policies import Policy
+    from plugins.engines.broker.storage.envelopes import Codecs
     from plugins.engines.broker.storage.opening import OpenStore
 
 MakeFrontEnd: TypeAlias = "Callable[[BrokerEngine], FrontEnd]"
@@ -105,18 +105,24 @@ class BrokerEngine:
         options: BrokerOptions,
         front_ends: Sequence[MakeFrontEnd] = (),
         exchange_types: ExchangeTypes | None = None,
-        codecs: Codecs | None = None,
+        codecs: Callable[[], Codecs] | None = None,
         system: System | None = None,
     ) -> None:
         """``front_ends`` make a front end each; ``exchange_types``: those that plugins bring.
 
-        ``codecs``: of all front ends whose messages the store may have, also of those that do not listen now.
+        ``codecs`` returns those of all front ends whose messages the store may have, also of those that do
+        not listen now.  It is called if there is a store.
         ``system``: needed by a broker that has ``shards``.
         """
         self.name = name
-        self.options = own_options(options)
-        self.shards = Shards(self, system) if options.shards and not options.shard and system else None
+        self.options = options.of_this_shard()
+        self.shards: Shards | None = None
         """The other parts of this broker, if it is the first of several."""
+        if options.shards and not options.shard and system is not None:
+            # Imported here and not above: most brokers are in one thread.
+            from plugins.engines.broker.host.shards import Shards
+
+            self.shards = Shards(self, system)
         self.users = Users(options.users)
         self.clients: dict[Client, Callable[[], None]] = {}
         """All clients of all front ends, and what to call when one has ended."""
@@ -131,7 +137,7 @@ class BrokerEngine:
         self.started_at = 0.0
         """When it was started, on the clock of its host."""
         self._exchange_types = exchange_types or {}
-        self._codecs = codecs or Codecs()
+        self._codecs = codecs
         self.front_ends = [make(self) for make in front_ends]
         share_ports(self.front_ends)
         # A dictionary as a set that keeps its order: clients are written to in the order in which they became
@@ -332,7 +338,11 @@ class BrokerEngine:
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return a row for each queue, exchange, binding, connection or consumer."""
         rows = inspect(what, self.broker, self.users, [*self.clients, *self.front_ends])
-        return of_one_broker(self.name, self.options, what, rows) if self.options.shards else rows
+        if not self.options.shards:
+            return rows
+        from plugins.engines.broker.host.shards import of_one_broker
+
+        return of_one_broker(self.name, self.options, what, rows)
 
     def take_over(self, what: Mapping[str, Any], connected: socket.socket) -> None:
         """``TakesOver``: go on with a client that the first shard has accepted."""
@@ -460,7 +470,7 @@ class BrokerEngine:
         something is looked up each time, so that changed permissions count at once.
         """
         gone = self.users.change(self.options.users, options.users)
-        self.options = own_options(options)
+        self.options = options.of_this_shard()
         self._take_policies()
         self.broker.apply_policies(self.host.now())
         self.broker.forget_permissions()

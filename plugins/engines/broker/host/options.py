@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 import msgspec
 
@@ -273,6 +273,25 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def has(self, vhost: str) -> bool:
         """Whether a virtual host is this shard's own.  Those that nobody has named are the first one's."""
         return self.shards.get(vhost, "") == self.shard
+
+    def of_this_shard(self) -> Self:
+        """Return the options with what is this shard's own: the others declare the rest.
+
+        ``users`` and ``vhosts`` stay whole: a user that is only for another virtual host is not for any.
+        """
+        if not self.shards:
+            return self
+        own = [vhost for vhost in self.vhosts if self.has(vhost)]
+        changes: dict[str, Any] = {}
+        # The first shard keeps the folder that it had before there were others.
+        if self.shard:
+            changes["vhost"] = own[0]
+            if self.data_dir:
+                changes["data_dir"] = f"{self.data_dir}-{self.shard}"
+        for name in ("exchanges", "queues", "bindings"):
+            changes[name] = tuple(each for each in getattr(self, name) if self.has(each.vhost))
+        changes["policies"] = {name: each for name, each in self.policies.items() if self.has(each.vhost)}
+        return msgspec.structs.replace(self, **changes)
 
     def _check_shards(self) -> None:
         for vhost in self.shards:

@@ -16,8 +16,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from kernel.contracts.errors import KernelError
 from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.wire import PlainWire, Wire
@@ -27,9 +25,6 @@ if TYPE_CHECKING:
     from kernel.contracts.system import System
     from plugins.engines.broker.host.engine import BrokerEngine
     from plugins.engines.broker.host.options import BrokerOptions
-
-MOST_KEPT = 64 * 1024
-"""Bytes that a client may send before its virtual host is known.  One that sends more stays."""
 
 _NUMBERED = ("tap", "walk")
 """Keys with the number of something that an operation has begun, and others go on with."""
@@ -42,26 +37,6 @@ _IN_ALL_TABLES = ("users", "accounts", "global-parameters")
 
 FOR_ALL = ("import-definitions", "delete-definitions", "close-connection")
 """Operations that concern every shard: each does what is its own."""
-
-
-def own_options(options: BrokerOptions) -> BrokerOptions:
-    """Return the options with what is this shard's own: the others declare the rest.
-
-    ``users`` and ``vhosts`` stay whole: a user that is only for another virtual host is not for any.
-    """
-    if not options.shards:
-        return options
-    own = [vhost for vhost in options.vhosts if options.has(vhost)]
-    changes: dict[str, Any] = {}
-    # The first shard keeps the folder that it had before there were others.
-    if options.shard:
-        changes["vhost"] = own[0]
-        if options.data_dir:
-            changes["data_dir"] = f"{options.data_dir}-{options.shard}"
-    for name in ("exchanges", "queues", "bindings"):
-        changes[name] = tuple(each for each in getattr(options, name) if options.has(each.vhost))
-    changes["policies"] = {name: each for name, each in options.policies.items() if options.has(each.vhost)}
-    return msgspec.structs.replace(options, **changes)
 
 
 class Shards:

@@ -40,7 +40,6 @@ from kernel.hosting.failed_logins import LOGIN_DELAY
 from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.read_size import SMALLEST_READ
 from plugins.engines.broker.host.rates import Bucket
-from plugins.engines.broker.host.shards import MOST_KEPT
 from plugins.engines.broker.receiver import Window
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ if TYPE_CHECKING:
     from plugins.engines.broker.host.listening import Accepted
     from plugins.engines.broker.host.shards import Shards
 
+MOST_KEPT = 64 * 1024
+"""Bytes that a client may send before its virtual host is known.  One that sends more stays (decision 45)."""
 WINDOW_BYTES = 512 * 1024
 """Bytes of bodies that queues deliver to a client before some are written: about what a socket takes at
 once."""

@@ -19,7 +19,7 @@ from kernel.threads.process_thread import ProcessThread
 from kernel.topology.check import plan_of_text
 from kernel.topology.plan import EnginePlan, ThreadPlan
 from kernel.topology.system import Kernel
-from plugins.engines.broker.host.shards import MOST_KEPT
+from plugins.engines.broker.host.stream_client import MOST_KEPT
 from plugins.protocols.amqp091.credentials import plain_response
 from plugins.protocols.amqp091.events import Acknowledged, Got, MethodReceived
 from plugins.protocols.amqp091.frames import METHOD, PROTOCOL_HEADER

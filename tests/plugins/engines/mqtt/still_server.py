@@ -39,7 +39,9 @@ class StillServer:
             return make_front_end(engine, mqtt)
 
         self.host = StillHost()
-        self.engine = BrokerEngine("broker", read, (mqtt_front_end,), codecs=Codecs([StoredProperties()]))
+        self.engine = BrokerEngine(
+            "broker", read, (mqtt_front_end,), codecs=lambda: Codecs([StoredProperties()])
+        )
         self.engine.start(self.host)
         self._clients: list[RawClient] = []
         self._held: threading.Event | None = None

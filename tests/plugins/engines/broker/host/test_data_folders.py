@@ -51,7 +51,7 @@ class Served(NamedTuple):
 def opened(folder: Path) -> Served:
     """Start a broker on a folder, read everything that it has, and end it."""
     host = StillHost()
-    engine = BrokerEngine("broker", BrokerOptions(data_dir=str(folder)), (mqtt,), codecs=CODECS)
+    engine = BrokerEngine("broker", BrokerOptions(data_dir=str(folder)), (mqtt,), codecs=lambda: CODECS)
     try:
         engine.start(host)
     except (KernelError, CannotOpen) as refused:
