@@ -19,7 +19,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,9 +30,11 @@ from kernel.contracts.errors import KernelError, PlanError
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import load_plan
 from kernel.topology.collecting import end_start
-from kernel.topology.control import ControlServer, default_path
 from kernel.topology.plan import Plan
 from kernel.topology.system import LINGER, Kernel
+
+if TYPE_CHECKING:
+    from kernel.topology.control import ControlServer
 
 _ECHO = 0.5
 """Seconds in which another signal counts as the first one: a shell and a supervisor both pass on a Ctrl-C."""
@@ -227,6 +229,8 @@ class Runner:
         server: ControlServer | None = None
         try:
             if not self._no_control:
+                from kernel.topology.control import ControlServer, default_path
+
                 server = ControlServer(kernel, self._control or default_path())
                 self._log.write("control", detail=server.path)
         except (KernelError, OSError) as error:
