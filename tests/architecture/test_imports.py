@@ -5,7 +5,6 @@ import-linter sees who imports whom; only a process of its own sees what is ther
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -97,22 +96,3 @@ def test_loading_what_is_installed_is_light() -> None:
         _run(f"import sys; {program}; print(*[name for name in {HEAVY} if name in sys.modules])").split()
         == []
     )
-
-
-@pytest.mark.slow
-def test_a_broker_loads_only_what_it_uses() -> None:
-    """Its memory, and how soon it listens, would otherwise grow with each plugin that is installed."""
-    program = """
-from kernel import EnginePlan, Kernel, Plan
-with Kernel(Plan(engines=(EnginePlan(name="broker", kind="amqp", options={"address": "127.0.0.1:0"}),))) as k:
-    k.wait_running()
-"""
-    loaded = _run(f"import sys\n{program}\nprint(*sys.modules)").split()
-    not_asked_for = (
-        r"plugins\.(engines\.broker\.(storage|host\.shards)|protocols\.(?!amqp091)\w+\.(?!plugin))"
-    )
-    assert [name for name in loaded if re.match(not_asked_for, name)] == []
-    assert [name for name in loaded if re.fullmatch(r"plugins\.(engines|apis)\..*options", name)] == [
-        "plugins.engines.broker.host.options",
-        "plugins.engines.amqp.options",
-    ]
