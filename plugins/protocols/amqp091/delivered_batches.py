@@ -14,15 +14,15 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, cut_bodies
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Delivered, Event
 from plugins.protocols.amqp091.frames import END
+from plugins.protocols.amqp091.tagged_frames import tagged_frames
 from plugins.protocols.amqp091.templates import Bounded, cached_struct, header_parts
 from plugins.protocols.amqp091.whole_content import read_whole_content
 
-BLOCK = 256
-"""Messages that are verified at once."""
 HEADER_LENGTH = 11
 """Octets of a content header frame in front of the body size."""
 
@@ -58,6 +58,7 @@ class DeliveredBatches:
         self._incomplete = incomplete
         self.maximum_body_size = maximum_body_size
         self._templates: Bounded[bytes, DeliveryTemplate] = Bounded()
+        self._expected = 0
 
     def forget(self) -> None:
         """Drop all templates, because a channel has ended: the templates do not check its state."""
@@ -149,13 +150,14 @@ class DeliveredBatches:
             expected_tag = tag + 1
             total += size
             # Two messages of a size in a row: try whether the next ones have it, too.
-            more = _read_stride(data, position, template, expected_tag, size) if size == last_size else None
-            last_size = size
-            if more:
+            if size == last_size:
+                more = _read_stride(data, position, template, expected_tag, size, self._expected)
+                self._expected = len(more)
                 bodies += more
                 total += size * len(more)
                 position += len(more) * (template.head_length + size + 1)
                 expected_tag += len(more)
+            last_size = size
         if template is not None:
             report_delivered(template.flow, first_tag, bodies, total, width, events)
         return position
@@ -221,36 +223,51 @@ def report_delivered(
     events.append(Delivered(channel, consumer_tag, first_tag, redelivered, batch))
 
 
-def _read_stride(data: bytes, position: int, template: DeliveryTemplate, tag: int, size: int) -> list[bytes]:
-    """Return the bodies of the consecutive messages of the same flow and size, with tags from ``tag`` on."""
-    before, between, tail = template.before, template.between, template.tail
-    middle = between + size.to_bytes(8, "big") + tail + size.to_bytes(4, "big")
+def _read_stride(
+    data: bytes, position: int, template: DeliveryTemplate, tag: int, size: int, expected: int
+) -> list[bytes]:
+    """Return the bodies of the consecutive messages of the same flow and size, with tags from ``tag`` on.
+
+    ``expected``: the number of messages to try first.
+    """
+    before = template.before
+    behind = template.between + size.to_bytes(8, "big") + template.tail + size.to_bytes(4, "big")
+    head = len(before) + 8 + len(behind)
+    stride = head + size + 1
+    left = (len(data) - position) // stride
     bodies: list[bytes] = []
-    # Compare the next message first: in mixed flows it differs, and making the layout would be in vain.
-    if not data.startswith(before, position) or not data.startswith(middle, position + len(before) + 8):
-        return bodies
-    layout = cached_struct(f">{len(before)}sQ{len(middle)}s{size}sB")
-    left = (len(data) - position) // layout.size
-    view = memoryview(data)
+    limit = max(LARGEST_BLOCK // stride, 1)
+    block = max(FIRST_BLOCK, min(expected, limit))
     while left:
-        count = min(BLOCK, left)
-        region = view[position : position + count * layout.size]
-        # Columns instead of rows: ``count`` compares a whole column in C.
-        befores, tags, middles, block, ends = zip(*layout.iter_unpack(region), strict=True)
-        if befores.count(before) == middles.count(middle) == ends.count(END) == count and tags == tuple(
-            range(tag, tag + count)
-        ):
-            bodies += block
+        count = _count_tagged(data, position, before, tag, stride, min(block, left))
+        while count:
+            some = cut_bodies(data, position, head, size, count, 1)
+            if data[position : position + count * stride] == tagged_frames(before, tag, behind, some, size):
+                break
+            # A body happens to look like a method frame, or a frame is malformed: try fewer messages.
+            count //= 4
         else:
-            # The flow ends within this block: take its messages one by one up to there.
-            for its_before, its_tag, its_middle, body, its_end in zip(
-                befores, tags, middles, block, ends, strict=True
-            ):
-                if its_before != before or its_tag != tag or its_middle != middle or its_end != END:
-                    return bodies
-                bodies.append(body)
-                tag += 1
+            break
+        bodies += some
         tag += count
-        position += count * layout.size
+        position += count * stride
         left -= count
+        if count < block:
+            break
+        block = min(count * 2, limit)
     return bodies
+
+
+def _count_tagged(data: bytes, position: int, before: bytes, tag: int, stride: int, count: int) -> int:
+    """Estimate as ``count_repeats`` how many of ``count`` messages have ``before`` and consecutive tags."""
+    starts = data.startswith
+    if starts(before + (tag + count - 1).to_bytes(8, "big"), position + (count - 1) * stride):
+        return count
+    low = 0
+    while low < count - 1:
+        middle = (low + count) // 2
+        if starts(before + (tag + middle - 1).to_bytes(8, "big"), position + (middle - 1) * stride):
+            low = middle
+        else:
+            count = middle
+    return low

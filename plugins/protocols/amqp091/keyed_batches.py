@@ -26,9 +26,9 @@ from typing import Any
 
 from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.mixed_batch import KeyedBatch
+from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.frames import END, frame_header
-from plugins.protocols.amqp091.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats
 from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, Template, cached_struct
 
 _KEY_SIZE_AT = 14

@@ -5,13 +5,13 @@ These octets are made once for each flow (``Prefix``) and cached.  Then one loop
 whole batch:
 
 * bodies of one size, equal method frames: one ``join`` with the prefix as separator (``_encode_constant``);
-* bodies of one size, delivery tags: one ``pack`` for each message, mapped (``_deliver_batch``);
+* bodies of one size, delivery tags: the same, and the tags are written over it (``tagged_frames``);
 * mixed sizes: prefixes and bodies are made separately and interleaved (``_append``).
 
 Bodies of more than COPY_LIMIT octets are written by reference.  Those that do not fit into one frame are
 sliced as memoryviews, without a copy.
 
-Measured as in published_batches.py: publish 0.013 us, deliver 0.09 us a message in batches of one size, about
+Measured as in published_batches.py: publish 0.013 us, deliver 0.02 us a message in batches of one size, about
 0.2 where sizes are mixed, 0.6 where each message is a batch of its own.
 """
 
@@ -25,11 +25,13 @@ from typing import TypeAlias
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Buffer, Envelope
 from kernel.contracts.mixed_batch import KeyedBatch
+from kernel.contracts.strides import LARGEST_BLOCK
 from plugins.protocols.amqp091.content import raw_properties
 from plugins.protocols.amqp091.errors import CannotCarry
 from plugins.protocols.amqp091.fields import short_string
-from plugins.protocols.amqp091.frames import BODY, END, END_OCTET, HEADER, METHOD, OVERHEAD, frame_header
+from plugins.protocols.amqp091.frames import BODY, END_OCTET, HEADER, METHOD, OVERHEAD, frame_header
 from plugins.protocols.amqp091.methods import basic
+from plugins.protocols.amqp091.tagged_frames import tagged_frames
 from plugins.protocols.amqp091.templates import MAXIMUM_OCTETS, MAXIMUM_TEMPLATES, cached_struct
 
 COPY_LIMIT = 4096
@@ -247,18 +249,15 @@ class MessageEncoder:
     def _deliver_batch(self, prefix: Prefix, first_tag: int, bodies: Sequence[Buffer], width: int) -> None:
         if not bodies:
             return
-        tags = range(first_tag, first_tag + len(bodies))
         if 0 < width <= self._copy_limit:
-            # With one size everything except tag and body is constant, so one ``pack`` makes a whole message.
+            # With one size everything except tag and body is constant.
             behind = prefix.after_tag(width)
-            pack = cached_struct(f">{len(prefix.before)}sQ{len(behind)}s{width}sB").pack
-            try:
-                frames = map(pack, repeat(prefix.before), tags, repeat(behind), bodies, repeat(END))
-                self.out.append(b"".join(frames))
-                return
-            # There is a memoryview among the bodies, which ``pack`` refuses.  ``join``, below, takes it.
-            except struct.error:
-                pass
+            block = LARGEST_BLOCK // (len(prefix.before) + len(behind) + width) + 1
+            for at in range(0, len(bodies), block):
+                some = bodies[at : at + block] if block < len(bodies) else bodies
+                self.out.append(tagged_frames(prefix.before, first_tag + at, behind, some, width))
+            return
+        tags = range(first_tag, first_tag + len(bodies))
         sizes = list(map(len, bodies))
         heads = map(
             prefix.pack,

@@ -18,13 +18,13 @@ from collections.abc import Callable
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
+from kernel.contracts.strides import cut_bodies
 from plugins.protocols.backend.frames import (
     CONTROL_LIMIT,
     LONG,
     LONG_BATCH_BLOCK,
     MAX_PARTS,
     Control,
-    equal_bodies,
     equal_headers,
     equal_long_bodies,
     split_parts,
@@ -238,7 +238,7 @@ class Decoder:
                     stride = size + 1
                     count = equal_headers(data, position, stride, (end - position) // stride)
                     if count:
-                        self._take_equal(equal_bodies(data, position, size, count), size)
+                        self._take_equal(cut_bodies(data, position, 1, size, count), size)
                         position += count * stride
                         continue
                 if following > end:

@@ -122,30 +122,6 @@ def equal_headers(data: bytes, position: int, stride: int, most: int) -> int:
     return count
 
 
-_BLOCK = 256
-_unpackers: dict[int, tuple[Struct, Struct]] = {}
-
-
-def equal_bodies(data: Buffer, position: int, size: int, count: int) -> list[bytes]:
-    """Return the bodies of ``count`` short frames of one size; 30 to 40 ns each."""
-    # A short frame has one of 255 sizes, so this table needs no limit.
-    pair = _unpackers.get(size)
-    if pair is None:
-        pair = _unpackers[size] = (Struct(f"x{size}s"), Struct(f"x{size}s" * _BLOCK))
-    one, block = pair
-    bodies: list[bytes] = []
-    stride = size + 1
-    # One ``unpack`` for 256 frames has no loop in Python.  The rest is cut one by one.
-    while count >= _BLOCK:
-        bodies += block.unpack_from(data, position)
-        position += _BLOCK * stride
-        count -= _BLOCK
-    if count:
-        rest = memoryview(data)[position : position + count * stride]
-        bodies += chain.from_iterable(one.iter_unpack(rest))
-    return bodies
-
-
 LONG_BATCH_BLOCK = 64
 _long_unpackers: dict[int, Struct] = {}
 

@@ -28,12 +28,10 @@ a response topic and correlation data each                   5900
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import chain
-from struct import Struct, unpack
-from typing import Any
+from struct import unpack
 
 from kernel.contracts.message import Buffer
+from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut_bodies
 from plugins.protocols.mqtt.errors import PacketFault, malformed, protocol_error
 from plugins.protocols.mqtt.fields import Fields, decode_text
 from plugins.protocols.mqtt.packet_types import PacketType
@@ -58,15 +56,8 @@ MOST_SHARED_BYTES = 2 * 1024 * 1024
 _USER_PROPERTY = 160
 """Bytes, about."""
 
-_FIRST_BLOCK = 16
-"""Packets in the first block that is verified at once.  After each success the next block is larger."""
-_LARGEST_BLOCK = 1 << 16
-"""Bytes of a block at most: the payloads that are cut should still be in the cache when they are compared."""
 _STRIDE_UP_TO = 4096
 """Bytes.  Larger packets are read one by one: to compare them costs more than to read their headers."""
-
-_CUT_AT_ONCE = 32
-_cutters: dict[tuple[int, int], tuple[Callable[[Any], Any], Callable[[bytes, int], Any]]] = {}
 
 
 class SharedHeads:
@@ -360,57 +351,26 @@ def read_ids(data: Buffer, offset: int, stride: int, count: int) -> list[int]:
     return list(unpack(f">{count}H", octets))
 
 
-def _cut(data: bytes, position: int, head: int, size: int, count: int) -> list[bytes]:
-    """Return the payloads of ``count`` packets with ``head`` bytes before ``size`` bytes of payload."""
-    # Without a lock, although connections in several threads share the table: each step is one operation of a
-    # dictionary, and an entry that is lost between two of them is made again.
-    pair = _cutters.get((head, size))
-    if pair is None:
-        # Peers choose these sizes.
-        if len(_cutters) >= 256:
-            _cutters.clear()
-        pair = _cutters[head, size] = (
-            Struct(f"{head}x{size}s").iter_unpack,
-            Struct(f"{head}x{size}s" * _CUT_AT_ONCE).unpack_from,
-        )
-    one, several = pair
-    stride = head + size
-    payloads: list[bytes] = []
-    # One ``unpack`` for many packets takes 17 ns for each; the rest, one by one, 80.
-    for _ in range(count // _CUT_AT_ONCE):
-        payloads += several(data, position)
-        position += _CUT_AT_ONCE * stride
-    rest = memoryview(data)[position : position + count % _CUT_AT_ONCE * stride]
-    if rest:
-        payloads += chain.from_iterable(one(rest))
-    return payloads
-
-
 def _read_stride(
     data: bytes, position: int, prefix: bytes, size: int, offset: int, expected: int
 ) -> tuple[list[bytes], list[int]]:
     """Return payloads and packet identifiers of the packets that have this prefix and size.
 
-    A block is cut in C.  Then it is joined again and compared with the data: one comparison of memory
-    verifies all of its packets.  ``offset``: where in ``prefix`` the packet identifier is; 0: there is none.
+    ``offset``: where in ``prefix`` the packet identifier is; 0: there is none.
     ``expected``: the number of packets to try first.
     """
     stride = len(prefix) + size
     left = (len(data) - position) // stride
     payloads: list[bytes] = []
     ids: list[int] = []
-    limit = max(_LARGEST_BLOCK // stride, 1)
-    block = max(_FIRST_BLOCK, min(expected, limit))
-    # Blocks grow from small to large: a flow that ends soon costs little, a steady one is verified with few
-    # comparisons.
+    limit = max(LARGEST_BLOCK // stride, 1)
+    block = max(FIRST_BLOCK, min(expected, limit))
     while left:
-        count = _count_repeats(
-            data, position, prefix[:offset] if offset else prefix, stride, min(block, left)
-        )
+        count = count_repeats(data, position, prefix[:offset] if offset else prefix, stride, min(block, left))
         some_ids: list[int] = []
         while count:
             stop = position + count * stride
-            some = _cut(data, position, len(prefix), size, count)
+            some = cut_bodies(data, position, len(prefix), size, count)
             # A copy, because comparing a memoryview goes byte by byte.
             image: Buffer = data[position:stop]
             if offset:
@@ -435,18 +395,3 @@ def _read_stride(
             break
         block = min(count * 2, limit)
     return payloads, ids
-
-
-def _count_repeats(data: bytes, position: int, prefix: bytes, stride: int, count: int) -> int:
-    """Estimate by bisection how many of ``count`` packets have the prefix, if the flow changes only once."""
-    starts = data.startswith
-    if starts(prefix, position + (count - 1) * stride):
-        return count
-    low = 0
-    while low < count - 1:
-        middle = (low + count) // 2
-        if starts(prefix, position + (middle - 1) * stride):
-            low = middle
-        else:
-            count = middle
-    return low

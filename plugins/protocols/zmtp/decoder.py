@@ -11,14 +11,14 @@ free for the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import chain
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, batch_of
+from kernel.contracts.strides import cut_bodies
 from plugins.protocols.zmtp.faults import HandshakeFault
 from plugins.protocols.zmtp.frames import (
     COMMAND,
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
 _RUN_PARTS = 16
 """Parts of the messages of which runs are looked for, at most."""
-
-_TOGETHER = 16
-"""Messages of one part that are cut together."""
-
 
 _LARGE_FROM = 32 * 1024
 """Bytes of a body for which it pays to have a buffer."""
@@ -67,15 +63,6 @@ _EMPTY_PART = bytes((MORE, 0, 0))
 @lru_cache(1024)
 def _cutter(head: int, sizes: tuple[int, ...]) -> Struct:
     return Struct("".join(f"{head}x{size}s" for size in sizes))
-
-
-def bodies_in(octets: memoryview, head: int, size: int) -> Iterator[bytes]:
-    """Return the ``size`` octets behind each ``head`` octets."""
-    stride = head + size
-    together = len(octets) // stride // _TOGETHER * _TOGETHER * stride
-    # A tuple for each message would cost more than the message.
-    many = _cutter(head, (size,) * _TOGETHER).iter_unpack(octets[:together])
-    return chain.from_iterable(chain(many, _cutter(head, (size,)).iter_unpack(octets[together:])))
 
 
 class Decoder:
@@ -391,11 +378,11 @@ class Decoder:
         count = run_length(data, begin, stride, _heads(sizes), most) - 1
         if not count:
             return 0
-        octets = memoryview(data)[position : position + count * stride]
         if self._multipart:
+            octets = memoryview(data)[position : position + count * stride]
             self._bodies += _cutter(SHORT_HEADER, sizes).iter_unpack(octets)
-            return count * stride
-        self._bodies += bodies_in(octets, SHORT_HEADER, sizes[0])
+        else:
+            self._bodies += cut_bodies(data, position, SHORT_HEADER, sizes[0], count)
         return count * stride
 
     def _append(self, *, multipart: bool) -> None:

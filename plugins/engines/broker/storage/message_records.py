@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from struct import Struct, iter_unpack, pack, unpack_from
+from struct import Struct, pack, unpack_from
 from typing import NamedTuple
 
 from kernel.contracts.message import Batch, batch_of
+from kernel.contracts.strides import cut_bodies
 from plugins.engines.broker.storage.framing import Kind
 
 _HEAD = Struct(">HIIIB")
@@ -121,9 +122,8 @@ def decode_messages(payload: memoryview) -> Messages:
         # A message by itself is the usual case of a set, and of clients that publish one by one.
         if count == 1:
             return Messages([bytes(joined)], envelope, priority)
-        # ``iter_unpack`` cuts all bodies in C.  They are copies, so that a queue does not keep the whole
-        # window of the reader in memory.
-        bodies = [body for (body,) in iter_unpack(f"{size}s", joined)] if size else [b""] * count
+        # Copies, so that a queue does not keep the whole window of the reader in memory.
+        bodies = cut_bodies(joined, 0, 0, size, count) if size else [b""] * count
         return Messages(bodies, envelope, priority)
     sizes = unpack_from(f">{count}I", payload, end)
     # One copy and then slices of it: slicing octets is cheaper than slicing a view and copying each part.

@@ -1,0 +1,75 @@
+"""Strides: consecutive messages of one size, which stand in a buffer at equal distances.
+
+Most messages of a fast feed come so.  A codec that has read one of them tries whether the next ones differ
+in their bodies only.  It estimates how many do (``count_repeats``), cuts the bodies of all of them out by
+calls in C (``cut_bodies``), puts them together again and compares the result with the buffer: one comparison
+of memory verifies a whole block.  With bodies of 100 octets it takes 16 ns to cut a message, and 20 to verify
+it.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from struct import Struct
+
+from kernel.contracts.message import Buffer
+
+FIRST_BLOCK = 16
+"""Messages in the first block that is verified at once.  After each success the next block is twice as
+large: a flow that ends soon costs little, a steady one is verified with few comparisons."""
+LARGEST_BLOCK = 1 << 16
+"""Octets of a block at most: the bodies that are cut should still be in the cache when they are compared."""
+
+_AT_ONCE = (64, 8)
+"""Messages that one call cuts.  One by one they take 55 ns each, since there is a tuple for each; in eights
+30, in sixty-fours 15."""
+_MOST_CUTTERS = 1024
+
+_cutters: dict[tuple[int, int, int, int], Struct] = {}
+
+
+def cut_bodies(data: Buffer, position: int, head: int, size: int, count: int, tail: int = 0) -> list[bytes]:
+    """Return the bodies of ``count`` messages from ``position`` on.
+
+    Each has ``head`` octets, then ``size`` of its body, then ``tail`` more.  The bodies are copies.
+    """
+    bodies: list[bytes] = []
+    for times in _AT_ONCE:
+        if count >= times:
+            unpack = _cutter(head, size, tail, times).unpack_from
+            for _ in range(count // times):
+                bodies += unpack(data, position)
+                position += times * (head + size + tail)
+            count %= times
+    if count:
+        rest = memoryview(data)[position : position + count * (head + size + tail)]
+        bodies += chain.from_iterable(_cutter(head, size, tail, 1).iter_unpack(rest))
+    return bodies
+
+
+def _cutter(head: int, size: int, tail: int, times: int) -> Struct:
+    # Without a lock, although connections in several threads share the table: each step is one operation of a
+    # dictionary, and an entry that is lost between two of them is made again.
+    key = head, size, tail, times
+    cutter = _cutters.get(key)
+    if cutter is None:
+        # Peers choose these sizes.
+        if len(_cutters) >= _MOST_CUTTERS:
+            _cutters.clear()
+        cutter = _cutters[key] = Struct(f"{head}x{size}s{tail}x" * times)
+    return cutter
+
+
+def count_repeats(data: bytes, position: int, prefix: bytes, stride: int, count: int) -> int:
+    """Estimate by bisection how many of ``count`` messages have the prefix, if the flow changes only once."""
+    starts = data.startswith
+    if starts(prefix, position + (count - 1) * stride):
+        return count
+    low = 0
+    while low < count - 1:
+        middle = (low + count) // 2
+        if starts(prefix, position + (middle - 1) * stride):
+            low = middle
+        else:
+            count = middle
+    return low
