@@ -476,7 +476,7 @@ class Pipe:
             self.taken += len(items)
             self.bytes_taken += batches[0].size
         else:
-            batches = batches_of(items)
+            batches, written = batches_of(items)
             # Variables of this call: there may be a batch for each message, and then an attribute for each
             # would be a third of the cost.
             count = size = 0
@@ -485,14 +485,9 @@ class Pipe:
                 size += batch.size
             self.taken += count
             self.bytes_taken += size
-            if batches is items:
-                self.batches_taken += len(items)
-                self.taken_bytes += size
-            # The items, not the batches made of them: only what was written as a batch was counted as one.
-            else:
-                written = [item.size for item in items if isinstance(item, Batch)]
-                self.batches_taken += len(written)
-                self.taken_bytes += sum(written)
+            # Only what was written as a batch was counted as one.
+            self.batches_taken += len(written)
+            self.taken_bytes += size if written is items else sum(batch.size for batch in written)
             if not self.takes_mixed and MIXED in map(envelope_of, batches):
                 batches = all_divided(batches, self._by_key)
         if self.confirms:
@@ -699,7 +694,9 @@ class Pipe:
         # this thread says so, and it does not touch the pipe afterwards.
         batches = [
             *self.unconfirmed(),
-            *all_divided(batches_of([self._items.popleft() for _ in range(len(self._items))]), self._by_key),
+            *all_divided(
+                batches_of([self._items.popleft() for _ in range(len(self._items))])[0], self._by_key
+            ),
         ]
         self._retained.clear()
         return batches
