@@ -22,11 +22,11 @@ from kernel.contracts.strides import cut_bodies
 from plugins.protocols.backend.frames import (
     CONTROL_LIMIT,
     LONG,
-    LONG_BATCH_BLOCK,
+    LONG_HEADER,
     MAX_PARTS,
     Control,
     equal_headers,
-    equal_long_bodies,
+    equal_long_headers,
     split_parts,
 )
 
@@ -270,10 +270,10 @@ class Decoder:
             self._bodies.append(memoryview(data)[position + 9 : following])
         # The next frame has the same header: a batch of equal long messages.
         elif data.startswith(data[position : position + 9], following):
-            count = min((end - position) // (size + 9), LONG_BATCH_BLOCK)
-            several = equal_long_bodies(data, position, size, count)
-            self._take_equal(several, size)
-            return position + (size + 9) * len(several)
+            stride = LONG_HEADER + size
+            count = equal_long_headers(data, position, stride, (end - position) // stride)
+            self._take_equal(cut_bodies(data, position, LONG_HEADER, size, count), size)
+            return position + stride * count
         else:
             self._bodies.append(data[position + 9 : following])
         return following

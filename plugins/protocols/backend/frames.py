@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from itertools import chain
-from struct import Struct
 from typing import Any
 
 from kernel.contracts.message import Buffer
@@ -122,29 +121,20 @@ def equal_headers(data: bytes, position: int, stride: int, most: int) -> int:
     return count
 
 
-LONG_BATCH_BLOCK = 64
-_long_unpackers: dict[int, Struct] = {}
+LONG_HEADER = 9
+"""Octets: 0xFF and the size."""
 
 
-def equal_long_bodies(data: Buffer, position: int, size: int, count: int) -> list[bytes]:
-    """Return the bodies of consecutive long frames that have the header of the first; at most ``count``.
+def equal_long_headers(data: bytes, position: int, stride: int, most: int) -> int:
+    """Count the consecutive frames from ``position`` on that have one header of nine octets; at most ``most``.
 
-    A frame with the same nine header bytes has the same size, so the next header is at the same distance.
+    As ``equal_headers``, an octet of the header after the other.
     """
-    one = _long_unpackers.get(size)
-    if one is None:
-        # Peers choose these sizes, so this table has a limit.
-        if len(_long_unpackers) >= 1024:
-            _long_unpackers.clear()
-        one = _long_unpackers[size] = Struct(f"9s{size}s")
-    first = bytes(data[position : position + 9])
-    bodies: list[bytes] = []
-    rest = memoryview(data)[position : position + count * (size + 9)]
-    for head, body in one.iter_unpack(rest):
-        if head != first:
-            break
-        bodies.append(body)
-    return bodies
+    count = most
+    for at in range(position, position + LONG_HEADER):
+        column = data[at : at + (count - 1) * stride + 1 : stride]
+        count = len(column) - len(column.lstrip(data[at : at + 1]))
+    return count
 
 
 MAX_PARTS = 65_536
