@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 from kernel.contracts.message import Batch, Envelope
-from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, cut_bodies
+from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, cut
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Delivered, Event
@@ -241,7 +241,7 @@ def _read_stride(
     while left:
         count = _count_tagged(data, position, before, tag, stride, min(block, left))
         while count:
-            some = cut_bodies(data, position, head, size, count, 1)
+            some = cut(data, position, (head, size, 1), count)
             if data[position : position + count * stride] == tagged_frames(before, tag, behind, some, size):
                 break
             # A body happens to look like a method frame, or a frame is malformed: try fewer messages.

@@ -21,14 +21,13 @@ again: such messages are a batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import repeat
 from typing import Any
 
 from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.mixed_batch import KeyedBatch
-from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats
+from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut
 from plugins.protocols.amqp091.envelopes import Envelopes
-from plugins.protocols.amqp091.frames import END, frame_header
+from plugins.protocols.amqp091.frames import END, END_OCTET, frame_header
 from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, Template, cached_struct
 
 _KEY_SIZE_AT = 14
@@ -214,9 +213,8 @@ class KeyedBatches:
         """
         width = len(keys[-1])
         stride = len(head) + width + len(middle) + size + 1
-        cut = cached_struct(f"{len(head)}x{width}s{len(middle)}x{size}sx").iter_unpack
-        pack = cached_struct(f"{len(head)}s{width}s{len(middle)}s{size}sB").pack
-        whole = memoryview(data)
+        lengths = (len(head), width, len(middle), size, 1)
+        separator = END_OCTET + head
         starts = data.startswith
         left = (len(data) - position) // stride
         limit = max(LARGEST_BLOCK // stride, 1)
@@ -226,11 +224,13 @@ class KeyedBatches:
             count = count_repeats(data, position, head, stride, min(block, left))
             while count:
                 stop = position + count * stride
-                cut_keys, cut_bodies = zip(*cut(whole[position:stop]), strict=True)
-                # What was cut is put together again: if the octets are the same, every frame was as expected.
-                # One comparison does for a block.
-                frames = map(pack, repeat(head), cut_keys, repeat(middle), cut_bodies, repeat(END))
-                if starts(b"".join(frames), position):
+                parts = [separator, b"", middle, b""] * count
+                fields = cut(data, position, lengths, count)
+                parts[1::4] = cut_keys = fields[::2]
+                parts[3::4] = cut_bodies = fields[1::2]
+                # Without the end octet of the message before, and that of the last one.
+                parts[0] = head
+                if data[stop - 1] == END and starts(b"".join(parts), position):
                     break
                 # A key or a body happens to look like a head, or a frame is malformed: try fewer messages.
                 count //= 4

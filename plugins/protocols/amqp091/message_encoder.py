@@ -31,7 +31,7 @@ from plugins.protocols.amqp091.errors import CannotCarry
 from plugins.protocols.amqp091.fields import short_string
 from plugins.protocols.amqp091.frames import BODY, END_OCTET, HEADER, METHOD, OVERHEAD, frame_header
 from plugins.protocols.amqp091.methods import basic
-from plugins.protocols.amqp091.tagged_frames import tagged_frames
+from plugins.protocols.amqp091.tagged_frames import tagged_frames, write_tags
 from plugins.protocols.amqp091.templates import MAXIMUM_OCTETS, MAXIMUM_TEMPLATES, cached_struct
 
 COPY_LIMIT = 4096
@@ -233,6 +233,9 @@ class MessageEncoder:
             self._keyed[key] = prefix
         keys = batch.keys
         widths = list(map(len, keys))
+        if batch.width and widths.count(widths[0]) == len(widths):
+            self.out.append(_equal_frames(prefix, first_tag, keys, bodies))
+            return []
         parts = zip(
             map(prefix.before_tag.__getitem__, widths),
             map(_delivery_tag, range(first_tag, first_tag + len(bodies))),
@@ -379,6 +382,23 @@ class MessageEncoder:
             # The end octet is joined to whatever comes next, so that it is no buffer of its own.
             small = [END_OCTET]
         return small
+
+
+def _equal_frames(
+    prefix: _KeyedPrefix, first_tag: int, keys: Sequence[bytes], bodies: Sequence[Buffer]
+) -> bytearray:
+    """Return the frames of messages with keys of one length and bodies of one size."""
+    before_tag = prefix.before_tag[len(keys[0])]
+    head = before_tag + _delivery_tag(first_tag) + prefix.before_key[len(keys[0])]
+    middle = prefix.before_body[len(bodies[0])]
+    parts: list[Buffer] = [END_OCTET + head, b"", middle, b""] * len(bodies)
+    parts[1::4] = keys
+    parts[3::4] = bodies
+    parts[0] = head  # there is no message before the first one that would have to end
+    parts.append(END_OCTET)
+    frames = bytearray().join(parts)
+    write_tags(frames, len(before_tag), len(frames) // len(bodies), first_tag, len(bodies))
+    return frames
 
 
 def _bodies_of(batch: Batch) -> Sequence[Buffer]:

@@ -28,7 +28,7 @@ from typing import Any
 
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of_one
 from kernel.contracts.mixed_batch import KeyedBatch
-from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut_bodies
+from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Event, Published, PublishedUnderKeys
@@ -367,7 +367,7 @@ def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected:
         count = count_repeats(data, position, prefix, stride, min(block, left))
         while count:
             stop = position + count * stride
-            some = cut_bodies(data, position, len(prefix), size, count, 1)
+            some = cut(data, position, (len(prefix), size, 1), count)
             ends_well = starts(prefix, position) and data[stop - 1] == END
             # The slice of ``data`` is a copy, because comparing a memoryview goes octet by octet.
             if ends_well and data[position + len(prefix) : stop - 1] == separator.join(some):

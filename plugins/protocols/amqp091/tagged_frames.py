@@ -31,9 +31,13 @@ def tagged_frames(
     frames = bytearray(END_OCTET + head).join((b"", *bodies, b""))
     del frames[:1]
     del frames[-len(head) :]
-    count = len(bodies)
-    stride = len(head) + width + 1
-    column = len(before) + 7
+    write_tags(frames, len(before), len(head) + width + 1, first_tag, len(bodies))
+    return frames
+
+
+def write_tags(frames: bytearray, position: int, stride: int, first_tag: int, count: int) -> None:
+    """Write consecutive tags into frames that have the first one in all these places."""
+    column = position + 7
     lowest = first_tag & 255
     frames[column::stride] = (_ALL_OCTETS * ((lowest + count + 255) >> 8))[lowest : lowest + count]
     stop = first_tag + count
@@ -46,4 +50,3 @@ def tagged_frames(
             for high in range(first_tag >> shift, ((stop - 1) >> shift) + 1)
         )
         shift += 8
-    return frames

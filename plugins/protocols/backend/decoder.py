@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
-from kernel.contracts.strides import cut_bodies
+from kernel.contracts.strides import cut
 from plugins.protocols.backend.frames import (
     CONTROL_LIMIT,
     LONG,
@@ -238,7 +238,7 @@ class Decoder:
                     stride = size + 1
                     count = equal_headers(data, position, stride, (end - position) // stride)
                     if count:
-                        self._take_equal(cut_bodies(data, position, 1, size, count), size)
+                        self._take_equal(cut(data, position, (1, size), count), size)
                         position += count * stride
                         continue
                 if following > end:
@@ -272,7 +272,7 @@ class Decoder:
         elif data.startswith(data[position : position + 9], following):
             stride = LONG_HEADER + size
             count = equal_long_headers(data, position, stride, (end - position) // stride)
-            self._take_equal(cut_bodies(data, position, LONG_HEADER, size, count), size)
+            self._take_equal(cut(data, position, (LONG_HEADER, size), count), size)
             return position + stride * count
         else:
             self._bodies.append(data[position + 9 : following])

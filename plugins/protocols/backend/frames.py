@@ -126,9 +126,9 @@ LONG_HEADER = 9
 
 
 def equal_long_headers(data: bytes, position: int, stride: int, most: int) -> int:
-    """Count the consecutive frames from ``position`` on that have one header of nine octets; at most ``most``.
+    """Count the consecutive frames from ``position`` on that have one header of nine octets.
 
-    As ``equal_headers``, an octet of the header after the other.
+    At most ``most``.  As ``equal_headers``, an octet of the header after the other.
     """
     count = most
     for at in range(position, position + LONG_HEADER):

@@ -31,7 +31,7 @@ from __future__ import annotations
 from struct import unpack
 
 from kernel.contracts.message import Buffer
-from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut_bodies
+from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut
 from plugins.protocols.mqtt.errors import PacketFault, malformed, protocol_error
 from plugins.protocols.mqtt.fields import Fields, decode_text
 from plugins.protocols.mqtt.packet_types import PacketType
@@ -370,7 +370,7 @@ def _read_stride(
         some_ids: list[int] = []
         while count:
             stop = position + count * stride
-            some = cut_bodies(data, position, len(prefix), size, count)
+            some = cut(data, position, (len(prefix), size), count)
             # A copy, because comparing a memoryview goes byte by byte.
             image: Buffer = data[position:stop]
             if offset:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, batch_of
-from kernel.contracts.strides import cut_bodies
+from kernel.contracts.strides import cut
 from plugins.protocols.zmtp.faults import HandshakeFault
 from plugins.protocols.zmtp.frames import (
     COMMAND,
@@ -382,7 +382,7 @@ class Decoder:
             octets = memoryview(data)[position : position + count * stride]
             self._bodies += _cutter(SHORT_HEADER, sizes).iter_unpack(octets)
         else:
-            self._bodies += cut_bodies(data, position, SHORT_HEADER, sizes[0], count)
+            self._bodies += cut(data, position, (SHORT_HEADER, sizes[0]), count)
         return count * stride
 
     def _append(self, *, multipart: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel.contracts.errors import RemoteProtocolError
-from kernel.contracts.strides import cut_bodies
+from kernel.contracts.strides import cut
 from plugins.protocols.zmtp.decoder import Decoder
 from plugins.protocols.zmtp.faults import HandshakeFault
 from plugins.protocols.zmtp.frames import COMMAND, MORE, run_length
@@ -75,7 +75,7 @@ class SealedDecoder(Decoder):
             self._check_size(text_size - 1)
             self._append(multipart=False)
             # An octet of flags is before each of them.
-            self._bodies += cut_bodies(texts, 0, 1, text_size - 1, opened)
+            self._bodies += cut(texts, 0, (1, text_size - 1), opened)
         return opened * stride
 
     def _check_outer(self, flags: int, size: int) -> None:

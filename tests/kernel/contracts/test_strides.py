@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.contracts.strides import count_repeats, cut_bodies
+from kernel.contracts.strides import count_repeats, cut
 
 
 @given(
@@ -23,13 +23,13 @@ def test_bodies_are_cut_wherever_they_are(
     stride = head + size + tail
     data = bytes(number % 251 for number in range(before + stride * count + 5))
     starts = range(before + head, before + head + stride * count, stride)
-    assert cut_bodies(kind(data), before, head, size, count, tail) == [data[at : at + size] for at in starts]
+    assert cut(kind(data), before, (head, size, tail), count) == [data[at : at + size] for at in starts]
 
 
 @pytest.mark.parametrize("size", [0, 3])
 def test_empty_bodies_and_no_messages(size: int) -> None:
-    assert cut_bodies(b"x" * 40, 0, 1, 0, 10) == [b""] * 10
-    assert cut_bodies(b"", 0, 1, size, 0) == []
+    assert cut(b"x" * 40, 0, (1, 0), 10) == [b""] * 10
+    assert cut(b"", 0, (1, size), 0) == []
 
 
 @given(alike=st.integers(1, 70), others=st.integers(0, 70))

@@ -17,7 +17,7 @@ from struct import Struct, pack, unpack_from
 from typing import NamedTuple
 
 from kernel.contracts.message import Batch, batch_of
-from kernel.contracts.strides import cut_bodies
+from kernel.contracts.strides import cut
 from plugins.engines.broker.storage.framing import Kind
 
 _HEAD = Struct(">HIIIB")
@@ -123,7 +123,7 @@ def decode_messages(payload: memoryview) -> Messages:
         if count == 1:
             return Messages([bytes(joined)], envelope, priority)
         # Copies, so that a queue does not keep the whole window of the reader in memory.
-        bodies = cut_bodies(joined, 0, 0, size, count) if size else [b""] * count
+        bodies = cut(joined, 0, (0, size), count) if size else [b""] * count
         return Messages(bodies, envelope, priority)
     sizes = unpack_from(f">{count}I", payload, end)
     # One copy and then slices of it: slicing octets is cheaper than slicing a view and copying each part.
