@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pluggy
-
 from kernel.own_plugins import find_behind_others
 
 if TYPE_CHECKING:
     from kernel.contracts.errors import KernelClosed, KernelError, TimedOut, WouldBlock, WrongThread
     from kernel.contracts.loan import lend
     from kernel.contracts.message import Envelope, Message
+    from kernel.hook_markers import hookimpl, hookspec
     from kernel.pipes.water_marks import WaterMarks
     from kernel.plugins import Origin, PluginRegistry
     from kernel.topology.check import load_plan
@@ -30,12 +29,6 @@ if TYPE_CHECKING:
 
 API_LEVEL = 1
 """Raised when a hook or a contract method is removed; a plugin may demand at most this level."""
-
-hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker("kernel")
-"""Marks a function of a plugin module as the implementation of a hook of :mod:`kernel.hookspecs`."""
-
-hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker("kernel")
-"""Marks a function of a plugin as a hook of the plugin's own (:class:`kernel.contracts.kinds.KindGroup`)."""
 
 # Before anything of ``plugins`` is imported: an application may have a package of that name.
 find_behind_others()
@@ -88,6 +81,8 @@ def __getattr__(name: str) -> object:
 
 # The same names stand above for type checkers, which do not run ``__getattr__``.
 _LAZY = {
+    "hookimpl": "kernel.hook_markers",
+    "hookspec": "kernel.hook_markers",
     "Kernel": "kernel.topology.system",
     "Plan": "kernel.topology.plan",
     "EnginePlan": "kernel.topology.plan",

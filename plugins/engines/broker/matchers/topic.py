@@ -6,13 +6,15 @@ AMQP 0-9-1, section 3.1.3.3.  The cost of a look-up in the trie does not depend 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernel.contracts.spelling import DOTTED, Word
-from kernel.contracts.word_automaton import WordAutomaton
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.contract import LooksAt
+
+if TYPE_CHECKING:
+    from kernel.contracts.word_automaton import WordAutomaton
 
 
 def words_of(key: str) -> list[str]:
@@ -57,5 +59,8 @@ class TopicMatcher:
         """Return what ``match`` returns, for each key."""
         automaton = self._automaton
         if automaton is None:
+            # Imported here: many brokers never see a batch in which each message has another key.
+            from kernel.contracts.word_automaton import WordAutomaton
+
             automaton = self._automaton = WordAutomaton(self._trie)
         return automaton.find_all(keys, ".")
