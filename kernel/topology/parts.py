@@ -234,7 +234,7 @@ class Parts:
     @_one_at_a_time
     def _change_engine(self, plan: EnginePlan, answer: Callable[[Done], Any]) -> None:
         """Give an engine the options of its new plan."""
-        options = msgspec.convert(plan.options, self._engine_kind(plan).options, strict=False)
+        options = msgspec.convert(plan.options, self._engine_kind(plan).options_class(), strict=False)
         home = self.homes[plan.name]
         # Also for the next time that it is made, if it should fail.
         self._setups[plan.name] = msgspec.structs.replace(self._setups[plan.name], options=options)
@@ -357,7 +357,7 @@ class Parts:
                 label,
                 plan.dead_letters,
                 plan.marks,
-                lambda: chooser.create(chooser.options()),
+                lambda: chooser.create(chooser.options_class()()),
             )
             # First, because a message can be refused as soon as the route itself carries one.
             self._dispatcher.add_route(letters)
