@@ -285,6 +285,19 @@ def test_applying_a_plan_touches_only_what_changes(kernel_factory: KernelFactory
     assert kernel.address_of("kept") == address
 
 
+def test_what_a_running_engine_takes_reaches_it_without_a_restart(kernel_factory: KernelFactory) -> None:
+    def broker(*users: str) -> EnginePlan:
+        options = {"address": "127.0.0.1:0", "users": {name: {"password": "secret"} for name in users}}
+        return EnginePlan(name="broker", kind="amqp", options=options)
+
+    kernel = kernel_factory(broker("first"))
+    address = kernel.address_of("broker")
+    kernel.apply(plan_of(broker("first", "second")))
+    assert kernel.address_of("broker") == address  # a broker that starts again gets another port
+    rows = kernel.inspect("accounts").rows
+    assert [row["name"] for row in rows] == ["first", "second"], rows
+
+
 def test_of_routes_with_one_label_the_right_one_is_replaced(kernel_factory: KernelFactory) -> None:
     def plan(*exchanges: str) -> Plan:
         return plan_of(*(route("a", "b", exchange=exchange) for exchange in exchanges))
