@@ -9,6 +9,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain, cycle
 from struct import Struct
 
@@ -63,14 +64,21 @@ def _cutter(lengths: tuple[int, ...], times: int) -> Struct:
 
 
 def count_repeats(data: bytes, position: int, prefix: bytes, stride: int, count: int) -> int:
-    """Estimate by bisection how many of ``count`` messages have the prefix, if the flow changes only once."""
-    starts = data.startswith
-    if starts(prefix, position + (count - 1) * stride):
+    """Estimate how many of ``count`` messages have the prefix, if the flow changes only once."""
+    return count_while(lambda at: data.startswith(prefix, position + at * stride), count)
+
+
+def count_while(holds: Callable[[int], bool], count: int) -> int:
+    """Return for how many of ``count`` messages, from number 0 on, something holds, if it changes only once.
+
+    Found by bisection.  Where it changes more often, the answer is only an estimate.
+    """
+    if holds(count - 1):
         return count
     low = 0
     while low < count - 1:
         middle = (low + count) // 2
-        if starts(prefix, position + (middle - 1) * stride):
+        if holds(middle - 1):
             low = middle
         else:
             count = middle

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Container
+from functools import partial
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 from kernel.contracts.message import Batch, Envelope
-from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, cut
+from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_while, cut
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Delivered, Event
@@ -236,10 +237,13 @@ def _read_stride(
     stride = head + size + 1
     left = (len(data) - position) // stride
     bodies: list[bytes] = []
+    # In mixed flows the next message differs already.
+    if not data.startswith(behind, position + len(before) + 8):
+        return bodies
     limit = max(LARGEST_BLOCK // stride, 1)
     block = max(FIRST_BLOCK, min(expected, limit))
     while left:
-        count = _count_tagged(data, position, before, tag, stride, min(block, left))
+        count = count_while(partial(_continues, data, position, stride, before, tag), min(block, left))
         while count:
             some = cut(data, position, (head, size, 1), count)
             if data[position : position + count * stride] == tagged_frames(before, tag, behind, some, size):
@@ -258,16 +262,6 @@ def _read_stride(
     return bodies
 
 
-def _count_tagged(data: bytes, position: int, before: bytes, tag: int, stride: int, count: int) -> int:
-    """Estimate as ``count_repeats`` how many of ``count`` messages have ``before`` and consecutive tags."""
-    starts = data.startswith
-    if starts(before + (tag + count - 1).to_bytes(8, "big"), position + (count - 1) * stride):
-        return count
-    low = 0
-    while low < count - 1:
-        middle = (low + count) // 2
-        if starts(before + (tag + middle - 1).to_bytes(8, "big"), position + (middle - 1) * stride):
-            low = middle
-        else:
-            count = middle
-    return low
+def _continues(data: bytes, position: int, stride: int, before: bytes, tag: int, at: int) -> bool:
+    """Whether message ``at`` from ``position`` on begins as the first one, with the tag that is its turn."""
+    return data.startswith(before + (tag + at).to_bytes(8, "big"), position + at * stride)

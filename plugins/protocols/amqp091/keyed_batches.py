@@ -224,6 +224,7 @@ class KeyedBatches:
             count = count_repeats(data, position, head, stride, min(block, left))
             while count:
                 stop = position + count * stride
+                # What was cut is put together again, as in ``strides.py``.
                 parts = [separator, b"", middle, b""] * count
                 fields = cut(data, position, lengths, count)
                 parts[1::4] = cut_keys = fields[::2]
