@@ -484,8 +484,11 @@ def _descriptors(kernel: Kernel) -> dict[str, int]:
 
 def _children() -> set[str]:
     """The processes that this one has started, and that have not been waited for."""
-    tasks = Path("/proc/self/task").iterdir()
-    return {child for task in tasks for child in (task / "children").read_text().split()}
+    while True:
+        tasks = list(Path("/proc/self/task").iterdir())
+        # A thread that ends meanwhile hands its children to another one, which may have been read before.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            return {child for task in tasks for child in (task / "children").read_text().split()}
 
 
 def _kill_at_random(kernel_factory: KernelFactory, random: Random, kills: int, total: int) -> None:
