@@ -6,6 +6,7 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -30,10 +31,15 @@ DELAY = 0.02
 class Wire:
     """One of ours, one of theirs, and what is between."""
 
-    def __init__(self, peer: Peer, seed: int, loss: float, *, interleaving: bool = False) -> None:
+    def __init__(
+        self, peer: Peer, seed: int, loss: float, *, interleaving: bool = False, apart: float = 0.0
+    ) -> None:
+        """``apart``: seconds between two losses at least."""
         self.chance = random.Random(seed)
         self.peer = peer
         self.loss = loss
+        self._apart = apart
+        self._next_loss = 0.0
         self.now = 50.0
         options = SctpOptions(interleaving=interleaving, association_tries=50, init_tries=50, path_tries=50)
         self.endpoint = Endpoint(options, OURS, self.chance.randbytes(32))
@@ -72,7 +78,9 @@ class Wire:
         self._collect()
 
     def _carry(self, deliver: Callable[[], None]) -> None:
-        if self.chance.random() >= self.loss:
+        if self.chance.random() < self.loss and self.now >= self._next_loss:
+            self._next_loss = self.now + self._apart
+        else:
             late = self.chance.random() * DELAY if self.loss else 0.0
             heapq.heappush(self._under_way, (self.now + DELAY + late, next(self._order), deliver))
 
@@ -88,8 +96,8 @@ class Wire:
         self.theirs += self.peer.receive()
 
 
-def connected(peer: Peer, role: str, seed: int, loss: float, *, interleaving: bool = False) -> Wire:
-    wire = Wire(peer, seed, loss, interleaving=interleaving)
+def connected(peer: Peer, role: str, seed: int, loss: float, **more: Any) -> Wire:
+    wire = Wire(peer, seed, loss, **more)
     if role == "we connect":
         peer.listen()
         wire.association = wire.endpoint.connect([ADDRESS], THEIRS, wire.now)
@@ -195,9 +203,18 @@ def test_what_has_expired_is_skipped_by_usrsctp(peer: Peer, seed: int) -> None:
         assert of_stream == sorted(of_stream)
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_streams_are_reset_by_either_side(peer: Peer, loss: float) -> None:
-    wire = connected(peer, "we connect", 5, loss)
+# usrsctp 0.9.5 measures by the system's clock and waits by ours.  When one of its timers has expired three times
+# in a row it sends no more data, ever, on any stream, although all that it has sent is acknowledged: seen in 14
+# of 200 courses with resets and 10 % loss, and in 3 of 150 in which it alone sent, without resets.
+APART = 20.0
+"""Seconds between two losses, so that what it sends again arrives, and the answer too."""
+COURSES = [(0.0, 0), *[(0.1, seed) for seed in range(1, 6)]]
+"""Losses, and the seeds that decide what is lost."""
+
+
+@pytest.mark.parametrize("loss, seed", COURSES)
+def test_streams_are_reset_by_either_side(peer: Peer, loss: float, seed: int) -> None:
+    wire = connected(peer, "we connect", seed, loss, apart=APART)
     association = wire.association
     assert association is not None
 
@@ -225,9 +242,9 @@ def test_streams_are_reset_by_either_side(peer: Peer, loss: float) -> None:
     assert resets("the peer's") == [(2,)] * 3
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_either_side_asks_the_other_to_reset_its_streams(peer: Peer, loss: float) -> None:
-    wire = connected(peer, "we connect", 6, loss)
+@pytest.mark.parametrize("loss, seed", COURSES)
+def test_either_side_asks_the_other_to_reset_its_streams(peer: Peer, loss: float, seed: int) -> None:
+    wire = connected(peer, "we connect", seed, loss, apart=APART)
     association = wire.association
     assert association is not None
 
@@ -250,10 +267,10 @@ def test_either_side_asks_the_other_to_reset_its_streams(peer: Peer, loss: float
     assert resets("ours") == [(1,)] * 3
 
 
-@pytest.mark.parametrize("loss", [0.0, 0.1])
-def test_either_side_adds_streams(loss: float) -> None:
+@pytest.mark.parametrize("loss, seed", COURSES)
+def test_either_side_adds_streams(loss: float, seed: int) -> None:
     with usrsctp_peer.peer(THEIRS, most_of_ours=70) as peer:
-        wire = connected(peer, "we connect", 8, loss)
+        wire = connected(peer, "we connect", seed, loss, apart=APART)
         association = wire.association
         assert association is not None
         assert association.receiver is not None
