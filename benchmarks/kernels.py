@@ -15,11 +15,11 @@ BATCH = 1000
 
 
 def linked_plan(
-    mode: str, address: str, *, router: str = "fan-out", spin: float = 0.0, **options: Any
+    mode: str, address: str, *, router: str = "fan-out", spin: float | None = None, **options: Any
 ) -> Plan:
     """An application, a poll thread and a stream engine between it and the network."""
     return Plan(
-        threads=(ThreadPlan(name="io", options={"spin": spin}),),
+        threads=(ThreadPlan(name="io", options={} if spin is None else {"spin": spin}),),
         engines=(
             EnginePlan(name="link", kind="stream", options={"address": address, "mode": mode, **options}),
             EnginePlan(name="app", kind="native"),
@@ -31,14 +31,14 @@ def linked_plan(
     )
 
 
-def listening(spin: float = 0.0) -> Kernel:
+def listening(spin: float | None = None) -> Kernel:
     """A kernel that listens on some port of the loopback interface."""
     kernel = Kernel(linked_plan("listen", "backend+tcp://127.0.0.1:0", spin=spin)).start()
     kernel.wait_running()
     return kernel
 
 
-def dialling(address: str, spin: float = 0.0) -> Kernel:
+def dialling(address: str, spin: float | None = None) -> Kernel:
     """A kernel that is connected to another."""
     kernel = Kernel(linked_plan("dial", address, spin=spin)).start()
     kernel.wait_running()
@@ -91,7 +91,7 @@ def send_batch(link: Connection, address: str, count: int, size: int) -> None:
         link.recv()
 
 
-def echo(link: Connection, count: int, size: int, spin: float = 0.0) -> None:
+def echo(link: Connection, count: int, size: int, spin: float | None = None) -> None:
     """Send back what comes."""
     with listening(spin) as kernel:
         app = kernel.open("app")
@@ -101,7 +101,7 @@ def echo(link: Connection, count: int, size: int, spin: float = 0.0) -> None:
         link.recv()
 
 
-def ask(link: Connection, address: str, count: int, size: int, spin: float = 0.0) -> None:
+def ask(link: Connection, address: str, count: int, size: int, spin: float | None = None) -> None:
     """Send and wait for the answer."""
     with dialling(address, spin) as kernel:
         app = kernel.open("app")

@@ -35,7 +35,7 @@ class Broker:
 
 
 @contextmanager
-def our_broker(spin: float = 0.0, cpu: int | None = None, **options: Any) -> Iterator[Broker]:
+def our_broker(spin: float | None = None, cpu: int | None = None, **options: Any) -> Iterator[Broker]:
     """Run our broker for one measurement.
 
     ``spin`` is an option of its poll thread, ``cpu`` that of a child process, ``options`` are the engine's.

@@ -15,9 +15,9 @@ from kernel.topology.system import Kernel
 TIMEOUT = 20.0
 
 
-def broker(link: Connection, spin: float, options: dict[str, Any]) -> None:
+def broker(link: Connection, spin: float | None, options: dict[str, Any]) -> None:
     """Run a broker until told to end."""
-    thread = ThreadPlan(name="io", options={"spin": spin})
+    thread = ThreadPlan(name="io", options={} if spin is None else {"spin": spin})
     engine = EnginePlan(name="broker", kind="amqp", options={"address": "127.0.0.1:0", **options})
     with Kernel(Plan(threads=(thread,), engines=(engine,))) as kernel:
         kernel.wait_running()

@@ -76,7 +76,7 @@ def send_many(link: Connection, address: str, count: int, size: int) -> None:
         link.recv()
 
 
-def echo(link: Connection, count: int, size: int, spin: float = 0.0) -> None:
+def echo(link: Connection, count: int, size: int, spin: float | None = None) -> None:
     """Send back what comes."""
     with Context(spin=spin) as context:
         rep = context.socket("REP")
@@ -85,7 +85,7 @@ def echo(link: Connection, count: int, size: int, spin: float = 0.0) -> None:
             rep.send(rep.recv())
 
 
-def ask(link: Connection, address: str, count: int, size: int, spin: float = 0.0) -> None:
+def ask(link: Connection, address: str, count: int, size: int, spin: float | None = None) -> None:
     """Ask and wait for the answer."""
     with Context(spin=spin) as context:
         req = context.socket("REQ")

@@ -77,7 +77,7 @@ SCENARIO = Scenario(
     sides=(
         Side(SPINNING, partial(_measure, partial(our_broker, SPIN, -1))),
         Side(THEIRS, partial(_measure, shared(rabbitmq))),
-        Side(DEFAULT, partial(_measure, partial(our_broker, 0.0, -1))),
+        Side(DEFAULT, partial(_measure, partial(our_broker, None, -1))),
     ),
     rows=(_row("p50"), _row("p99"), _row_by_default("p50", "<= 0.5"), _row_by_default("p99", "<= 1.0")),
 )

@@ -17,13 +17,13 @@ BATCH_BYTES = 100_000
 """About how many bytes of messages one call sends."""
 
 
-def _listening(framing: str, spin: float = 0.0, **sctp: Any) -> Kernel:
+def _listening(framing: str, spin: float | None = None, **sctp: Any) -> Kernel:
     kernel = Kernel(linked_plan("listen", f"{framing}+sctp://127.0.0.1:0/0", spin=spin, sctp=sctp)).start()
     kernel.wait_running()
     return kernel
 
 
-def _dialling(place: str, spin: float = 0.0, **sctp: Any) -> Kernel:
+def _dialling(place: str, spin: float | None = None, **sctp: Any) -> Kernel:
     kernel = Kernel(linked_plan("dial", place, spin=spin, sctp=sctp)).start()
     kernel.wait_running()
     return kernel
@@ -56,7 +56,7 @@ def send(
         link.recv()
 
 
-def echo(link: Connection, count: int, size: int, framing: str, spin: float = 0.0) -> None:
+def echo(link: Connection, count: int, size: int, framing: str, spin: float | None = None) -> None:
     """Send back what comes."""
     with _listening(framing, spin) as kernel:
         app = kernel.open("app")
@@ -66,7 +66,7 @@ def echo(link: Connection, count: int, size: int, framing: str, spin: float = 0.
         link.recv()
 
 
-def ask(link: Connection, place: str, count: int, size: int, framing: str, spin: float = 0.0) -> None:
+def ask(link: Connection, place: str, count: int, size: int, framing: str, spin: float | None = None) -> None:
     """Send and wait for the answer."""
     with _dialling(place, spin) as kernel:
         app = kernel.open("app")

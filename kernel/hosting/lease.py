@@ -67,8 +67,8 @@ class HasTurn(Protocol):
     turn: Lock | None
     """Held by that thread except while it sleeps.  Another one, or None: the one before is
     not valid any more."""
-    spin: float
-    """For how many seconds that thread looks for more work before it sleeps; 0: it sleeps at once."""
+    spin: float | None
+    """The option of that name of that thread."""
 
 
 class Counting(Protocol):

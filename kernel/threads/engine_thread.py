@@ -74,7 +74,7 @@ class EngineThread:
         self._leaving = False
         self._linger_until = 0.0
 
-    async def run(self, *, own_thread: bool, spin: float = 0.0) -> None:
+    async def run(self, *, own_thread: bool, spin: float | None = None) -> None:
         """Host engines until stopped."""
         self._loop = Loop(self.mailbox, own_thread=own_thread, spin=spin)
         try:

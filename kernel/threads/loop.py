@@ -30,6 +30,7 @@ from typing import Any
 
 import trio
 
+from kernel.hosting.spinning import INTERRUPTED, Spinning
 from kernel.pipes.mailbox import Mailbox
 from kernel.threads.poller import Blame, EpollPoller, Poller, new_poller
 from kernel.threads.trio_inside import trio_inside
@@ -47,9 +48,10 @@ _FEW_TIMERS = 1024
 class Loop:
     """Mailbox, poller and timers of one thread."""
 
-    def __init__(self, mailbox: Mailbox, *, own_thread: bool, spin: float = 0.0) -> None:
+    def __init__(self, mailbox: Mailbox, *, own_thread: bool, spin: float | None = None) -> None:
         self.mailbox = mailbox
         self._spin = spin
+        self._spinning = Spinning(spin)
         self.now: Callable[[], float] = trio.current_time
         """Returns the seconds of trio's clock, which is the loop's."""
         self._found = False
@@ -207,16 +209,22 @@ class Loop:
         # event, for example.
         if worked and self.trio_wanted():
             return 0
-        if self._spin and (worked or self._found):
-            self._found = self._something_soon()
-            if self._found:
-                return 0
-        # After the spinning, which may take long: this is the last look before the sleep.
+        # Not after a sleep that only time has ended: then nobody is there whose next message may be near.
+        if worked or self._found:
+            if self._spinning.rests:
+                self._spinning.rests -= 1
+                self._found = False
+            else:
+                now = None
+                self._found = self._something_soon()
+                if self._found:
+                    return 0
+        # After the look, which may take long: this is the last one before the sleep.
         if not self.mailbox.may_sleep():
             return 0
         if self._timers:
             # Work takes time, and it may have set the first timer.
-            if now is None or worked or self._spin:
+            if now is None or worked:
                 now = self.now()
             left = self.next_timer() - now
             if left > FOR_EVER:
@@ -227,12 +235,24 @@ class Loop:
         return timeout
 
     def _something_soon(self) -> bool:
-        """Look for more work for ``spin`` seconds before sleeping: waking a core costs some 20 us."""
+        """Look for more work for a moment before sleeping: waking a core costs some 20 us."""
         # The bell's flag is not set here. A post costs its writer no system call, and is seen in ``posted``.
-        until = time.perf_counter() + self._spin
-        while time.perf_counter() < until:
-            if self.poller.poll(0) or self.mailbox.posted:
+        poll, mailbox, spinning, clock = self.poller.poll, self.mailbox, self._spinning, time.perf_counter
+        if poll(0) or mailbox.posted:
+            # A thread that has work all the time need not look for it.
+            spinning.in_vain()
+            return True
+        now = clock()
+        until = now + spinning.moment
+        while now < until:
+            if poll(0) or mailbox.posted:
+                spinning.paid()
                 return True
+            before, now = now, clock()
+            # Somebody else has had the core, or the interpreter's lock, and needs it more than this thread.
+            if now - before > INTERRUPTED:
+                break
+        spinning.in_vain()
         return False
 
     def next_timer(self) -> float:

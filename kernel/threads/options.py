@@ -12,10 +12,10 @@ from kernel.hosting.backoff import BackoffOptions
 class PollThreadOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A thread of its own that runs trio and hosts engines."""
 
-    spin: Annotated[float, msgspec.Meta(ge=0, le=0.01)] = 0.0
-    """Seconds for which the thread looks for more work before it goes to sleep.  With 60 microseconds
-    (0.00006) a round trip takes 61 us instead of 160 if each process has a core of its own; if processes
-    share one, it takes longer.  0: sleep at once."""
+    spin: Annotated[float, msgspec.Meta(ge=0, le=0.01)] | None = None
+    """Seconds for which the thread looks for more work before every sleep.  0: it sleeps at once.  If it is
+    not set, it looks for 60 microseconds, and only while that pays: a core that sleeps takes some 20
+    microseconds to wake.  A thread that always looks keeps its core busy, and takes it from others."""
     cpus: tuple[int, ...] = ()
     """The processors that the thread may run on; empty: any.  Linux only."""
 

@@ -25,8 +25,8 @@ class Poller(Protocol):
     turn: Lock | None
     """Held by the thread that polls, except while it sleeps here.  None: nobody has asked for it, or
     this poller has none."""
-    spin: float
-    """For how many seconds the thread that polls looks for more work before it sleeps.  Set with ``turn``."""
+    spin: float | None
+    """The option of that name of the thread that polls.  Set with ``turn``."""
     following: int
     """While a callback runs: the descriptor that was found ready together with its own and
     comes next; -1: none."""
@@ -63,7 +63,7 @@ class EpollPoller:
 
     def __init__(self) -> None:
         self.turn: Lock | None = None
-        self.spin: float = 0.0
+        self.spin: float | None = None
         self.following: int = -1
         self._epoll = select.epoll()
         self._watches: dict[int, Watch] = {}
@@ -153,7 +153,7 @@ class SelectorPoller:
 
     def __init__(self) -> None:
         self.turn: Lock | None = None
-        self.spin: float = 0.0
+        self.spin: float | None = None
         self.following: int = -1
         self._selector = selectors.DefaultSelector()
 

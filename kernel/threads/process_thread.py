@@ -364,7 +364,7 @@ class ProcessThread:
                 "begin",
                 {
                     "name": self.name,
-                    "options": {"spin": self._options.spin, "cpus": self._options.cpus},
+                    "options": _of_its_thread(self._options),
                     "pythonpath": os.environ.get("PYTHONPATH"),
                     "plugins": dict(self._setup.plugins),
                     "log_level": logging.getLogger().getEffectiveLevel(),
@@ -518,6 +518,12 @@ def _error(kind: str, text: str) -> Exception:
     if isinstance(found, type) and issubclass(found, KernelError) and found is not errors.PlanError:
         return found(text)
     return KernelError(text if kind == "KernelError" else f"{kind}: {text}")
+
+
+def _of_its_thread(options: ProcessOptions) -> dict[str, Any]:
+    """Return the options of the poll thread there."""
+    spin = {} if options.spin is None else {"spin": options.spin}
+    return {"cpus": options.cpus, **spin}
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:

@@ -237,21 +237,23 @@ class Context:
     """
 
     def __init__(
-        self, *, spin: float = 0.0, cpus: Sequence[int] = (), registry: PluginRegistry | None = None
+        self, *, spin: float | None = None, cpus: Sequence[int] = (), registry: PluginRegistry | None = None
     ) -> None:
         """Make it.
 
-        ``spin``: seconds for which its poll thread looks for more work before it goes to sleep, such as
-        0.00006.  Round trips of which the poll thread has a part are faster then, and a processor is busy
-        meanwhile.  ``cpus``: the processors that the poll thread may run on; empty: any.  Its first socket
-        raises ``OptionError`` for values that a thread cannot have.  ``registry`` has the kinds that its
-        kernel knows; None: those of all plugins that are installed.
+        ``spin``: seconds for which its poll thread looks for more work before every sleep; 0: it sleeps at
+        once; None: it looks for 60 microseconds, while that pays.  ``cpus``: the processors that the poll
+        thread may run on; empty: any.  Its first socket raises ``OptionError`` for values that a thread
+        cannot have.  ``registry`` has the kinds that its kernel knows; None: those of all plugins that are
+        installed.
         """
         self._registry = registry
         self._thread: dict[str, Any] = {}
         """What of the options of its poll thread is not as by default."""
-        if spin or cpus:
-            self._thread = {"spin": spin, "cpus": tuple(cpus)}
+        if spin is not None:
+            self._thread["spin"] = spin
+        if cpus:
+            self._thread["cpus"] = tuple(cpus)
         self._kernel: Kernel | None = None
         self._lock = threading.Lock()
         self._numbers = count(1)

@@ -88,6 +88,14 @@ def test_who_is_told_to_looks_before_every_sleep(socket: Socket) -> None:
     assert socket.looks == pytest.approx(50 * 100, rel=0.05)
 
 
+def test_who_is_told_not_to_never_looks(socket: Socket) -> None:
+    poll = SpinningPoll(socket.poll, 0.0)
+    for _ in range(50):
+        socket.wait(poll)
+    assert socket.sleeps == 50
+    assert socket.looks == 0
+
+
 def test_who_does_not_wait_does_not_look(socket: Socket) -> None:
     socket.news_at = 1.0
     assert SpinningPoll(socket.poll)(0) == []

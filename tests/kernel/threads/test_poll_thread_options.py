@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan
+from kernel.hosting.spinning import INTERRUPTED, MOST_RESTS
 from kernel.pipes.doorbell import Doorbell
 from kernel.pipes.mailbox import Mailbox
 from kernel.threads import loop as loop_module
@@ -53,43 +53,117 @@ def test_a_thread_keeps_to_its_processors() -> None:
         assert os.sched_getaffinity(thread.native_id) == {one}
 
 
-class Wakes:
-    """A poller with a descriptor that is ready once."""
+class Poller:
+    """A poller that finds something in the calls whose numbers are given; each call takes 10 microseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *finds: int) -> None:
+        self._finds = finds
         self.asked: list[float | None] = []
+        self.now = 0.0
+        self.took = 10e-6
 
     def poll(self, timeout: float | None) -> int:
         self.asked.append(timeout)
-        return int(len(self.asked) == 1)
+        self.now += self.took
+        return int(len(self.asked) - 1 in self._finds)
+
+
+def loop_with(poller: Poller, monkeypatch: pytest.MonkeyPatch, spin: float | None = None) -> Loop:
+    monkeypatch.setattr(loop_module, "time", SimpleNamespace(perf_counter=lambda: poller.now))
+    loop = Loop(Mailbox(), own_thread=False, spin=spin)
+    loop.poller.close()
+    loop.poller = poller  # type: ignore[assignment]
+    loop.trio_wanted = lambda: 0
+    return loop
+
+
+def sleeps(poller: Poller) -> int:
+    return poller.asked.count(None)
 
 
 def test_a_thread_that_spins_looks_again_after_what_a_descriptor_brought_and_then_sleeps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock = itertools.count(step=0.0001)
-    monkeypatch.setattr(loop_module, "time", SimpleNamespace(perf_counter=clock.__next__))
-    loop = Loop(Mailbox(), own_thread=False, spin=0.0002)
-    loop.poller.close()
-    wakes = loop.poller = Wakes()  # type: ignore[assignment]
-    loop.turn(None)
-    loop.turn(None)
-    loop.turn(None)
-    assert wakes.asked[0] is None
-    assert set(wakes.asked[1:-2]) == {0}
-    assert wakes.asked[-2:] == [None, None]
+    poller = Poller(0)
+    loop = loop_with(poller, monkeypatch, spin=0.0002)
+    for _ in range(3):
+        loop.turn(None)
+    assert poller.asked[0] is None
+    assert 20 <= poller.asked.count(0) <= 22
+    assert poller.asked[-2:] == [None, None]
     loop.mailbox.bell.close()
 
 
-def test_a_thread_that_spins_sleeps_at_once_when_it_has_woken_another() -> None:
+def test_a_thread_looks_by_default_while_what_it_waits_for_comes_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Something in every fourth look."""
+    poller = Poller(0, *range(4, 4000, 4))
+    loop = loop_with(poller, monkeypatch)
+    while len(poller.asked) < 2000:
+        loop.turn(None)
+    assert sleeps(poller) == 1
+    loop.mailbox.bell.close()
+
+
+class Late(Poller):
+    """What it finds comes in the sleep, and nothing in a look."""
+
+    def poll(self, timeout: float | None) -> int:
+        super().poll(timeout)
+        return int(timeout is None)
+
+
+def test_a_thread_hardly_looks_by_default_if_nothing_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    poller = Late()
+    loop = loop_with(poller, monkeypatch)
+    for _ in range(20_000):
+        loop.turn(None)
+    assert sleeps(poller) == 20_000
+    # Seven looks of 10 microseconds in a moment.
+    assert 0 < poller.asked.count(0) < 8 * (20_000 / MOST_RESTS + 12)
+    loop.mailbox.bell.close()
+
+
+def test_a_thread_that_always_has_work_does_not_look_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    poller = Poller(*range(100_000))
+    loop = loop_with(poller, monkeypatch)
+    for _ in range(20_000):
+        loop.turn(None)
+    assert poller.asked.count(0) < 2 * (20_000 / MOST_RESTS + 12)
+    loop.mailbox.bell.close()
+
+
+def test_a_look_ends_when_others_want_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    poller = Poller(0)
+    poller.took = 10 * INTERRUPTED
+    loop = loop_with(poller, monkeypatch, spin=1.0)
+    loop.turn(None)
+    loop.turn(None)
+    assert poller.asked == [None, 0, 0, None]
+    loop.mailbox.bell.close()
+
+
+def test_a_thread_without_spin_sleeps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    poller = Poller(*range(100))
+    loop = loop_with(poller, monkeypatch, spin=0.0)
+    for _ in range(100):
+        loop.turn(None)
+    assert poller.asked == [None] * 100
+    loop.mailbox.bell.close()
+
+
+@pytest.mark.parametrize("spin", [None, 0.0002])
+def test_a_thread_that_looks_sleeps_at_once_when_it_has_woken_another(
+    spin: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other wants the core, and the interpreter's lock."""
-    loop = Loop(Mailbox(), own_thread=False, spin=0.0002)
-    loop.poller.close()
-    wakes = loop.poller = Wakes()  # type: ignore[assignment]
+    poller = Poller(0)
+    loop = loop_with(poller, monkeypatch, spin)
     loop.turn(None)
     other = Doorbell()
     loop.mailbox.rings = [other]
     loop.turn(None)
-    assert wakes.asked == [None, None]
+    assert poller.asked == [None, None]
     other.close()
     loop.mailbox.bell.close()

@@ -32,8 +32,14 @@ def test_the_poll_thread_spins_on_the_processors_that_a_context_names() -> None:
         assert (options.spin, options.cpus) == (0.00006, (cpu,))  # type: ignore[attr-defined]
 
 
-def test_a_context_that_names_none_has_a_thread_that_sleeps_at_once() -> None:
+def test_a_context_that_names_none_has_a_thread_as_by_default() -> None:
     with Context() as context:
+        context.socket("PULL").bind("inproc://place")
+        assert _options_of(context).spin is None  # type: ignore[attr-defined]
+
+
+def test_a_context_may_have_a_thread_that_always_sleeps_at_once() -> None:
+    with Context(spin=0) as context:
         context.socket("PULL").bind("inproc://place")
         assert _options_of(context).spin == 0  # type: ignore[attr-defined]
 
