@@ -127,10 +127,10 @@ class Unacked:
         return taken
 
     def take_oldest(self, tag: int) -> UnackedRange | None:
-        """Remove and return the first range if it has this tag and no other one.
+        """Remove the oldest tag and return it as a range, if it is this one.
 
-        None: it has not, and nothing has changed; ``take_range`` then says more.  For clients that get and
-        acknowledge message by message: it is one call and not five.
+        None: it is not, and nothing has changed; ``take_range`` then says more.  For clients that
+        acknowledge message by message, in the order of delivery: it is one call and not five.
         """
         ranges = self._ranges
         index = self._first
@@ -138,9 +138,11 @@ class Unacked:
             return None
         handed = ranges[index]
         span = handed.span
-        if handed.first_tag != tag or span.stop - span.start != 1:
+        if handed.first_tag != tag:
             return None
         self.count -= 1
+        if span.stop - span.start > 1:
+            return handed.split(1)
         self._first = index = index + 1
         if index == len(ranges):
             # Nothing is left: the stale entries go without a look at their number.

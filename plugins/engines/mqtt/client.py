@@ -142,7 +142,7 @@ class MqttClient(StreamClient):
     @property
     def confirming(self) -> bool:
         """Whether a message of QoS 1 or 2 is not answered."""
-        return self._incoming is not None and self._incoming.is_waiting
+        return self._incoming is not None and bool(self._incoming.answers)
 
     @property
     def unacked_bytes(self) -> int:
@@ -232,20 +232,21 @@ class MqttClient(StreamClient):
         if begun is None or self.closing:
             return
         session, sender = begun.session, begun.sender
-        sender.begin_turn()
+        sender.is_counted = False
         if session.is_undescribed:
             # The client is told when the disk knows it.
             session.describe()
             self.write_after(self.engine.broker.store.demand())
-        if self._incoming is not None and self._incoming.is_waiting:
-            self._incoming.send_answers()
+        incoming = self._incoming
+        if incoming is not None and incoming.answers:
+            incoming.send_answers()
         if self._later:
             self._send_later()
         outgoing = session.outgoing
         if outgoing is not None and outgoing.has_messages:
             outgoing.send(sender, now)
         # Behind the queues: there may be very many retained messages, and they take several turns.
-        if session.has_retained:
+        if session.retained:
             self._send_retained(session, sender, now)
 
     def _send_retained(self, session: Session, sender: Sender, now: float) -> None:
@@ -257,7 +258,7 @@ class MqttClient(StreamClient):
         elif turns.begin(self):
             if not sender.is_behind():
                 session.send_retained(sender, now)
-            if session.has_retained:
+            if session.retained:
                 turns.wait(self)
 
     def send_after(self, mark: int, data: Buffer) -> None:
@@ -626,8 +627,9 @@ class MqttClient(StreamClient):
         if kind == PacketType.PUBREL:
             (self._incoming or self._begin_incoming()).release(ids)
             return
+        session = begun.session
         # Also for a client that was never sent anything: it finds that it does not know these identifiers.
-        outgoing = begun.session.begin_outgoing(now)
+        outgoing = session.outgoing or session.begin_outgoing(now)
         if kind == PacketType.PUBACK:
             # Whatever its reason code: a failure counts as acknowledged, too [MQTT-4.4.0-2].
             outgoing.acknowledge(ids)

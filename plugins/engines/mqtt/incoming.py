@@ -4,7 +4,7 @@ The parser makes one ``Publish`` of consecutive PUBLISH packets with the same to
 here is done once for many messages.
 
 Order of answers
-    PUBACK and PUBREC are sent in the order of the PUBLISH packets [MQTT-4.6.0-2, MQTT-4.6.0-3].  ``_answers``
+    PUBACK and PUBREC are sent in the order of the PUBLISH packets [MQTT-4.6.0-2, MQTT-4.6.0-3].  ``answers``
     has them in that order, each with the number of its last message in ``Publisher.confirms``.  What has no
     message (a refusal, a PUBREC that is sent again) is in there, too, so that it does not overtake others.
 
@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kernel.contracts.message import Batch, Buffer, Envelope
 from plugins.engines.broker.public import AccessRefused, BrokerError, Login, Publisher
@@ -39,7 +41,7 @@ _MOST_SHARED = 16_384
 """Envelopes without properties of MQTT 5 that are remembered for all clients of an exchange."""
 
 
-class _Answer(NamedTuple):
+class _Answer(msgspec.Struct):
     """PUBACK or PUBREC that is due."""
 
     last: int
@@ -75,14 +77,10 @@ class Incoming:
         self._unconfirmed = _Publisher(session.vhost, login, feed)
         self._publisher = _Publisher(session.vhost, login, feed)
         self._confirms = self._publisher.confirms = feed.make_confirms()
-        self._answers: deque[_Answer] = deque()
+        self.answers: deque[_Answer] = deque()
+        """What is due for messages of QoS 1 and 2 and not sent yet, in order."""
         self._unanswered = 0
         """Messages of QoS 1 that are not answered yet.  Those of QoS 2 are in ``Session.received``."""
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a message of QoS 1 or 2 is not answered."""
-        return bool(self._answers)
 
     def publish(self, packet: Publish, now: float) -> None:
         """Publish messages."""
@@ -101,7 +99,8 @@ class Incoming:
                 new = len(ids)
             # QoS 1 counts until PUBACK, and QoS 2 until PUBREL has come: so long its identifier is in
             # ``received``.
-            if self._unanswered + len(session.received) + new > self._options.receive_maximum:
+            unreleased = 0 if session.unreleased is None else len(session.unreleased)
+            if self._unanswered + unreleased + new > self._options.receive_maximum:
                 # MQTT 5.0, 3.3.4
                 client.disconnect(
                     ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
@@ -199,9 +198,7 @@ class Incoming:
             else:
                 fresh[number] = payload
         # A PUBREC that is not sent yet comes by itself.
-        due = {
-            number for answer in self._answers if answer.kind == PacketType.PUBREC for number in answer.ids
-        }
+        due = {number for answer in self.answers if answer.kind == PacketType.PUBREC for number in answer.ids}
         if repeated := [number for number in again if number not in due and number not in fresh]:
             self._answer(PacketType.PUBREC, repeated, ReasonCode.SUCCESS, counts=False)
         return list(fresh.values()), list(fresh)
@@ -223,7 +220,12 @@ class Incoming:
         # PUBACK of MQTT 3.1.1 has no reason code. So a message to one of the broker's own topics is answered
         # as any other, and goes nowhere.
         code = reason if self._client.version == 5 else ReasonCode.SUCCESS
-        self._answers.append(_Answer(self._confirms.published, kind, ids, code, counts))
+        # Mostly nothing has to be waited for: then it is sent now, and nothing is noted for the end of the
+        # turn.
+        if not self.answers and self._confirms.tell_all():
+            self._send(kind, ids, code)
+            return
+        self.answers.append(_Answer(self._confirms.published, kind, ids, code, counts))
 
     def send_answers(self) -> None:
         """Send PUBACK and PUBREC for what is safe by now."""
@@ -231,7 +233,7 @@ class Incoming:
         for outcome in confirms.outcomes(feed.confirmed, store.safe):
             self._send_up_to(outcome.last, accepted=outcome.accepted)
         # Those without messages wait for nothing but their turn.
-        if self._answers:
+        if self.answers:
             self._send_up_to(confirms.told, accepted=True)
         if confirms.told < confirms.published:
             # Routes call by themselves; the store has to be asked each time.
@@ -239,7 +241,7 @@ class Incoming:
 
     def _send_up_to(self, last: int, *, accepted: bool) -> None:
         """Send the answers for the publisher's messages up to this number."""
-        answers = self._answers
+        answers = self.answers
         # The same as the loop below does, in fewer steps: a client with one message in flight has one answer
         # a turn.
         if len(answers) == 1 and accepted and answers[0].last <= last:
@@ -263,7 +265,7 @@ class Incoming:
                     answers.popleft()
                 else:
                     ready = answer.ids[: last - before]
-                    answers[0] = answer._replace(ids=answer.ids[last - before :])
+                    answer.ids = answer.ids[last - before :]
                 if not accepted:
                     reason = ReasonCode.QUOTA_EXCEEDED
             # Consecutive answers of one kind are one call of the encoder.

@@ -36,6 +36,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from kernel.contracts.message import Envelope
 from kernel.contracts.spelling import MQTT
 from kernel.contracts.word_trie import WordTrie
@@ -406,7 +408,7 @@ class Outgoing:
                 sent.update(zip(ids, range(tag, tag + len(ids)), strict=True))
             # What comes back to a shared subscription was sent to another session, or under
             # another identifier.
-            before = span.redelivered or span.first < self._recovered_up_to
+            before = span.redelivered or span.base + span.start < self._recovered_up_to
             again = before and not consumer.tag
             sender.deliver(span, plan, ids, now, again=again)
         return True
@@ -472,9 +474,9 @@ class Outgoing:
 
     def _ids_for(self, span: Span) -> Sequence[int] | None:
         """Return the packet identifiers of a span's messages; None: one of them is still in use."""
-        count = span.stop - span.start
-        first = span.first % OWN_IDS + 1
-        ids: Sequence[int] = range(first, first + count)
+        # Not ``span.first``: a call for each turn in which a client gets one message.
+        first = (span.base + span.start) % OWN_IDS + 1
+        ids: Sequence[int] = range(first, first + span.stop - span.start)
         if ids[-1] > OWN_IDS:
             ids = [(number - 1) % OWN_IDS + 1 for number in ids]
         return ids if self._are_free(ids) else None
@@ -566,8 +568,7 @@ class Outgoing:
         if len(ids) == 1:
             tag = pop(ids[0], None)
             if tag is not None:
-                receiver = self.receiver
-                receiver.accept(receiver.take_unacked(tag, tag, multiple=False)[0])
+                self.receiver.acknowledge(tag, tag, multiple=False)
             return
         # An identifier that is unknown was acknowledged before the connection was lost.
         tags = [tag for tag in [pop(number, None) for number in ids] if tag is not None]
@@ -671,7 +672,7 @@ class Outgoing:
         return taken + receiver.take_unacked(first, last, multiple=False)[0]
 
 
-class _Done(NamedTuple):
+class _Done(msgspec.Struct):
     """What becomes of deliveries in one turn."""
 
     processed: list[int]

@@ -21,6 +21,7 @@ from plugins.protocols.mqtt.publishing import (
     PublishPrefix,
     acknowledge,
     publish_batch,
+    publish_one,
     publish_plain,
 )
 from plugins.protocols.mqtt.topics import key_to_topic
@@ -48,12 +49,10 @@ class Sender:
         self._aliases: dict[str, int] = {}
         self._prefixes: dict[tuple[Envelope, Delivery, bool], PublishPrefix] = {}
         self._produced = 0
-        """Bytes that were made and not written, if ``_is_counted``."""
-        self._is_counted = False
-
-    def begin_turn(self) -> None:
-        """What was made before is written now."""
-        self._is_counted = False
+        """Bytes that were made and not written, if ``is_counted``."""
+        self.is_counted = False
+        """Whether ``_produced`` is right.  Not so at the beginning of a turn: what was made before is written
+        by then."""
 
     def is_behind(self) -> bool:
         """Whether so much waits for the socket that more should wait."""
@@ -61,8 +60,8 @@ class Sender:
 
     def _waiting(self) -> int:
         # To ask the connection is a call, which would be made for each of a thousand subscribers.
-        if not self._is_counted:
-            self._is_counted = True
+        if not self.is_counted:
+            self.is_counted = True
             self._produced = self._client.unwritten
         return self._produced
 
@@ -81,7 +80,7 @@ class Sender:
 
     def deliver_live(self, batch: Batch, group: Group) -> bool:
         """Send messages that no queue has; return False if they are lost because the client is slow."""
-        if (self._produced if self._is_counted else self._waiting()) > self._most_unwritten:
+        if (self._produced if self.is_counted else self._waiting()) > self._most_unwritten:
             return False
         if self.largest_packet or self._most_aliases:
             self._deliver_what_fits(batch, group.delivery)
@@ -178,11 +177,15 @@ class Sender:
         store.when_safe(self._client.is_busy)
 
     def _send(self, prefix: PublishPrefix, batch: Batch, ids: Sequence[int]) -> None:
-        client = self._client
-        for data in publish_batch(prefix, batch.bodies, ids, batch.width):
+        client, bodies = self._client, batch.bodies
+        if len(bodies) == 1:
+            packets = publish_one(prefix, bodies[0], ids[0] if ids else 0)
+        else:
+            packets = publish_batch(prefix, bodies, ids, batch.width)
+        for data in packets:
             self._produced += len(data)
             client.send(data)
-        client.messages_out += len(batch.bodies)
+        client.messages_out += len(bodies)
 
     def _prefix_of(
         self, batch: Batch, delivery: Delivery, *, dup: bool, seconds_left: float | None

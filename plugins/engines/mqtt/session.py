@@ -79,7 +79,8 @@ class Session:
         self.durable = durable
         self.outgoing: Outgoing | None = None
         """What it is sent from queues; made by ``begin_outgoing``: many clients only publish."""
-        self._received: Received | None = None
+        self.unreleased: Received | None = None
+        """``received``, if it was asked for; None: a client that publishes nothing with QoS 2 needs none."""
         self._limit = 1
         self.expiry = 0
         """Seconds that it is kept without a connection."""
@@ -94,8 +95,8 @@ class Session:
         self.exchange = live.exchange
         self._most_subscriptions = most_subscriptions
         self._queue: Queue | None = None
-        self._retained: list[tuple[Subscribed, Iterator[Retained | None]]] = []
-        """Retained messages that are being sent for new subscriptions."""
+        self.retained: list[tuple[Subscribed, Iterator[Retained | None]]] = []
+        """Retained messages that wait to be sent for new subscriptions."""
         self._will: tuple[Will, Login] | None = None
         self._left_at = 0.0
         """The time of day at which its connection was lost; 0: it has one."""
@@ -118,9 +119,9 @@ class Session:
     @property
     def received(self) -> Received:
         """The identifiers of QoS 2 that the client has published and not released."""
-        if self._received is None:
-            self._received = Received(self.vhost, self.client_id, durable=self.durable)
-        return self._received
+        if self.unreleased is None:
+            self.unreleased = Received(self.vhost, self.client_id, durable=self.durable)
+        return self.unreleased
 
     def begin_outgoing(self, now: float) -> Outgoing:
         """Return what it is sent from queues; make that the first time."""
@@ -186,7 +187,7 @@ class Session:
     def detach(self, now: float) -> None:
         """The connection is over."""
         self.client = self.sender = None
-        self._retained.clear()
+        self.retained.clear()
         # A session of 0 seconds ends with its connection, and its will is published by its end.
         if not self.expiry:
             self.end(now)
@@ -358,7 +359,7 @@ class Session:
                 sessions.retained(self.vhost).find(topic_filter, now, sessions.retained_turns.step),
                 sessions.status.find(self.vhost, topic_filter, now),
             ):
-                self._retained.append((subscribed, found))
+                self.retained.append((subscribed, found))
         return subscribed.qos
 
     def _require_read(self, login: Login, wanted: Subscription | Subscribed) -> None:
@@ -486,15 +487,10 @@ class Session:
 
     # Retained messages
 
-    @property
-    def has_retained(self) -> bool:
-        """Whether retained messages wait to be sent."""
-        return bool(self._retained)
-
     def send_retained(self, sender: Sender, now: float) -> None:
         """Send the next of the retained messages that new subscriptions want, until the step is used up."""
-        while self._retained:
-            subscribed, found = self._retained[0]
+        while self.retained:
+            subscribed, found = self.retained[0]
             step: list[Retained] = []
             over = True
             for retained in found:
@@ -506,7 +502,7 @@ class Session:
             if step:
                 self._send_retained(sender, subscribed, step, now)
             if over:
-                del self._retained[0]
+                del self.retained[0]
             # Or the socket has to take some first.
             if not over or sender.is_behind():
                 return

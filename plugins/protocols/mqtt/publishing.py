@@ -114,7 +114,7 @@ def publish_batch(
             f"PUBLISH: {len(ids)} packet identifiers for {len(payloads)} messages with QoS {prefix.qos}"
         )
     if len(payloads) < 2:
-        return [] if not payloads else _one(prefix, payloads[0], ids[0] if ids else 0)
+        return [] if not payloads else publish_one(prefix, payloads[0], ids[0] if ids else 0)
     numbers = _pack_ids(ids) if ids else b""
     sizes: list[int] = []
     if not width:
@@ -153,8 +153,11 @@ def publish_plain(version: int, topic: str, payload: Buffer, *, retain: bool) ->
     return b"".join((bytes((_PUBLISH | retain,)), remaining, pack(">H", len(octets)), octets, after, payload))
 
 
-def _one(prefix: PublishPrefix, payload: Buffer, identifier: int) -> list[Buffer]:
-    """Return one PUBLISH packet: many clients get one message at a time."""
+def publish_one(prefix: PublishPrefix, payload: Buffer, identifier: int) -> list[Buffer]:
+    """Return what ``publish_batch`` returns for one message; many clients get one at a time.
+
+    ``identifier``: its packet identifier; 0 with QoS 0.
+    """
     size = len(payload)
     header = prefix.header(size)
     if prefix.qos:

@@ -67,6 +67,16 @@ class Confirms:
         if mark:
             self._waiting.append((mark, self.published, count))
 
+    def tell_all(self) -> bool:
+        """Count all messages as told and accepted, if none of them waits or was refused.
+
+        Return whether that is so.  It is what ``outcomes`` would return then.
+        """
+        if self._waiting or self._unsafe or self._refused:
+            return False
+        self.told = self.published
+        return True
+
     def outcomes(self, confirmed: int, safe: int = 0) -> list[Outcome]:
         """Return the new outcomes.
 

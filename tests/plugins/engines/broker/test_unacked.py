@@ -49,9 +49,7 @@ def test_the_ledger_agrees_with_a_set_of_tags(sizes: list[int], steps: list[tupl
             except PreconditionFailed:
                 taken = []
         elif kind == "oldest":
-            first = next(iter(unacked), None)
-            alone = first is not None and (first.first_tag, len(first)) == (tag, 1)
-            expected = [tag] if alone else []
+            expected = outstanding[:1] if outstanding[:1] == [tag] else []
             oldest = unacked.take_oldest(tag)
             taken = [] if oldest is None else [oldest]
         else:

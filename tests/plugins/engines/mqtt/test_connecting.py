@@ -13,6 +13,7 @@ import pytest
 
 from plugins.engines.broker.host.passwords import Password
 from plugins.protocols.mqtt.encoder import encode
+from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.packets import Auth, Connack, Connect, Disconnect, Packet, Pingreq, Pingresp
 from plugins.protocols.mqtt.properties import Properties
 from plugins.protocols.mqtt.reason_codes import ReasonCode
@@ -1039,6 +1040,7 @@ def test_nothing_is_done_after_disconnect(quiet: StillServer, version: int) -> N
     watching.subscribe("t")
     client = quiet.connect(version)
     client.send(publish("t", qos=1), Disconnect(), publish("t", b"late"))
+    client.expect_acks(PacketType.PUBACK, 1)
     client.expect_close()
     watching.expect_message("t")
     watching.expect_nothing()
