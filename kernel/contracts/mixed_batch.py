@@ -25,6 +25,9 @@ Entry: TypeAlias = Envelope | str
 MIXED = Envelope()
 """What ``envelope`` of a mixed batch is: its messages have others."""
 
+LONGEST_KEY = 255
+"""Octets of a key of a keyed batch (AMQP 0-9-1 has no longer ones)."""
+
 _MOST_KEYS = 4096
 
 envelope_of: Callable[[Batch], Envelope] = attrgetter("envelope")
@@ -100,6 +103,7 @@ class KeyedBatch(Batch, gc=False):
 
     # As octets: they are decoded and matched all at once (``key_texts``).
     keys: Sequence[bytes] = ()
+    """Each has at most ``LONGEST_KEY`` octets, so that no protocol refuses some of them."""
     envelope_of: Callable[[str], Envelope] = EnvelopesByKey().of
     """Returns the envelope of a key.  Equal keys should get the same object, while it is remembered."""
     parts: list[Batch] | None = None
@@ -112,7 +116,9 @@ class KeyedBatch(Batch, gc=False):
     def part(self, bodies: Sequence[Any], keys: Sequence[bytes]) -> KeyedBatch:
         """Return some of the messages as a keyed batch of their own."""
         size = sum(map(len, bodies))
-        return KeyedBatch(bodies, size, self.envelope, keys=keys, envelope_of=self.envelope_of)
+        return KeyedBatch(
+            bodies, size, self.envelope, False, self.width, keys=keys, envelope_of=self.envelope_of
+        )
 
     def key_texts(self) -> list[str]:
         """Return the keys as text; octets that are no UTF-8 become surrogates."""
@@ -128,6 +134,14 @@ class KeyedBatch(Batch, gc=False):
         if self.parts is None:
             self.parts = batches_of(self.bodies, map(self.envelope_of, self.key_texts()))
         return self.parts
+
+    def per_message(self, answers: Iterable[bool]) -> list[bool]:
+        """Return for each message what is said of its batch among those that ``divided`` returns."""
+        return [
+            answer
+            for part, answer in zip(self.divided(), answers, strict=True)
+            for _ in range(len(part.bodies))
+        ]
 
 
 def batches_of(bodies: Iterable[Any], envelopes: Iterable[Any]) -> list[Batch]:

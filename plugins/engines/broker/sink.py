@@ -9,12 +9,14 @@ sink that passes messages on to a client has to look at ``Client.unwritten`` and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from typing import Protocol as Interface
 
 if TYPE_CHECKING:
     from kernel.contracts.explaining import Row
     from kernel.contracts.message import Batch, Envelope
+    from kernel.contracts.mixed_batch import KeyedBatch
     from plugins.engines.broker.binding import Binding, Identity
 
 
@@ -34,6 +36,20 @@ class Sink(Interface):
         Called in the broker's thread, in the publisher's turn.  The work must be bounded; it must not wait
         and must not raise.  It may call ``BrokerEngine.is_busy``, and must neither bind nor publish: the
         publisher is in the middle of its route.  The batch is shared and must not be changed.
+        """
+        ...
+
+
+class KeyedSink(Interface):
+    """Optional for a sink: it takes messages that differ in their keys together.
+
+    A sink without it is given them in batches, one after the other.
+    """
+
+    def publish_keyed(self, batch: KeyedBatch, now: float) -> Sequence[bool]:
+        """Take messages; return for each of them whether it was used.
+
+        What is said of ``Sink.publish`` holds here.
         """
         ...
 

@@ -14,7 +14,6 @@ unlinked, the caches of ``routes`` forget what has become wrong, and the store i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -132,26 +131,26 @@ class VirtualHost:
         matched = self.routes.match_keyed(batch)
         if matched is None:
             return False
-        shares: list[tuple[Iterable[Destination], KeyedBatch]]
-        first = matched[0]
-        if matched.count(first) == len(matched):
-            shares = [(dict.fromkeys(first), batch)]
-        else:
-            shares = _shares(batch, matched)
         envelope = batch.envelope
-        for destinations, _ in shares:
-            if mandatory and not destinations:
-                return False
-            for each in destinations:
-                if not isinstance(each, Queue) or not each.takes_keyed(envelope):
+        first = matched[0]
+        for where in (first,) if matched.count(first) == len(matched) else set(matched):
+            queues = 0
+            for each in where:
+                if isinstance(each, Exchange) or (isinstance(each, Queue) and not each.takes_keyed(envelope)):
                     return False
+                queues += isinstance(each, Queue)
+            # A message that only sinks get may be wanted by none of them.
+            if mandatory and not queues:
+                return False
         # From here on nothing can be refused.
         self.messages_in += len(batch.bodies)
-        for destinations, share in shares:
-            if not destinations:
-                self.messages_unrouted += len(share.bodies)
-            for queue in destinations:
-                queue.publish_keyed(share, now)  # type: ignore[union-attr]  # looked at above
+        answers: dict[Destination, Sequence[bool]] = {}
+        for each, share in _shares(batch, matched):
+            if isinstance(each, Queue):
+                each.publish_keyed(share, now)
+            else:
+                answers[each] = _publish_keyed_to(each, share, now)  # type: ignore[arg-type]  # no exchange
+        self.messages_unrouted += _count_unused(matched, answers)
         return True
 
     def _publish_once(
@@ -682,26 +681,47 @@ def _publish_to(sinks: tuple[Sink, ...], batch: Batch, now: float) -> bool:
     return wanted
 
 
+def _publish_keyed_to(sink: Sink, batch: KeyedBatch, now: float) -> Sequence[bool]:
+    """Publish messages that differ in their keys to a sink; return for each whether it was used."""
+    together: Callable[[KeyedBatch, float], Sequence[bool]] | None = getattr(sink, "publish_keyed", None)
+    if together is not None:
+        return together(batch, now)
+    return batch.per_message([sink.publish(part, now) for part in batch.divided()])
+
+
+def _count_unused(
+    matched: Sequence[tuple[Destination, ...]], answers: Mapping[Destination, Sequence[bool]]
+) -> int:
+    """Return how many messages neither a queue nor a sink has used.
+
+    ``matched``: where each of them goes.  ``answers``: what sinks have said of those that they got.
+    """
+    if all(map(all, answers.values())):
+        return matched.count(())
+    following = {sink: iter(answer) for sink, answer in answers.items()}
+    unused = 0
+    for where in matched:
+        # Each sink is asked, so that its next answer is of its next message.
+        used = [next(following[each]) if each in following else True for each in dict.fromkeys(where)]
+        unused += not any(used)
+    return unused
+
+
 def _shares(
     batch: KeyedBatch, matched: Sequence[tuple[Destination, ...]]
-) -> list[tuple[Iterable[Destination], KeyedBatch]]:
-    """Return the messages of a batch by where they go; each queue gets its own in their order."""
-    bodies, keys = batch.bodies, batch.keys
-    if max(map(len, matched)) == 1:
-        # Each queue once, since no message goes to two of them.
-        by_queue: dict[tuple[Destination, ...], tuple[list[bytes], list[bytes]]] = {}
-        for where, body, key in zip(matched, bodies, keys, strict=True):
-            share = by_queue.get(where)
-            if share is None:
-                share = by_queue[where] = [], []
-            share[0].append(body)
-            share[1].append(key)
-        return [(where, batch.part(*share)) for where, share in by_queue.items()]
-    shares: list[tuple[Iterable[Destination], KeyedBatch]] = []
-    start = 0
-    for where, same in groupby(matched):
-        stop = start + len(list(same))
-        # A destination once, however many of its bindings match.
-        shares.append((dict.fromkeys(where), batch.slice(start, stop)))
-        start = stop
-    return shares
+) -> list[tuple[Destination, KeyedBatch]]:
+    """Return the messages of a batch by where they go; each destination gets its own in their order."""
+    first = matched[0]
+    # A destination gets a message once, however many of its bindings match.
+    if matched.count(first) == len(matched):
+        return [(each, batch) for each in dict.fromkeys(first)]
+    shares: dict[Destination, tuple[list[Any], list[bytes]]] = {}
+    shares_of: dict[tuple[Destination, ...], list[tuple[list[Any], list[bytes]]]] = {}
+    for where, body, key in zip(matched, batch.bodies, batch.keys, strict=True):
+        found = shares_of.get(where)
+        if found is None:
+            found = shares_of[where] = [shares.setdefault(each, ([], [])) for each in dict.fromkeys(where)]
+        for bodies, keys in found:
+            bodies.append(body)
+            keys.append(key)
+    return [(each, batch.part(*share)) for each, share in shares.items()]

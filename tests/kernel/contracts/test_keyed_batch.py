@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -47,3 +48,16 @@ def test_a_slice_keeps_its_keys(keys: list[bytes], data: some.DataObject) -> Non
 def test_it_is_divided_once() -> None:
     batch = keyed([b"a", b"b"])
     assert batch.divided() is batch.divided()
+
+
+def test_what_is_said_of_its_batches_is_said_of_their_messages() -> None:
+    batch = keyed([b"a", b"a", b"b", b"a"])
+    assert batch.per_message([True, False, True]) == [True, True, False, True]
+    with pytest.raises(ValueError, match="shorter"):
+        batch.per_message([True, False])
+
+
+def test_a_part_of_messages_of_one_size_is_of_that_size() -> None:
+    batch = KeyedBatch([b"12", b"34", b"56"], 6, Envelope(), False, 2, keys=[b"a", b"b", b"c"])
+    for part in (batch.slice(1, 3), batch.part([b"34", b"56"], [b"b", b"c"])):
+        assert (part.width, part.size, part.keys) == (2, 4, [b"b", b"c"])
