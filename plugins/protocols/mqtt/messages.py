@@ -18,7 +18,7 @@ import msgspec
 from kernel.contracts.message import Envelope
 from kernel.contracts.properties import changed
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
-from plugins.protocols.mqtt.topics import key_to_topic, topic_to_key
+from plugins.protocols.mqtt.topics import LONGEST_TOPIC, key_to_topic, topic_to_key
 
 QOS = "mqtt_qos"
 """The QoS of a persistent message that was published with QoS 1.  Without it, a persistent message has QoS
@@ -31,9 +31,6 @@ PUBLISHER = "mqtt_publisher"
 """The client identifier of the publisher.  It is there only if that client has a subscription that does not
 want its own messages, or may have one by the time that a retained message is sent."""
 _FORMAT = "mqtt_payload_format"
-
-_LONGEST_TOPIC = 65_535
-"""Octets of UTF-8 (MQTT 5.0, 1.5.4)."""
 
 
 def envelope_of(
@@ -102,12 +99,12 @@ def _not_text(text: str, what: str) -> str:
         return f"a {what} has no U+0000 (MQTT 5.0, 1.5.4)"
     # ``len`` of the text first: it is quick, and a text of ASCII has as many octets.
     if text.isascii():
-        return f"the {what} has more than 65,535 octets" if len(text) > _LONGEST_TOPIC else ""
+        return f"the {what} has more than 65,535 octets" if len(text) > LONGEST_TOPIC else ""
     try:
         octets = len(text.encode())
     except UnicodeEncodeError:
         return f"the {what} is not UTF-8"
-    return f"the {what} has more than 65,535 octets" if octets > _LONGEST_TOPIC else ""
+    return f"the {what} has more than 65,535 octets" if octets > LONGEST_TOPIC else ""
 
 
 def properties_of(
@@ -142,7 +139,7 @@ def properties_of(
         content_type=content_type if isinstance(content_type, str) and _fits(content_type) else None,
         response_topic=response,
         correlation_data=correlation
-        if isinstance(correlation, bytes) and len(correlation) <= _LONGEST_TOPIC
+        if isinstance(correlation, bytes) and len(correlation) <= LONGEST_TOPIC
         else None,
         subscription_identifiers=identifiers,
         user_properties=_user_properties(others),

@@ -3,9 +3,10 @@
 One struct serves both versions.  What a version does not have is at its default: a packet of MQTT 3.1.1 has
 ``NO_PROPERTIES`` and the reason code 0.
 
-Two structs stand for several packets that follow each other, because these come in large numbers:
+Three structs stand for several packets that follow each other, because these come in large numbers:
 
 * ``Publish`` has all PUBLISH packets with one topic, properties and flags.
+* ``PublishUnderTopics`` has PUBLISH packets with QoS 0 that differ in their topics.
 * ``Acknowledgement`` has all PUBACK, PUBREC, PUBREL or PUBCOMP packets of one kind and reason code.
 """
 
@@ -117,6 +118,24 @@ class Publish(Packet, frozen=True, gc=False):
     def properties(self) -> Properties:
         """The properties of all messages."""
         return self.head.properties
+
+
+class PublishUnderTopics(Packet, frozen=True, gc=False):
+    """PUBLISH: messages that follow each other, each with a topic of its own.
+
+    They have QoS 0 and no properties, and are not retained.  Only for an owner of a parser that has called
+    ``accept_keyed``.
+    """
+
+    kind: ClassVar[PacketType] = PacketType.PUBLISH
+    topics: list[bytes]
+    """In UTF-8, one for each payload.  They are valid, none of them begins with ``$``, and none is longer
+    than the key of a keyed batch may be."""
+    payloads: list[bytes]
+    size: int
+    """The sum of the sizes of the payloads in bytes."""
+    width: int
+    """The size of each payload, if all have the same; 0: they differ."""
 
 
 class Acknowledgement(Packet, frozen=True, gc=False):

@@ -2,7 +2,8 @@
 
 Three kinds of packets are read in three ways:
 
-* PUBLISH (``publish_reader``): consecutive packets of one topic are one object.
+* PUBLISH (``publish_reader``): consecutive packets of one topic are one object.  For an owner that accepts
+  it, so are those that differ in their topics (``keyed_publishes``).
 * PUBACK, PUBREC, PUBREL, PUBCOMP (``_acknowledgements``): consecutive packets of one kind are one object.
 * All others, one by one (``packet_reader``).
 
@@ -23,6 +24,7 @@ from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.protocol import Side
 from plugins.protocols.mqtt.errors import PacketFault, malformed, protocol_error
 from plugins.protocols.mqtt.fields import LARGEST_VARIABLE
+from plugins.protocols.mqtt.keyed_publishes import count_equal
 from plugins.protocols.mqtt.packet_reader import read_acknowledgement, read_packet
 from plugins.protocols.mqtt.packet_types import FLAGS, FROM_CLIENT, FROM_SERVER, PacketType
 from plugins.protocols.mqtt.packets import (
@@ -136,6 +138,13 @@ class Parser:
         self._accepted = False
         """Whether the CONNECT was read, or the CONNACK."""
         self._first_bytes = _first_bytes(side, version, False, maximum_qos, retain_available)
+
+    def accept_keyed(self) -> None:
+        """From now on return PUBLISH packets that differ in their topics together: ``PublishUnderTopics``.
+
+        Where there are several.
+        """
+        self._publishes.accept_keyed()
 
     def in_packet(self) -> bool:
         """Whether the bytes so far end in the middle of a packet."""
@@ -259,7 +268,7 @@ class Parser:
         stride = stop - position
         # Packets that differ only in the packet identifier.
         constant = [*range(body - position), *range(body - position + 2, stride)]
-        count = _count_equal(data, position, stride, constant)
+        count = count_equal(data, position, stride, constant, len(data))
         following = position + count * stride
         ids = read_ids(data[position:following], body - position, stride, count)
         if 0 in ids:
@@ -324,26 +333,3 @@ def _first_bytes(
                 if qos:
                     allowed.add(_PUBLISH << 4 | 8 | qos << 1 | retain)
     return frozenset(allowed)
-
-
-def _count_equal(data: bytes, position: int, stride: int, constant: list[int]) -> int:
-    """Count the consecutive packets of ``stride`` bytes that have the bytes of the first at ``constant``.
-
-    It compares bytes at distances of one packet, in C.
-    """
-    most = (len(data) - position) // stride
-    count, probe = 0, 8
-    while count < most:
-        # Four times as many packets in each step: a run that ends soon costs little, a long one few steps.
-        probe = min(probe, most - count)
-        start = position + count * stride
-        equal = probe
-        for offset in constant:
-            column = data[start + offset : start + equal * stride : stride]
-            same = data[position + offset : position + offset + 1]
-            equal = len(column) - len(column.lstrip(same))
-        count += equal
-        if equal < probe:
-            break
-        probe *= 4
-    return count

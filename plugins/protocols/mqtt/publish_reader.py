@@ -4,7 +4,9 @@ How it works:
 
 1. The bytes of topic and properties are the key of a ``PublishHead``.  If it is known, nothing is decoded.
 2. Consecutive packets of one head and with the same flags become one ``Publish``.
-3. When two packets in a row have the same size, and so has the fourth behind them, ``_read_stride``
+3. Packets that differ in their topics become one ``PublishUnderTopics`` (``keyed_publishes.py``), if the
+   owner accepts it.
+4. When two packets in a row have the same size, and so has the fourth behind them, ``_read_stride``
    cuts the rest of the buffer at equal distances, in C, and verifies a whole block with one comparison of
    memory.  Packet identifiers, which change from packet to packet, are cut out at the same distance by a
    slice with a step, and are zero in what is compared.
@@ -34,6 +36,7 @@ from kernel.contracts.message import Buffer
 from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut
 from plugins.protocols.mqtt.errors import PacketFault, malformed, protocol_error
 from plugins.protocols.mqtt.fields import Fields, decode_text
+from plugins.protocols.mqtt.keyed_publishes import read_under_topics
 from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.packets import Packet, Publish, PublishHead
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
@@ -52,6 +55,13 @@ MOST_SHARED_HEADS = 16_384
 """Heads without properties that are remembered for all parsers that share them."""
 MOST_SHARED_BYTES = 2 * 1024 * 1024
 """Bytes of their topics."""
+
+_SHORT = 3
+"""Packets of one head after which the next one may as well have another topic, and so on."""
+_FEWEST = 8
+"""Packets that differ in their topics and are read together.  For fewer it takes longer than one by one."""
+_LEFT_ALONE = 32
+"""Changes of the head for which packets are not read together after there were too few."""
 
 _USER_PROPERTY = 160
 """Bytes, about."""
@@ -98,6 +108,8 @@ class PublishReader:
         "_from_server",
         "_head_bytes",
         "_heads",
+        "_keyed",
+        "_left_alone",
         "_shared",
         "_topic_alias_maximum",
     )
@@ -114,6 +126,12 @@ class PublishReader:
         self._aliases: dict[int, str] = {}
         self._expected = 0
         """Length of the last stride.  In a steady flow the next one is about as long."""
+        self._keyed = False
+        self._left_alone = 0
+
+    def accept_keyed(self) -> None:
+        """From now on report packets that differ in their topics as ``PublishUnderTopics``."""
+        self._keyed = True
 
     def read(  # noqa: C901 - an inner loop
         self, data: bytes, position: int, version: int, maximum: int, packets: list[Packet]
@@ -133,6 +151,7 @@ class PublishReader:
         first = data[position]
         qos = first >> 1 & 3
         retain, dup = bool(first & 1), bool(first & 8)
+        keyed = self._keyed and not qos and not retain
         starts = data.startswith
         view_from = VIEW_FROM
         head: PublishHead | None = None
@@ -168,6 +187,25 @@ class PublishReader:
                     or start > stop
                     or (after and not starts(after, start - len(after)))
                 ):
+                    # Few packets had the topic before, and this one has another.
+                    if (
+                        keyed
+                        and head is not None
+                        and len(payloads) <= _SHORT
+                        and end - position >= _FEWEST * (stop - position)
+                    ):
+                        if self._left_alone:
+                            self._left_alone -= 1
+                        else:
+                            under_topics, following = read_under_topics(data, position, version, maximum)
+                            if under_topics is not None and len(under_topics.topics) >= _FEWEST:
+                                packets.append(_publish(head, payloads, width, qos, ids, retain, dup))
+                                packets.append(under_topics)
+                                payloads = []
+                                head = None
+                                position = following
+                                continue
+                            self._left_alone = _LEFT_ALONE
                     found, its_before, its_after, start = self._head(data, body, stop, version, qos)
                     if found is not head:
                         if head is not None:

@@ -13,9 +13,9 @@ Acknowledgements: 25 each, one a call 560.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
+from struct import Struct, pack
 from struct import error as StructError
-from struct import pack
 from typing import Any
 
 from kernel.contracts.errors import LocalProtocolError
@@ -33,6 +33,9 @@ REFERENCE_FROM = 16 * 1024
 _PUBLISH = PacketType.PUBLISH << 4
 _REMEMBERED = 1 << 16
 """Bytes of headers that a prefix remembers for payloads of mixed sizes."""
+_MOST_FIRSTS = 4096
+
+_two = Struct(">H").pack
 
 
 class PublishPrefix:
@@ -151,6 +154,53 @@ def publish_plain(version: int, topic: str, payload: Buffer, *, retain: bool) ->
     after = b"" if version == 4 else b"\0"
     remaining = fields.variable(2 + len(octets) + len(after) + len(payload))
     return b"".join((bytes((_PUBLISH | retain,)), remaining, pack(">H", len(octets)), octets, after, payload))
+
+
+def publish_under_topics(
+    version: int, topics: Sequence[bytes], payloads: Sequence[Buffer], width: int
+) -> bytes:
+    """Return the PUBLISH packets of messages with QoS 0, each with a topic of its own, without properties.
+
+    ``topics``: in UTF-8, and valid.  ``width``: as for ``publish_batch``.  Payloads have less than
+    ``REFERENCE_FROM`` bytes.
+    """
+    after = b"" if version == 4 else b"\0"
+    lengths = list(map(len, topics))
+    if width and lengths.count(lengths[0]) == len(lengths):
+        # Everything but topic and payload is constant.
+        head = _firsts[2 + lengths[0] + len(after) + width] + _two(lengths[0])
+        piece: list[Buffer] = [head, b"", after, b""] if after else [head, b"", b""]
+        parts = piece * len(topics)
+        parts[1 :: len(piece)] = topics
+        parts[len(piece) - 1 :: len(piece)] = payloads
+        return b"".join(parts)
+    besides = 2 + len(after)
+    remaining = [besides + length + size for length, size in zip(lengths, map(len, payloads), strict=True)]
+    rows = zip(
+        map(_firsts.__getitem__, remaining),
+        map(_two, lengths),
+        topics,
+        repeat(after),
+        payloads,
+        strict=False,  # ``repeat`` has no end
+    )
+    return b"".join(chain.from_iterable(rows))
+
+
+class _Firsts(dict[int, bytes]):
+    """By the remaining length: the fixed header of a PUBLISH with QoS 0."""
+
+    __slots__ = ()
+
+    def __missing__(self, remaining: int) -> bytes:
+        # Shared by all threads: an entry that is lost is made again.
+        if len(self) >= _MOST_FIRSTS:
+            self.clear()
+        first = self[remaining] = bytes((_PUBLISH,)) + fields.variable(remaining)
+        return first
+
+
+_firsts = _Firsts()
 
 
 def publish_one(prefix: PublishPrefix, payload: Buffer, identifier: int) -> list[Buffer]:

@@ -7,14 +7,19 @@ not match topics that begin with ``$`` [MQTT-4.7.2-1].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernel.contracts.spelling import MQTT
 
 SHARE = "$share/"
 """What the filter of a shared subscription begins with."""
+LONGEST_TOPIC = 65_535
+"""Octets of UTF-8 (MQTT 5.0, 1.5.4)."""
 STATUS = "$SYS"
 """The first level of the topics under which brokers publish their status (MQTT 5.0, 4.7.2)."""
 
 _swap = str.maketrans({"/": ".", ".": "/", "+": "*", "*": "+"})
+_swap_octets = bytes.maketrans(b"/.+*", b"./*+")
 
 
 def topic_to_key(topic: str) -> str:
@@ -32,6 +37,33 @@ def key_to_topic(key: str) -> str:
     Not every key is a valid topic: see ``name_fault``.
     """
     return key.translate(_swap)
+
+
+def swap_all(names: Sequence[bytes]) -> list[bytes]:
+    """Return the keys of topics, or the topics of keys, in UTF-8.  None of them may have a zero octet."""
+    # All at once: a call for each takes three times as long.  In UTF-8 no octet of ASCII is part of another
+    # character.
+    return b"\0".join(names).translate(_swap_octets).split(b"\0")
+
+
+def are_plain(topics: Sequence[bytes]) -> bool:
+    """Whether all of these are valid topic names in UTF-8, and none is of the broker's own.
+
+    They are valid if ``name_fault`` and ``decode_text`` find nothing, and they fit a packet.
+    """
+    joined = b"\0".join((b"", *topics))
+    # The zero in front of each topic shows where it begins.
+    if b"+" in joined or b"#" in joined or b"\0$" in joined or joined.count(0) != len(topics):
+        return False
+    if not all(topics) or max(map(len, topics), default=0) > LONGEST_TOPIC:
+        return False
+    if joined.isascii():
+        return True
+    try:
+        joined.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def is_hidden(topic: str) -> bool:

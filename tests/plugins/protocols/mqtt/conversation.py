@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernel.contracts.protocol import Side
-from plugins.protocols.mqtt.packets import Acknowledgement, Packet, Publish, PublishHead
+from plugins.protocols.mqtt.packets import Acknowledgement, Packet, Publish, PublishHead, PublishUnderTopics
 from plugins.protocols.mqtt.parser import Parser
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
 
@@ -59,6 +59,15 @@ def plain(packets: Sequence[Packet]) -> list[Any]:
                 ids = packet.ids[number] if packet.qos else None
                 flags = packet.qos, packet.retain, packet.dup
                 found.append(("PUBLISH", packet.topic, packet.properties, *flags, ids, bytes(payload)))
+        elif isinstance(packet, PublishUnderTopics):
+            sizes = [len(payload) for payload in packet.payloads]
+            assert len(packet.topics) == len(sizes)
+            assert packet.size == sum(sizes)
+            assert packet.width == (sizes[0] if len(set(sizes)) == 1 else 0)
+            found += [
+                ("PUBLISH", topic.decode(), NO_PROPERTIES, 0, False, False, None, payload)
+                for topic, payload in zip(packet.topics, packet.payloads, strict=True)
+            ]
         elif isinstance(packet, Acknowledgement):
             found += [(packet.kind.name, one, packet.reason_code, packet.properties) for one in packet.ids]
         else:
