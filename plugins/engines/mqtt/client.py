@@ -59,6 +59,7 @@ from plugins.protocols.mqtt.packets import (
     Pingreq,
     Pingresp,
     Publish,
+    PublishUnderTopics,
     Suback,
     Subscribe,
     Subscription,
@@ -109,6 +110,7 @@ class MqttClient(StreamClient):
             retain_available=options.retain,
             shared_heads=sessions.heads,
         )
+        self._parser.accept_keyed()
         self._begun: _Begun | None = None
         self._incoming: Incoming | None = None
         """Made when the client publishes for the first time: there may be very many
@@ -622,6 +624,10 @@ class MqttClient(StreamClient):
         self.messages_in += len(packet.payloads)
         (self._incoming or self._begin_incoming()).publish(packet, now)
 
+    def _on_publish_under_topics(self, packet: PublishUnderTopics, now: float) -> None:
+        self.published = True
+        (self._incoming or self._begin_incoming()).publish_under_topics(packet, now)
+
     def _on_acknowledgement(self, packet: Acknowledgement, now: float) -> None:
         begun, kind, ids = self._started(), packet.kind, packet.ids
         if kind == PacketType.PUBREL:
@@ -703,6 +709,7 @@ _HANDLERS: dict[type[Packet], Callable[[MqttClient, Any, float], None]] = {
     Disconnect: MqttClient._on_disconnect,
     Pingreq: MqttClient._on_ping,
     Publish: MqttClient._on_publish,
+    PublishUnderTopics: MqttClient._on_publish_under_topics,
     Subscribe: MqttClient._on_subscribe,
     Unsubscribe: MqttClient._on_unsubscribe,
 }

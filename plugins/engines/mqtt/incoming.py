@@ -17,18 +17,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from kernel.contracts.message import Batch, Buffer, Envelope
+from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.public import AccessRefused, BrokerError, Login, Publisher
 from plugins.protocols.mqtt.messages import envelope_of
 from plugins.protocols.mqtt.packet_types import PacketType
-from plugins.protocols.mqtt.packets import AcknowledgementType, Publish
+from plugins.protocols.mqtt.packets import AcknowledgementType, Publish, PublishUnderTopics
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publishing import acknowledge
 from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode
+from plugins.protocols.mqtt.topics import swap_all
 
 if TYPE_CHECKING:
     from plugins.engines.mqtt.client import MqttClient
@@ -37,8 +40,6 @@ if TYPE_CHECKING:
 
 _MOST_ENVELOPES = 1024
 """Envelopes that are remembered for one head of packets."""
-_MOST_SHARED = 16_384
-"""Envelopes without properties of MQTT 5 that are remembered for all clients of an exchange."""
 
 
 class _Answer(msgspec.Struct):
@@ -113,6 +114,35 @@ class Incoming:
         kind: AcknowledgementType = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
         self._answer(kind, ids, reason, counts=reason < FAILED)
 
+    def publish_under_topics(self, packet: PublishUnderTopics, now: float) -> None:
+        """Publish messages with QoS 0, each with a topic of its own."""
+        session, client, publisher = self._session, self._client, self._unconfirmed
+        envelopes = self._envelopes
+        # With a subscription of this client that does not want its own messages, the envelopes say who has
+        # published them, and each message is looked at.
+        no_local = session.no_local > 0
+        batch = KeyedBatch(
+            packet.payloads,
+            packet.size,
+            envelopes.common,
+            False,
+            packet.width,
+            keys=swap_all(packet.topics),
+            envelope_of=partial(envelopes.of_key, publisher=session.client_id)
+            if no_local
+            else envelopes.of_key,
+        )
+        try:
+            if not no_local and publisher.publish_keyed(batch, now):
+                client.messages_in += len(batch.bodies)
+                return
+            for part in batch.divided():
+                client.messages_in += len(part.bodies)
+                envelope = publisher.admit(part.envelope)
+                publisher.publish(part if envelope is part.envelope else part.under(envelope), now)
+        except BrokerError as refusal:
+            client.disconnect(ReasonCode.NOT_AUTHORIZED, refusal.text)
+
     def _publish(
         self, packet: Publish, topic: str, payloads: list[Buffer], ids: Sequence[int], now: float
     ) -> int | None:
@@ -162,17 +192,17 @@ class Incoming:
     def _envelope_of(self, packet: Publish, topic: str) -> Envelope:
         """Return the envelope of a PUBLISH, the same object for the same topic, properties and flags."""
         head, session = packet.head, self._session
-        known, most = self._envelopes, _MOST_SHARED
-        if head.properties is not NO_PROPERTIES:
-            if head.attached is None:
-                head.attached = {}
-            known, most = head.attached, _MOST_ENVELOPES
         # A retained message may meet such a subscription later.
         publisher = session.client_id if session.no_local or packet.retain else ""
         key = (topic, packet.qos, packet.retain, publisher)
+        if head.properties is NO_PROPERTIES:
+            return self._envelopes.known.get(key) or self._envelopes.make(key)
+        known: dict[tuple[str, int, bool, str], Envelope] | None = head.attached
+        if known is None:
+            known = head.attached = {}
         envelope = known.get(key)
         if envelope is None:
-            if len(known) >= most:
+            if len(known) >= _MOST_ENVELOPES:
                 known.clear()
             envelope = envelope_of(
                 session.exchange,

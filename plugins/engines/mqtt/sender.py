@@ -12,7 +12,7 @@ import msgspec
 
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.broker.public import Span, Store
-from plugins.engines.mqtt.subscriptions import Delivery, Group, prefix_of
+from plugins.engines.mqtt.subscriptions import Delivery, Group, PacketsUnderTopics, prefix_of
 from plugins.protocols.mqtt.messages import properties_of
 from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
@@ -89,6 +89,23 @@ class Sender:
         self._produced += len(data)
         client = self._client
         client.messages_out += len(batch.bodies)
+        client.send(data)
+        return True
+
+    def deliver_live_together(self, packets: PacketsUnderTopics) -> bool:
+        """Send messages that differ in their topics, which no queue has, in one write.
+
+        False: nothing was sent.  Have each message delivered with ``deliver_live``, which looks at its size,
+        gives its topic an alias, or finds that the client is too slow for it.
+        """
+        if self.largest_packet or self._most_aliases:
+            return False
+        data = packets.of(self._version)
+        if self._waiting() + len(data) > self._most_unwritten:
+            return False
+        self._produced += len(data)
+        client = self._client
+        client.messages_out += packets.count
         client.send(data)
         return True
 

@@ -10,6 +10,7 @@ import msgspec
 from kernel.contracts.message import Buffer, Envelope, batch_of_one
 from plugins.engines.broker.public import BrokerEngine, BrokerError, Login, Publisher, VirtualHost
 from plugins.engines.mqtt.durable import Description, Descriptions
+from plugins.engines.mqtt.envelopes import SharedEnvelopes
 from plugins.engines.mqtt.logging_in import ScramLogins
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.retained import RetainedMessages
@@ -61,7 +62,7 @@ class Sessions:
         self._sessions: dict[tuple[str, str], Session] = {}
         self._retained: dict[str, RetainedMessages] = {}
         self._live: dict[tuple[str, str], LiveSubscriptions] = {}
-        self._envelopes: dict[str, dict[tuple[str, int, bool, str], Envelope]] = {}
+        self._envelopes: dict[str, SharedEnvelopes] = {}
         self._descriptions: dict[str, Descriptions] = {}
         self._past: dict[str, _Traffic] = {}
         """Traffic of connections that are over, by virtual host."""
@@ -172,13 +173,11 @@ class Sessions:
             past = self._past[vhost.name] = _Traffic()
         past.add(client)
 
-    def envelopes(self, exchange: str) -> dict[tuple[str, int, bool, str], Envelope]:
-        """Return the envelopes of PUBLISH packets without properties that were made for an exchange.
-
-        By topic, QoS, *retain*, and the publisher if somebody wants to know it.  All clients share them, so
-        that who gets the messages is found out once for a topic, and not once for each of its publishers.
-        """
-        return self._envelopes.setdefault(exchange, {})
+    def envelopes(self, exchange: str) -> SharedEnvelopes:
+        """Return the envelopes of PUBLISH packets without properties that were made for an exchange."""
+        if exchange not in self._envelopes:
+            self._envelopes[exchange] = SharedEnvelopes(exchange)
+        return self._envelopes[exchange]
 
     def retained(self, vhost: VirtualHost) -> RetainedMessages:
         """Return the retained messages of a virtual host."""

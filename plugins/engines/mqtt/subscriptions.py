@@ -10,15 +10,23 @@ import msgspec
 
 from kernel.contracts.explaining import Row, row
 from kernel.contracts.message import Batch, Envelope
+from kernel.contracts.mixed_batch import KeyedBatch
 from kernel.contracts.spelling import DOTTED, MQTT, Word
 from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.public import Binding, Consumer, VirtualHost
 from plugins.protocols.mqtt.messages import PUBLISHER, RETAIN, RETAINED, properties_of, qos_of, unsayable
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
-from plugins.protocols.mqtt.publishing import REFERENCE_FROM, PublishPrefix, publish_batch, publish_plain
-from plugins.protocols.mqtt.topics import is_status, key_to_topic, topic_to_key
+from plugins.protocols.mqtt.publishing import (
+    REFERENCE_FROM,
+    PublishPrefix,
+    publish_batch,
+    publish_plain,
+    publish_under_topics,
+)
+from plugins.protocols.mqtt.topics import are_plain, is_status, key_to_topic, swap_all, topic_to_key
 
 if TYPE_CHECKING:
+    from kernel.contracts.word_automaton import WordAutomaton
     from plugins.engines.broker.binding import Identity
     from plugins.engines.mqtt.session import Session
 
@@ -57,6 +65,9 @@ class Delivery(NamedTuple):
     qos: int
     retain: bool
     identifiers: tuple[int, ...]
+
+
+_PLAIN = Delivery(0, False, ())
 
 
 def deliver_as(envelope: Envelope, matching: Iterable[Subscribed], client_id: str) -> Delivery | None:
@@ -161,6 +172,28 @@ def prefix_of(
     return PublishPrefix(version, topic, properties, qos=delivery.qos, retain=delivery.retain, dup=dup)
 
 
+class PacketsUnderTopics:
+    """The PUBLISH packets of messages that differ in their topics, made once for all clients of a version."""
+
+    __slots__ = ("_batch", "_made", "_topics", "count")
+
+    def __init__(self, batch: KeyedBatch, topics: list[bytes]) -> None:
+        self._batch = batch
+        self._topics = topics
+        self._made: dict[int, bytes] = {}
+        self.count = len(topics)
+        """Messages."""
+
+    def of(self, version: int) -> bytes:
+        """Return the packets for clients of this version."""
+        made = self._made.get(version)
+        if made is None:
+            batch = self._batch
+            made = publish_under_topics(version, self._topics, batch.bodies, batch.width)
+            self._made[version] = made
+        return made
+
+
 class LiveSubscriptions:
     """The QoS 0 subscriptions of one virtual host and exchange that have no queue.
 
@@ -183,6 +216,8 @@ class LiveSubscriptions:
         self._count = 0
         self._plans: dict[Envelope, list[Group]] = {}
         self._audiences: dict[_Matching, list[Group]] = {}
+        self._automaton: WordAutomaton[tuple[Session, Subscribed]] | None = None
+        """For many keys at once; None: a subscription was added or removed since."""
         self.dropped = 0
         """Messages that slow subscribers have lost."""
         self.watchers = 0
@@ -198,6 +233,7 @@ class LiveSubscriptions:
             self.vhost.bind(self.exchange, self, "#")
         self._count += 1
         self._trie.add(_pattern_of(subscribed), (session, subscribed))
+        self._automaton = None
         self.changed()
         if is_status(subscribed.topic_filter):
             self.watchers += 1
@@ -207,6 +243,7 @@ class LiveSubscriptions:
         """Remove a subscription."""
         if not self._trie.remove(_pattern_of(subscribed), (session, subscribed)):
             return
+        self._automaton = None
         self._count -= 1
         self.changed()
         if is_status(subscribed.topic_filter):
@@ -235,6 +272,57 @@ class LiveSubscriptions:
                 # The next batch of this group has other packets, and nothing should keep these in memory.
                 group.forget()
         return bool(groups)
+
+    def publish_keyed(self, batch: KeyedBatch, now: float) -> list[bool]:
+        """Send messages that differ in their keys; return for each whether anybody has subscribed to it."""
+        topics = swap_all(batch.keys)
+        groups = self._common_groups(batch, topics)
+        if groups is None:
+            return batch.per_message([self.publish(part, now) for part in batch.divided()])
+        packets = PacketsUnderTopics(batch, topics)
+        for group in groups:
+            for session in group.sessions:
+                sender = session.sender
+                if sender is None or sender.deliver_live_together(packets):
+                    continue
+                # A group of its own: it gets other packets than the others, or fewer.
+                alone = Group(group.delivery, [session])
+                for part in batch.divided():
+                    if not sender.deliver_live(part, alone):
+                        self.dropped += len(part.bodies)
+        return [bool(groups)] * packets.count
+
+    def _common_groups(self, batch: KeyedBatch, topics: list[bytes]) -> list[Group] | None:
+        """Return the groups that get all of these messages; None: each message has to be looked at.
+
+        The packets then differ in topics, payloads and sizes only.
+        """
+        envelope = batch.envelope
+        if envelope.properties or envelope.reply_to or envelope.expiration is not None:
+            return None
+        # Large messages are not copied into one buffer with others.
+        if max(map(len, batch.bodies)) >= REFERENCE_FROM:
+            return None
+        # Keys of other protocols may be no topics, or those of the broker.  With a zero octet in a key there
+        # are more topics.
+        if len(topics) != len(batch.keys) or not are_plain(topics):
+            return None
+        automaton = self._automaton
+        if automaton is None:
+            # Imported here: many brokers never see a batch in which each message has another key.
+            from kernel.contracts.word_automaton import WordAutomaton
+
+            automaton = self._automaton = WordAutomaton(self._trie)
+        keys = batch.key_texts()
+        # If each topic has subscribers of its own, that is found without a look at all of them.
+        first, last = automaton.find_all((keys[0], keys[-1]), ".")
+        if first != last:
+            return None
+        matching = automaton.find_all(keys, ".")
+        if matching.count(first) != len(matching):
+            return None
+        groups = self._audience(envelope, first)
+        return groups if all(group.delivery == _PLAIN for group in groups) else None
 
     def explain(self, envelope: Envelope) -> list[Row]:
         """Say which subscriptions would get a message, and some of those that would not."""
