@@ -52,6 +52,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -62,6 +63,8 @@ from kernel.dispatcher.ack_tracker import Entry
 from kernel.dispatcher.pending import PendingBatches
 from kernel.pipes.pipe import Pipe
 from kernel.pipes.water_marks import WaterMarks
+
+_is_blocked: Callable[[Any], bool] = attrgetter("blocked")
 
 
 class RouteSpec(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -229,8 +232,7 @@ class Route:
             and (self._deferred or len(chosen) > 1 or chosen[0][0].blocked)
         ):
             chosen = self._defer_for_full_pipes(chosen, entry)
-        for outlet, part in chosen:
-            _write_to(outlet, part, entry)
+        _write_to_all(chosen, entry)
 
     def _defer_for_full_pipes(
         self, chosen: Sequence[tuple[Outlet, Batch]], entry: Entry | None
@@ -385,7 +387,10 @@ class Route:
             # The route cannot know whether the next message is for the full pipe, so the source waits. An
             # owner that knows its batch asks ``has_room_for``.
             return bool(self._deferred)
-        if any(pipe.blocked and not pipe.suspended for pipe in self.pipes):
+        # First in C: mostly none is blocked, and this is asked twice for each batch and each pipe.
+        if True in map(_is_blocked, self.pipes) and any(
+            pipe.blocked and not pipe.suspended for pipe in self.pipes
+        ):
             return True
         # To all: batches wait for the next port of an engine. The source does not wait for that port until as
         # much is deferred as one pipe holds.
@@ -463,6 +468,16 @@ def _write_to(outlet: Outlet, batch: Batch, entry: Entry | None) -> None:
         # After the write: this is the number of the batch's last message in the pipe. If the pipe has dropped
         # the batch, the number is that of an earlier message, and the entry does not wait in vain.
         entry.needs[outlet] = outlet.written  # type: ignore[attr-defined, index]
+
+
+def _write_to_all(chosen: Sequence[tuple[Outlet, Batch]], entry: Entry | None) -> None:
+    if entry is None:
+        # Not ``_write_to``: a call more for each of many pipes.
+        for outlet, part in chosen:
+            outlet.write(part)  # type: ignore[attr-defined]
+        return
+    for outlet, part in chosen:
+        _write_to(outlet, part, entry)
 
 
 def _abandon(pending: PendingBatches) -> int:

@@ -58,6 +58,15 @@ class MessageReader:
         # Joined when they are read: ``message`` returns the parts instead.
         self.bodies = map(b"".join, self._raw) if batch.multipart else self._raw
 
+    def take_all(self) -> list[Any]:
+        """Return the bodies of all messages; the parts of those of several parts are joined."""
+        bodies = list(self.bodies)
+        batches = self._batches
+        while batches:
+            batch = batches.popleft()
+            bodies += map(b"".join, batch.bodies) if batch.multipart else batch.bodies
+        return bodies
+
     def run(self, most: int) -> Batch:
         """Return the next messages under one envelope, ``most`` at the most; there has to be one."""
         if not length_hint(self._raw) and len(first := self._batches[0]) <= most and type(first) is Batch:

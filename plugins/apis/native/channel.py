@@ -391,12 +391,20 @@ class Channel:
         # which the application has not even seen.
         self._check_thread()
         unread = self._unread
+        if most >= ALL:
+            bodies = unread.take_all()
+            while not bodies or (self._port.has_input() and self._take()):
+                if not unread:
+                    self._check()
+                    self._fetch(timeout)
+                bodies += unread.take_all()
+            return bodies
         bodies = list(islice(unread.bodies, most))
         while len(bodies) < most and (
             unread.more() or not bodies or (self._port.has_input() and self._take())
         ):
             self._next_batch(timeout)
-            bodies += islice(unread.bodies, most - len(bodies)) if most < ALL else unread.bodies
+            bodies += islice(unread.bodies, most - len(bodies))
         return bodies
 
     def receive_message(self, timeout: float | None = None) -> Message:

@@ -62,6 +62,21 @@ def test_every_mixture_reads_everything_in_order(chunks: list[list[bytes]], chan
     assert read == expected
 
 
+@given(st.lists(st.lists(st.binary(max_size=3), max_size=5), max_size=6), st.integers(0, 10))
+def test_what_is_left_is_read_at_once(chunks: list[list[bytes]], before: int) -> None:
+    reader = reader_of(*map(batch_of, chunks))
+    bodies = [body for chunk in chunks for body in chunk]
+    read = [bytes(reader.message().body) for _ in range(min(before, len(bodies)))]
+    assert read + reader.take_all() == bodies
+    assert not reader
+    assert reader.take_all() == []
+
+
+def test_parts_are_joined_when_all_is_read_at_once() -> None:
+    reader = reader_of(batch_of([(b"1", b"2"), (b"3",)], multipart=True), batch_of([b"4"]))
+    assert reader.take_all() == [b"12", b"3", b"4"]
+
+
 @given(
     st.lists(st.lists(st.sampled_from(["a", "b", "c", PLAIN, OWN]), max_size=6), max_size=5),
     st.randoms(use_true_random=False),
