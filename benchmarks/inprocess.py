@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.kernels import BATCH
 from benchmarks.peers import pyzmq_sockets
-from benchmarks.processes import Child, Role
+from benchmarks.processes import WARM, Child, Role, time_calls
 from benchmarks.scenario import Figures
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.system import Kernel
@@ -21,6 +21,15 @@ BODY = b"x" * 100
 _PLAN = Plan(
     engines=(EnginePlan(name="writer", kind="native"), EnginePlan(name="reader", kind="native")),
     routes=(RoutePlan(source="writer", targets=("reader",)),),
+)
+
+
+_QUESTIONS = Plan(
+    engines=_PLAN.engines,
+    routes=(
+        RoutePlan(source="writer", targets=("reader",)),
+        RoutePlan(source="reader", targets=("writer",)),
+    ),
 )
 
 
@@ -108,6 +117,49 @@ def pyzmq_inproc(link: Connection, count: int) -> None:
                     push.send(BODY)
 
         link.send(_timed(write, lambda: [pull.recv() for _ in range(count)], count))
+
+
+def channel_round_trips(link: Connection, count: int) -> None:
+    """A question and its answer between two threads, with ``request`` and ``reply``; say what each took."""
+    with Kernel(_QUESTIONS) as kernel:
+
+        def answer() -> None:
+            with kernel.open("reader") as reader:
+                for _ in range(WARM + count):
+                    question = reader.receive_message()
+                    reader.reply(question, question.body)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with kernel.open("writer") as writer:
+            request = writer.request
+            link.send(time_calls(lambda: request(BODY), count))
+        thread.join()
+
+
+def pyzmq_round_trips(link: Connection, count: int) -> None:
+    """The same with REQ and REP over ``inproc``."""
+    pyzmq_sockets.require()
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.REQ) as req:
+        req.bind("inproc://bench")
+
+        def answer() -> None:
+            with context.socket(zmq.REP) as rep:
+                rep.connect("inproc://bench")
+                for _ in range(WARM + count):
+                    rep.send(rep.recv())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+
+        def there_and_back() -> None:
+            req.send(BODY)
+            req.recv()
+
+        link.send(time_calls(there_and_back, count))
+        thread.join()
 
 
 def _timed(write: Callable[[], Any], read: Callable[[], Any], count: int) -> float:

@@ -15,14 +15,20 @@ BATCH = 1000
 
 
 def linked_plan(
-    mode: str, address: str, *, router: str = "fan-out", spin: float | None = None, **options: Any
+    mode: str,
+    address: str,
+    *,
+    router: str = "fan-out",
+    spin: float | None = None,
+    api: str = "native",
+    **options: Any,
 ) -> Plan:
     """An application, a poll thread and a stream engine between it and the network."""
     return Plan(
         threads=(ThreadPlan(name="io", options={} if spin is None else {"spin": spin}),),
         engines=(
             EnginePlan(name="link", kind="stream", options={"address": address, "mode": mode, **options}),
-            EnginePlan(name="app", kind="native"),
+            EnginePlan(name="app", kind=api),
         ),
         routes=(
             RoutePlan(source="app", targets=("link",), router=router),
