@@ -144,6 +144,10 @@ class CallerPort(Port, Interface):
 
 # While a lease is active nobody else reads the socket. A thread that slept elsewhere without giving it back
 # would not hear of the next message (docs/decisions/0046-leases.md).
+NOT_YET: Any = object()
+"""What ``Lease.receive_now`` returns if nothing has come."""
+
+
 class Lease(Interface):
     """The right of an application thread to read and write the socket of one connection itself.
 
@@ -162,6 +166,8 @@ class Lease(Interface):
     kept: Any
     """A body that was received and could not be returned, because a handler of a signal
     has raised; or None."""
+    descriptor: int
+    """It is readable when something has come.  Only for ``receive_now``, and while ``active``."""
 
     def send(self, body: Any) -> bool:
         """Send one small message; False: it has to be sent on the usual way, after ``give_back``."""
@@ -171,6 +177,14 @@ class Lease(Interface):
         """Wait for a message and return its body; None: look on the usual way whether something has come.
 
         It is None after ``timeout`` seconds, too.
+        """
+        ...
+
+    def receive_now(self) -> Any:
+        """As ``receive``, for a thread that waits in an event loop of its own.
+
+        ``NOT_YET`` if nothing has come.  Then the bell is armed: wait for it and for ``descriptor``, and call
+        this again.
         """
         ...
 

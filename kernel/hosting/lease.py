@@ -42,6 +42,7 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakSet
 
+from kernel.contracts.api import NOT_YET
 from kernel.contracts.message import PLAIN, Envelope
 from kernel.contracts.protocol import ShortMessages
 from kernel.hosting.spinning import SpinningPoll
@@ -117,7 +118,6 @@ class Lease:
         "_counters",
         "_data",
         "_decode",
-        "_descriptor",
         "_encode",
         "_got",
         "_has_input",
@@ -141,6 +141,7 @@ class Lease:
         "_waiting",
         "active",
         "addressed",
+        "descriptor",
         "envelope",
         "kept",
         "offered",
@@ -276,10 +277,48 @@ class Lease:
         ready = () if self._posted else self._poll(-1 if timeout is None else min(timeout, _LONGEST) * 1000)
         bell.sleeping = False
         # Also if the bell has rung together with it: what was posted may end the lease.
-        if len(ready) != 1 or ready[0][0] != self._descriptor:
+        if len(ready) != 1 or ready[0][0] != self.descriptor:
             return None
+        if not self._take():
+            return None
+        body, self.kept = self.kept, None
+        return body
+
+    def receive_now(self) -> Any:
+        """Return the next body, or ``NOT_YET``; None: receive it on the usual way.
+
+        For a thread that waits in an event loop of its own: with ``NOT_YET`` the bell is armed, and it waits
+        for that and for ``descriptor``.  It may be told of the descriptor once for all that has come
+        (edge-triggered), since everything is read before it waits.
+        """
+        if get_ident() != self._thread:
+            return None
+        if self.kept is not None:
+            body, self.kept = self.kept, None
+            return body
+        if self._posted or self._got or self._sent or self._has_input():
+            return None
+        if not self.active and not self._begin():
+            return None
+        self._may_send = True
+        # As in ``receive``, but it stays armed: a post that rings for nobody costs a call.
+        self._bell.sleeping = True
+        self._posted.rotate(0)
+        if self._posted:
+            return None
+        taken = self._take()
+        if not taken:
+            return NOT_YET if taken is None else None
+        body, self.kept = self.kept, None
+        return body
+
+    def _take(self) -> bool | None:
+        """Read once, and put the body into ``kept``.
+
+        None: there is nothing.  False: it is no short message, or the usual way has to look.
+        """
         if self._turn.locked() and not self._turn_ends():
-            return None
+            return False
         with self._turn:
             source = self._source
             if (
@@ -290,12 +329,14 @@ class Lease:
                 # The other thread has to send the next question when the answer to this one is here.
                 or self._conversation.withheld
             ):
-                return None
+                return False
             got = self._got
             try:
                 got.extend(map(self._receive, _READ))
-            except OSError:
+            except BlockingIOError:
                 return None
+            except OSError:
+                return False
             # Without it if a handler has waited for the other thread, which has ended the lease and taken it.
             data = got[0] if got else b""
             size, body = len(data), self._decode(data)
@@ -303,7 +344,7 @@ class Lease:
             # No call up to the end of the block. The end itself is one.
             # What is no short message stays in ``_got``, and is given back with the lease.
             if body is None or not got:
-                return None
+                return False
             self.kept = body
             del got[:]
             self._trips += 1
@@ -316,8 +357,7 @@ class Lease:
             self._incoming.written += 1
             self._incoming.taken += 1
             self._incoming.bytes_taken += length
-        self.kept = None
-        return body
+        return True
 
     def _begin(self) -> bool:
         """Take the socket over, or both of them."""
@@ -388,9 +428,9 @@ class Lease:
         assert read is not None
         self._send, self._receive = written.send, read.recv
         self._encode, self._decode = protocol.encode_one, source.protocol.decode_one
-        self._descriptor = read.fileno()
+        self.descriptor = read.fileno()
         sleep = select.poll()
-        sleep.register(self._descriptor, select.POLLIN)
+        sleep.register(self.descriptor, select.POLLIN)
         # The bell as well: what other threads post has to wake it.
         sleep.register(self._bell.fileno(), select.POLLIN)
         self._poll = SpinningPoll(sleep.poll, holder.spin)

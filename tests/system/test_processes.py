@@ -336,13 +336,13 @@ def test_lone_messages_cross_the_border_without_the_poll_thread(kernel_factory: 
                 body = f"{what} {number}".encode()
                 ask.send(body)
                 assert ask.receive(timeout=60) == body
-                lease = ask._leased
+                lease = ask.leased
                 if lease is not None and lease.active and lease.received > 8:
                     return
             raise AssertionError("no lease")
 
         exchange("before")
-        lease = ask._leased
+        lease = ask.leased
         assert lease is not None
         os.kill(pid(kernel, "p"), signal.SIGKILL)
         events.wait("failed", "echo")

@@ -14,11 +14,10 @@ import asyncio
 import math
 import os
 import threading
-from collections.abc import Callable
-from typing import Any
 
-from kernel.contracts.errors import KernelError, WouldBlock, WrongThread
+from kernel.contracts.errors import KernelError, WrongThread
 from plugins.apis.native.channel import Channel
+from plugins.apis.native.leased_socket import LeasedSocket
 from plugins.apis.native.task_channel import CALLS_BETWEEN_SCHEDULING, TaskChannel
 
 
@@ -36,16 +35,10 @@ class AsyncioChannel(TaskChannel):
         channel.on_served = self._wake_all
         channel.on_close = self._on_close
 
-    async def _call(self, attempt: Callable[[], Any]) -> Any:
-        # Before the attempt: a task that is cancelled after it would lose the message that it has taken.
+    async def _begin(self) -> None:
         self._calls += 1
         if not self._calls % CALLS_BETWEEN_SCHEDULING:
             await asyncio.sleep(0)
-        while True:
-            try:
-                return attempt()
-            except WouldBlock:
-                await self._wait()
 
     async def _wait(self) -> None:
         """Wait until something has changed.  The bell is armed: an attempt has just raised ``WouldBlock``."""
@@ -65,6 +58,14 @@ class AsyncioChannel(TaskChannel):
             self._waiting.discard(woken)
             if timer is not None:
                 timer.cancel()
+
+    def _look_at(self, socket: LeasedSocket) -> None:
+        self._loop.add_reader(socket.descriptor, self._on_socket, socket)
+
+    def _on_socket(self, socket: LeasedSocket) -> None:
+        """Called by the loop."""
+        socket.take_notice()
+        self._wake_all()
 
     def _on_bell(self) -> None:
         """Process what other threads have posted.  Called by the loop."""
@@ -100,12 +101,16 @@ class AsyncioChannel(TaskChannel):
     def _stop_watching(self) -> None:
         if self._descriptor >= 0 and not self._loop.is_closed():
             self._loop.remove_reader(self._descriptor)
+            if self._socket is not None:
+                self._loop.remove_reader(self._socket.descriptor)
         self._close_descriptor()
 
     def _close_descriptor(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+            if self._socket is not None:
+                self._socket.close()
 
 
 def running_loop(name: str) -> asyncio.AbstractEventLoop:

@@ -122,8 +122,8 @@ class Channel:
         # How many messages came with the last batch.
         self._taken = 0
         self._borrower = Borrower(caller.ask_lease)
-        # The lease that is used.
-        self._leased: Lease | None = None
+        self.leased: Lease | None = None
+        """The lease that is used."""
         # Whether the application watches the descriptor.  Only then it has to be armed again after a wait
         # for something else than messages.
         self._watched = False
@@ -137,11 +137,11 @@ class Channel:
 
     def _send_long(self, body: Buffer, key: str | None, timeout: float | None) -> None:
         """Send on the slow path: what ``send`` does when the fast path cannot be used."""
-        if self._leased:
-            if key is None and self._leased.send(body):
+        if self.leased:
+            if key is None and self.leased.send(body):
                 return
             # It begins with a wait. What is sent before takes the usual way.
-            if self._leased.active or not self._leased.offered:
+            if self.leased.active or not self.leased.offered:
                 self._check_thread()
                 self._end_lease()
         self._send_batch(batch_of_one(checked(body), self._envelope_of(key)), timeout, key)
@@ -329,7 +329,7 @@ class Channel:
     def has_something(self) -> bool:
         """Whether something can be received at once."""
         self._check_thread()
-        if self._leased:
+        if self.leased:
             self._end_lease()
         return self._has_something()
 
@@ -346,7 +346,7 @@ class Channel:
 
     def _find_short_cut(self) -> None:
         """Give the fast sender the only pipe, or none.  Called after each change of routes or pipes."""
-        if self._leased:
+        if self.leased:
             self._end_lease()
             return
         pipe = self._port.short_cut()
@@ -371,15 +371,33 @@ class Channel:
         # closed.
         for body in self._unread.bodies:
             return body  # type: ignore[no-any-return]
-        if self._leased and not self._unread.more():
+        if self.leased and not self._unread.more():
             until = 0.0 if timeout is None else time.monotonic() + timeout
-            body = self._leased.receive(timeout)
+            body = self.leased.receive(timeout)
             if body is not None:
                 return body  # type: ignore[no-any-return]
             if timeout is not None:
                 timeout = max(0.0, until - time.monotonic())
         self._next_batch(timeout)
         return next(self._unread.bodies)  # type: ignore[no-any-return]
+
+    def receive_leased(self) -> Any:
+        """Return the next body, for a task; None: receive it on the usual way.
+
+        ``NOT_YET``: nothing has come to the socket of the lease that there is (``Lease.receive_now``).
+        """
+        for body in self._unread.bodies:
+            return body
+        if self.leased is None or self._unread.more():
+            return None
+        return self.leased.receive_now()
+
+    def waited(self) -> None:
+        """Take notice that a task has waited for the message that it has received."""
+        lease = self._borrower.waited(lone=self._taken == 1 and self._position is None and not self._watched)
+        if lease is not None and self.leased is None:
+            self.leased = lease
+            self._fast.plug(None)
 
     def receive_nowait(self) -> Buffer:
         """Return the next body, or raise ``WouldBlock``."""
@@ -428,7 +446,7 @@ class Channel:
             self._confirm()
         if self._posted:
             self._process()
-        if self._leased and self._leased.kept is not None:
+        if self.leased and self.leased.kept is not None:
             self._end_lease()
         elif not self._take():
             self._wait(self._take, timeout, lambda: "nothing to receive")
@@ -436,7 +454,7 @@ class Channel:
                 lone=self._taken == 1 and self._position is None and not self._watched
             )
             if lease is not None:
-                self._leased = lease
+                self.leased = lease
                 # From here on each message takes the long way, where the lease is.
                 self._fast.plug(None)
 
@@ -468,13 +486,13 @@ class Channel:
 
     def _end_lease(self) -> None:
         """Send and receive through the poll thread again."""
-        lease = self._leased
+        lease = self.leased
         if lease is not None:
             lease.give_back()
             if lease.kept is not None:
                 self._unread.add((batch_of_one(lease.kept),))
                 lease.kept = None
-            self._leased = None
+            self.leased = None
             self._borrower.gave_back(lease)
             self._find_short_cut()
 
@@ -563,7 +581,7 @@ class Channel:
         self._check_thread()
         caller = self.caller
         self._watched = True
-        if self._leased:
+        if self.leased:
             self._end_lease()
         # Arm first, look afterwards: a message that comes between the two rings the bell by itself.  What was
         # here before will not ring any more, so this thread does.
@@ -609,7 +627,7 @@ class Channel:
             if left <= 0 and self._watched:
                 caller.clear()
             # Who has a lease is the only one that reads the socket.
-            if self._leased:
+            if self.leased:
                 self._end_lease()
             if not caller.arm():
                 continue  # something was posted since ``serve``
@@ -686,7 +704,7 @@ class Channel:
     def _set_closed(self, reason: str) -> None:
         # The first reason stays: if the application has closed the channel itself, that is what it is told.
         self._closed = self._closed or reason
-        if self._leased:
+        if self.leased:
             self._end_lease()
 
     def close(self) -> None:
@@ -698,7 +716,7 @@ class Channel:
 
     def _close(self) -> None:
         if not self._port.closed:
-            if self._leased:
+            if self.leased:
                 self._end_lease()
             # Gives back the unused credit, which would be counted as messages in the pipe for ever.
             self._fast.plug(None)

@@ -10,6 +10,9 @@ changes wakes all of them, and each tries its call again.
 Confirmations are cumulative and belong to the channel, not to a task.  With ``auto_confirm`` a task that asks
 for more confirms also what other tasks have received and still process.  Tasks that share the work of a
 confirming route therefore need a channel each, or ``auto_confirm = false``.
+
+A task that receives one message, sends one, and so on, gets a lease of its connection, as a thread does
+(docs/decisions/0046-leases.md).  The loop then watches the socket as well (``leased_socket.py``).
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from kernel.contracts.api import NOT_YET, Lease
 from kernel.contracts.errors import KernelClosed, WouldBlock
 from kernel.contracts.message import Batch, Buffer, Message
 from plugins.apis.native.channel import ALL, Channel
+from plugins.apis.native.leased_socket import LeasedSocket
 
 CALLS_BETWEEN_SCHEDULING = 64
 """Calls that need not wait, of which one lets other tasks run: that costs a tenth of one at each call."""
@@ -45,13 +50,33 @@ class TaskChannel(ABC):
         self.statistics = channel.statistics
         self.close = channel.close
         self.dispose = channel.dispose
+        self._socket: LeasedSocket | None = None
+        """That of the lease; None: there was none."""
 
     @abstractmethod
+    async def _begin(self) -> None:
+        """A call begins: let other tasks run from time to time."""
+
+    @abstractmethod
+    async def _wait(self) -> None:
+        """Wait until something has changed, behind an attempt that would have blocked."""
+
+    @abstractmethod
+    def _look_at(self, socket: LeasedSocket) -> None:
+        """Have waiting tasks woken from now on when something comes to this socket."""
+
     async def _call(self, attempt: Callable[[], Any]) -> Any:
         """Try; if that would block, wait until something has changed, and try again.
 
         Nothing is taken before a wait.
         """
+        # Not behind the attempt: a task that is cancelled there would lose the message that it has taken.
+        await self._begin()
+        while True:
+            try:
+                return attempt()
+            except WouldBlock:
+                await self._wait()
 
     async def _send(self, attempt: Callable[[], None]) -> None:
         """Try to send, as ``_call`` does; warn if there is nowhere to send to."""
@@ -127,8 +152,31 @@ class TaskChannel(ABC):
 
     async def receive(self) -> Buffer:
         """Return the next body."""
-        body: Buffer = await self._call(lambda: self._channel.receive(0))
-        return body
+        channel = self._channel
+        await self._begin()
+        if channel.leased is not None:
+            while (body := channel.receive_leased()) is NOT_YET:
+                self._watch(channel.leased)
+                await self._wait()
+            if body is not None:
+                return body  # type: ignore[no-any-return]
+        waited = False
+        while True:
+            try:
+                received = channel.receive(0)
+                break
+            except WouldBlock:
+                await self._wait()
+                waited = True
+        if waited:
+            channel.waited()
+        return received
+
+    def _watch(self, lease: Lease | None) -> None:
+        if self._socket is None:
+            self._socket = LeasedSocket()
+            self._look_at(self._socket)
+        self._socket.watch(lease)
 
     async def receive_many(self, most: int = ALL) -> list[Buffer]:
         """Return what has come, at least one body."""

@@ -10,14 +10,13 @@ Every call is a cancellation point.  Only every 64th call that need not wait is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
-from typing import Any
 
 import trio
 
-from kernel.contracts.errors import WouldBlock
 from plugins.apis.native.channel import Channel
+from plugins.apis.native.leased_socket import LeasedSocket
 from plugins.apis.native.task_channel import CALLS_BETWEEN_SCHEDULING, TaskChannel
 
 
@@ -33,21 +32,16 @@ class TrioChannel(TaskChannel):
         self._arming: trio.lowlevel.Task | None = None
         """The task that has armed the bell last, if it may not have parked yet."""
         self._thread = get_ident()
+        self._looking = trio.CancelScope()
         channel.on_served = self._look_again
         channel.caller.wake_by(self._on_ring)
 
-    async def _call(self, attempt: Callable[[], Any]) -> Any:
-        # Before the attempt: a checkpoint after it could be cancelled, and the message taken would be lost.
+    async def _begin(self) -> None:
         self._calls += 1
         if self._calls % CALLS_BETWEEN_SCHEDULING:
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
             await trio.lowlevel.checkpoint()
-        while True:
-            try:
-                return attempt()
-            except WouldBlock:
-                await self._wait()
 
     async def _wait(self) -> None:
         """Wait until something has changed."""
@@ -83,6 +77,31 @@ class TrioChannel(TaskChannel):
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _look_at(self, socket: LeasedSocket) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._channel.on_close = self._on_close
+        trio.lowlevel.spawn_system_task(self._on_socket, socket)
+
+    async def _on_socket(self, socket: LeasedSocket) -> None:
+        """Wake the tasks when something has come, until the channel is closed or the run ends."""
+        try:
+            with self._looking:
+                while True:
+                    await trio.lowlevel.wait_readable(socket.descriptor)
+                    socket.take_notice()
+                    self._look_again()
+        finally:
+            socket.close()
+
+    def _on_close(self) -> None:
+        """Look at the socket no more.  Any thread."""
+        if get_ident() == self._thread:
+            self._looking.cancel()
+        elif self._token is not None:
+            # Afterwards no task is left.
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._looking.cancel)
 
     def _on_ring(self) -> None:
         """Wake the tasks.  Any thread, and a signal handler too."""

@@ -61,7 +61,7 @@ class Pair:
         self.channel._borrower.after = 8
         for number in range(1000 * ENOUGH):
             self.ask(b"lend %d" % number)
-            leased = self.channel._leased
+            leased = self.channel.leased
             if leased is not None and leased.active:
                 return leased
         raise AssertionError("no lease")
@@ -238,7 +238,7 @@ def test_connections_of_different_threads_are_not_lent_together() -> None:
     pair = Pair("back", threads=("one", "two"))
     for number in range(ENOUGH):
         pair.ask(b"%d" % number)
-    assert pair.channel._leased is None
+    assert pair.channel.leased is None
     pair.close()
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kernel.contracts.api import NOT_YET
 from kernel.contracts.message import PLAIN
 from kernel.hosting import lease as module
 from kernel.hosting.lease import Half, Lease
@@ -243,6 +244,7 @@ class World:
         two: bool,
         questions: Questions | None,
         hurries: bool,
+        tasks: bool,
     ) -> None:
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
@@ -262,6 +264,8 @@ class World:
         # One question at a time, if there are any: the next one waits for the answer.
         self.addresses = questions
         self.hurries = hurries
+        self.tasks = tasks
+        """Whether the application waits in an event loop."""
         self._withheld = False
         self.output: Any = Output(self) if two else self
         self.two = two
@@ -427,7 +431,8 @@ class World:
     def answer(self) -> bytes:
         while True:
             if self.leased is not None:
-                body = self.leased.receive(None)
+                lease = self.leased
+                body = self.receive_in_task(lease) if self.tasks else lease.receive(None)
                 if body is not None:
                     self.direct += 1
                     return bytes(body)
@@ -439,6 +444,15 @@ class World:
             if self.callers.may_sleep():
                 self.callers.bell.wait()  # type: ignore[call-arg]
             self.callers.bell.sleeping = False
+
+    def receive_in_task(self, lease: Lease) -> Any:
+        bell: Any = self.callers.bell
+        while (body := lease.receive_now()) is NOT_YET:
+            self.scheduler.step(lambda: bool(self.from_peer) or bool(bell.rung))
+            if bell.rung:
+                bell.rung = 0
+                self.callers.process()
+        return body
 
     # the peer
 
@@ -464,11 +478,19 @@ def run(
     asks: bool = False,
     forgets: bool = False,
     hurries: bool = False,
+    tasks: bool = False,
 ) -> int:
     """Run one world to its end; return how many messages passed directly."""
     questions = Questions(forgets=forgets) if asks else None
     world = World(
-        seed, lock=lock, overtakes=overtakes, keeps=keeps, two=two, questions=questions, hurries=hurries
+        seed,
+        lock=lock,
+        overtakes=overtakes,
+        keeps=keeps,
+        two=two,
+        questions=questions,
+        hurries=hurries,
+        tasks=tasks,
     )
     bell: Any = world.callers.bell
 
@@ -493,6 +515,9 @@ def run(
         pytest.param({}, id="one connection"),
         pytest.param({"two": True}, id="two connections"),
         pytest.param({"asks": True}, id="one question at a time"),
+        pytest.param({"tasks": True}, id="a task"),
+        pytest.param({"tasks": True, "two": True}, id="a task, two connections"),
+        pytest.param({"tasks": True, "asks": True}, id="a task, one question at a time"),
     ],
 )
 def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(
@@ -510,6 +535,10 @@ def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(
         pytest.param({"overtakes": True}, id="a message is sent while others wait in the pipe"),
         pytest.param({"keeps": True}, id="a thread sleeps at its bell and keeps its lease"),
         pytest.param({"lock": AlwaysFree, "two": True}, id="no turn, two connections"),
+        pytest.param({"lock": AlwaysFree, "tasks": True}, id="no turn, a task"),
+        pytest.param(
+            {"keeps": True, "tasks": True}, id="a task waits for its bell alone and keeps its lease"
+        ),
         pytest.param({"asks": True, "forgets": True}, id="the protocol does not know of a question"),
         pytest.param(
             {"asks": True, "hurries": True}, id="an answer is read while the next question waits for it"

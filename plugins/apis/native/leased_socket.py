@@ -1,0 +1,49 @@
+"""Leased socket: what an event loop watches while a channel of one of its tasks has a lease.
+
+An epoll of its own stands between the loop and the socket.  A socket that its own thread has closed leaves
+the epoll by itself; the loop would still have its number, which may be that of another file by then.
+"""
+
+from __future__ import annotations
+
+import select
+from contextlib import suppress
+
+from kernel.contracts.api import Lease
+
+
+class LeasedSocket:
+    """The socket of the lease that a channel has at present.
+
+    ``descriptor`` is readable when something has come to it; call ``take_notice`` then.
+    """
+
+    def __init__(self) -> None:
+        # Where there is no epoll there are no leases.
+        self._epoll = select.epoll()
+        self.descriptor: int = self._epoll.fileno()
+        self._lease: Lease | None = None
+
+    def watch(self, lease: Lease | None) -> None:
+        """Watch the socket of this lease and no other; None: watch none."""
+        if lease is self._lease:
+            return
+        if self._lease is not None:
+            # It may be gone, and its number may be that of a file that is not here.
+            with suppress(OSError):
+                self._epoll.unregister(self._lease.descriptor)
+        self._lease = lease
+        if lease is not None:
+            # Edge-triggered: the loop must not run in circles while no task reads.
+            self._epoll.register(lease.descriptor, select.EPOLLIN | select.EPOLLET)
+
+    def take_notice(self) -> None:
+        """Have ``descriptor`` readable again only when more has come."""
+        self._epoll.poll(0)
+        # The thread of the connection reads it again.
+        if self._lease is not None and not self._lease.active:
+            self.watch(None)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        self._epoll.close()
