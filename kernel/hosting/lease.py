@@ -180,6 +180,8 @@ class Lease:
         """Whether the application's thread reads and writes the socket.  Changes under the turn."""
         self.received: int = 0
         """Messages that came directly."""
+        self.descriptor: int = -1
+        """That of the socket that is read; -1: the lease is not offered yet."""
         self.kept: Any = None
         """A body that was received and not returned, because a handler of a signal has raised."""
         self._thread = get_ident()

@@ -30,22 +30,25 @@ _DONT_WAIT = socket.MSG_DONTWAIT
 
 
 class Spinning:
-    """Whether to look before the next sleep, and for how long.
+    """Whether to look before the next sleep, and for how long."""
 
-    Who waits asks ``rests`` first, and subtracts one if it is not 0: then it sleeps at once.  Otherwise it
-    looks, and says what came of it.
-    """
-
-    __slots__ = ("_always", "_rests_next", "moment", "rests")
+    __slots__ = ("_always", "_rests", "_rests_next", "moment")
 
     def __init__(self, spin: float | None) -> None:
         """``spin``: seconds to look before every sleep; 0: never look; None: ``MOMENT``, while that pays."""
         self._always = spin is not None
-        self.moment = MOMENT if spin is None else spin
+        self.moment: float = MOMENT if spin is None else spin
         """Seconds for which to look."""
-        self.rests: float = math.inf if spin == 0 else 0
+        self._rests: float = math.inf if spin == 0 else 0
         """How many of the next waits sleep at once."""
         self._rests_next = 1
+
+    def rests(self) -> bool:
+        """Whether the wait that begins sleeps at once.  If not, look, and say what came of it."""
+        if self._rests:
+            self._rests -= 1
+            return True
+        return False
 
     def paid(self) -> None:
         """Something came in time."""
@@ -54,7 +57,7 @@ class Spinning:
     def in_vain(self) -> None:
         """Nothing came."""
         if not self._always:
-            self.rests = self._rests_next
+            self._rests = self._rests_next
             self._rests_next = min(2 * self._rests_next, MOST_RESTS)
 
 
@@ -73,8 +76,7 @@ class SpinningPoll(Spinning):
         # Who does not want to wait gets an answer at once.
         if 0 <= milliseconds < 1:
             return poll(milliseconds)
-        if self.rests:
-            self.rests -= 1
+        if self.rests():
             return poll(milliseconds)
         # What is there already says nothing about a look: on a core that both share the peer may have
         # answered within the system call that sent.
@@ -104,8 +106,7 @@ class SpinningRead(Spinning):
     def __call__(self, size: int) -> bytes:
         """Read at most ``size`` bytes."""
         recv = self._recv
-        if self.rests:
-            self.rests -= 1
+        if self.rests():
             return recv(size)
         until = 0.0
         while True:

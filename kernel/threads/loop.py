@@ -211,8 +211,7 @@ class Loop:
             return 0
         # Not after a sleep that only time has ended: then nobody is there whose next message may be near.
         if worked or self._found:
-            if self._spinning.rests:
-                self._spinning.rests -= 1
+            if self._spinning.rests():
                 self._found = False
             else:
                 now = None
