@@ -74,9 +74,12 @@ FOR_CHANNELS_FOR_TASKS = {
     "ask",
     "caller",
     "forget",
+    "leased",
     "on_close",
     "on_served",
+    "receive_leased",
     "serve",
+    "waited",
     "warn_without_route",
 }
 
