@@ -298,6 +298,8 @@ class Lease:
         if self.kept is not None:
             body, self.kept = self.kept, None
             return body
+        # The same looks as in ``receive``.  In a method of their own they would be a call more for each
+        # message.
         if self._posted or self._got or self._sent or self._has_input():
             return None
         if not self.active and not self._begin():

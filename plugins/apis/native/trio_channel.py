@@ -1,8 +1,9 @@
 """Trio channel: the native API for trio's tasks (``task_channel.py``).
 
-No task waits for a descriptor.  A ring of the doorbell wakes all tasks that wait: at once, if it comes from a
-task of the same run, such as that of a guest thread, and otherwise as trio lets other threads do.  Each tries
-its call again, and arms the bell before it waits again.
+No task of the application waits for a descriptor; while there is a lease, a system task waits for its socket.
+A ring of the doorbell wakes all tasks that wait: at once, if it comes from a task of the same run, such as
+that of a guest thread, and otherwise as trio lets other threads do.  Each tries its call again, and arms the
+bell before it waits again.
 
 Every call is a cancellation point.  Only every 64th call that need not wait is a scheduling point too.
 """
