@@ -1,4 +1,4 @@
-"""Connecting: opens a connection to an address, and sets the socket options that all connections have."""
+"""Connecting: opens a connection to an address, and sets the socket options of a connection."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ import trio
 
 from kernel.contracts.errors import ConnectionLost
 from kernel.hosting.address import Address
+
+_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
+"""The option that names the congestion control of a connection.  Only Linux has it."""
+_PACES = (b"bbr",)
+"""Congestion controls that pace: they send at a rate that they have measured, one segment after another."""
+_DOES_NOT_PACE = b"reno"
+"""Every Linux has it, and every user may choose it (tcp(7))."""
 
 
 async def connect(address: Address, seconds: float) -> socket.socket:
@@ -39,6 +46,8 @@ def prepare(connected: socket.socket) -> None:
     """Make a socket one that does not block, with the options of every connection."""
     connected.setblocking(False)
     set_options(connected)
+    if is_paced(connected):
+        forgo_pacing(connected)
 
 
 def set_options(sock: socket.socket) -> None:
@@ -46,3 +55,29 @@ def set_options(sock: socket.socket) -> None:
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def is_paced(sock: socket.socket) -> bool:
+    """Whether the system paces what is written, on this connection or on those that are accepted here."""
+    if _CONGESTION is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, _CONGESTION, 16).startswith(_PACES)
+    # Closed meanwhile by who has bound it.
+    except OSError:
+        return False
+
+
+def forgo_pacing(connected: socket.socket) -> None:
+    """Write as fast as the peer reads, if it is on this machine.
+
+    Pacing protects the queues between two machines.  Here there are none, and the timer that it starts for
+    each segment costs as much as all the rest (docs/decisions/0048-no-pacing-on-one-machine.md).
+    """
+    try:
+        # Also with an address that others may reach: to its own addresses the system takes the short way.
+        if _CONGESTION is not None and connected.getpeername()[0] == connected.getsockname()[0]:
+            connected.setsockopt(socket.IPPROTO_TCP, _CONGESTION, _DOES_NOT_PACE)
+    except OSError:
+        # The peer has gone: whoever reads or writes finds out.
+        pass

@@ -18,7 +18,7 @@ from kernel.contracts.engine import EngineEvent, Host
 from kernel.contracts.kinds import BoundSockets
 from kernel.contracts.options import ListeningPlace
 from kernel.hosting.address import Address, parse_address
-from kernel.hosting.connecting import set_options
+from kernel.hosting.connecting import forgo_pacing, is_paced, set_options
 
 ACCEPTS_A_TURN = 64
 PAUSE = 0.1
@@ -126,6 +126,7 @@ class Listener:
             # Linux gives them to each socket that is accepted, which saves two system calls a connection.
             set_options(sock)
             self._watch(sock)
+        self._paced = any(map(is_paced, self._sockets))
 
     @property
     def address(self) -> str:
@@ -173,6 +174,8 @@ class Listener:
                 self._pause(sock, "the last file descriptors are kept for the process itself", errno.EMFILE)
                 return
             connection.setblocking(False)
+            if self._paced:
+                forgo_pacing(connection)
             self._on_accept(connection, peer_name(peer, connection))
         # A limit, so that a flood of connections does not stop the connections that exist.
         self._expected = min(2 * expected, ACCEPTS_A_TURN)
