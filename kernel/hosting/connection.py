@@ -7,7 +7,7 @@ stream host, the AMQP server and client, the TCP half of one-to-many.
 
 Turns
     A connection is passive.  Its thread calls it when its descriptor is ready or its timer is due, and it
-    calls its owner, at most once for each such event.  One read (at most 256 KiB) is one turn; then
+    calls its owner, at most once for each such event.  One read (at most 512 KiB) is one turn; then
     other engines have theirs.  Writing is tried at once, in the turn that made the bytes: most sockets take
     them, and waiting for the poller to say so would cost a turn for each batch.  The descriptor is watched
     for writing only while the socket is full.

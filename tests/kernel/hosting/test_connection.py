@@ -319,12 +319,12 @@ class _SlowOwner(Owner):
 
 @pytest.mark.parametrize(
     "wait, work, following",
-    [(1.0, 0.001, READ_SIZE), (0.0, 0.2, 6553), (1.0, 0.2, 6553)],
+    [(1.0, 0.001, READ_SIZE), (0.0, 0.2, 13107), (1.0, 0.2, 13107)],
 )
 def test_a_large_read_is_judged_by_the_work_that_it_makes(wait: float, work: float, following: int) -> None:
     owner = _SlowOwner(host=_Clocks())
-    owner.comes(bytes(21 * FIRST_READ_SIZE))
-    assert owner.reads == [FIRST_READ_SIZE, 4 * FIRST_READ_SIZE, READ_SIZE]
+    owner.comes(bytes(53 * FIRST_READ_SIZE))
+    assert owner.reads == [FIRST_READ_SIZE, 4 * FIRST_READ_SIZE, 16 * FIRST_READ_SIZE, READ_SIZE]
     owner.reads.clear()
     owner.wait, owner.work = wait, work
     owner.comes(bytes(READ_SIZE + following))
@@ -334,12 +334,12 @@ def test_a_large_read_is_judged_by_the_work_that_it_makes(wait: float, work: flo
 def test_few_bytes_cost_no_system_call_for_a_clock_however_many_were_asked_for() -> None:
     host = _Clocks()
     owner = Owner(host=host)
-    owner.comes(bytes(21 * FIRST_READ_SIZE))
-    assert (owner.reads[-1], host.looks) == (READ_SIZE, 4)  # two reads of more than the first size
+    owner.comes(bytes(53 * FIRST_READ_SIZE))
+    assert (owner.reads[-1], host.looks) == (READ_SIZE, 6)  # three reads of more than the first size
     owner.comes(bytes(FIRST_READ_SIZE))
-    assert (owner.reads[-1], host.looks) == (FIRST_READ_SIZE, 4)
+    assert (owner.reads[-1], host.looks) == (FIRST_READ_SIZE, 6)
     owner.comes(bytes(FIRST_READ_SIZE + 1))
-    assert (owner.reads[-1], host.looks) == (FIRST_READ_SIZE + 1, 6)
+    assert (owner.reads[-1], host.looks) == (FIRST_READ_SIZE + 1, 8)
 
 
 @for_each(
@@ -348,7 +348,8 @@ def test_few_bytes_cost_no_system_call_for_a_clock_however_many_were_asked_for()
         (16384, 16384, 0.0, 65536),
         (16384, 16384, 0.001, 65536),
         (65536, 65536, 0.002, 163840),
-        (262144, 262144, 0.001, 262144),
+        (262144, 262144, 0.001, 524288),
+        (524288, 524288, 0.001, 524288),
         (262144, 262144, 0.2, 6553),
         (16384, 16384, 1.0, 4096),
         (65536, 5000, 0.00001, 65536),
