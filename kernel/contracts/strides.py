@@ -63,6 +63,36 @@ def _cutter(lengths: tuple[int, ...], times: int) -> Struct:
     return cutter
 
 
+def read_in_blocks(
+    most: int,
+    stride: int,
+    expected: int,
+    estimate: Callable[[int, int], int],
+    take: Callable[[int, int], int],
+) -> int:
+    """Have up to ``most`` messages of ``stride`` octets taken, a block at a time; return how many were.
+
+    ``expected``: how many to try first.  Both functions are called with the number of messages that were
+    taken before, and with a number of messages behind those.  ``estimate`` returns how many of these may be
+    like the first.  ``take`` verifies exactly so many and returns how many it has taken: all of them, fewer
+    where the flow ends, and 0 if one of them differs.
+    """
+    limit = max(LARGEST_BLOCK // stride, 1)
+    block = max(FIRST_BLOCK, min(expected, limit))
+    done = 0
+    while done < most:
+        count = estimate(done, min(block, most - done))
+        taken = 0
+        while count and not (taken := take(done, count)):
+            # A body happens to look like what is in front of a body, or a message is malformed: try fewer.
+            count //= 4
+        done += taken
+        if taken < block:
+            break
+        block = min(2 * block, limit)
+    return done
+
+
 def count_repeats(data: bytes, position: int, prefix: bytes, stride: int, count: int) -> int:
     """Estimate how many of ``count`` messages have the prefix, if the flow changes only once."""
     return count_while(lambda at: data.startswith(prefix, position + at * stride), count)

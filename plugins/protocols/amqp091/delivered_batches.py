@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Container
-from functools import partial
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
 
 from kernel.contracts.message import Batch, Envelope
-from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_while, cut
+from kernel.contracts.strides import count_while, cut, read_in_blocks
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Delivered, Event
@@ -235,33 +234,25 @@ def _read_stride(
     behind = template.between + size.to_bytes(8, "big") + template.tail + size.to_bytes(4, "big")
     head = len(before) + 8 + len(behind)
     stride = head + size + 1
-    left = (len(data) - position) // stride
     bodies: list[bytes] = []
     # In mixed flows the next message differs already.
     if not data.startswith(behind, position + len(before) + 8):
         return bodies
-    limit = max(LARGEST_BLOCK // stride, 1)
-    block = max(FIRST_BLOCK, min(expected, limit))
-    while left:
-        count = count_while(partial(_continues, data, position, stride, before, tag), min(block, left))
-        while count:
-            some = cut(data, position, (head, size, 1), count)
-            if data[position : position + count * stride] == tagged_frames(before, tag, behind, some, size):
-                break
-            # A body happens to look like a method frame, or a frame is malformed: try fewer messages.
-            count //= 4
-        else:
-            break
-        bodies += some
-        tag += count
-        position += count * stride
-        left -= count
-        if count < block:
-            break
-        block = min(count * 2, limit)
+
+    def estimate(done: int, count: int) -> int:
+        # Each has the tag whose turn it is.
+        start, first = position + done * stride, tag + done
+        return count_while(
+            lambda at: data.startswith(before + (first + at).to_bytes(8, "big"), start + at * stride), count
+        )
+
+    def take(done: int, count: int) -> int:
+        start = position + done * stride
+        some = cut(data, start, (head, size, 1), count)
+        if data[start : start + count * stride] != tagged_frames(before, tag + done, behind, some, size):
+            return 0
+        bodies.extend(some)
+        return count
+
+    read_in_blocks((len(data) - position) // stride, stride, expected, estimate, take)
     return bodies
-
-
-def _continues(data: bytes, position: int, stride: int, before: bytes, tag: int, at: int) -> bool:
-    """Whether message ``at`` from ``position`` on begins as the first one, with the tag that is its turn."""
-    return data.startswith(before + (tag + at).to_bytes(8, "big"), position + at * stride)

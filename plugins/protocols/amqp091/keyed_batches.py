@@ -25,7 +25,7 @@ from typing import Any
 
 from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.mixed_batch import KeyedBatch
-from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut
+from kernel.contracts.strides import count_repeats, cut, read_in_blocks
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.frames import END, END_OCTET, frame_header
 from plugins.protocols.amqp091.templates import MAXIMUM_TEMPLATES, Template, cached_struct
@@ -215,34 +215,28 @@ class KeyedBatches:
         stride = len(head) + width + len(middle) + size + 1
         lengths = (len(head), width, len(middle), size, 1)
         separator = END_OCTET + head
-        starts = data.startswith
+
+        def estimate(done: int, count: int) -> int:
+            # The same key again and again: the other path takes those.
+            if done and len(set(keys[-_REPEATS - 1 :])) == 1:
+                return 0
+            return count_repeats(data, position + done * stride, head, stride, count)
+
+        def take(done: int, count: int) -> int:
+            start = position + done * stride
+            # What was cut is put together again, as in ``strides.py``.
+            parts = [separator, b"", middle, b""] * count
+            fields = cut(data, start, lengths, count)
+            parts[1::4] = cut_keys = fields[::2]
+            parts[3::4] = cut_bodies = fields[1::2]
+            # Without the end octet of the message before, and that of the last one.
+            parts[0] = head
+            if data[start + count * stride - 1] != END or not data.startswith(b"".join(parts), start):
+                return 0
+            keys.extend(cut_keys)
+            bodies.extend(cut_bodies)
+            return count
+
         left = (len(data) - position) // stride
-        limit = max(LARGEST_BLOCK // stride, 1)
-        block = max(FIRST_BLOCK, min(self._expected, limit))
-        before = len(keys)
-        while left:
-            count = count_repeats(data, position, head, stride, min(block, left))
-            while count:
-                stop = position + count * stride
-                # What was cut is put together again, as in ``strides.py``.
-                parts = [separator, b"", middle, b""] * count
-                fields = cut(data, position, lengths, count)
-                parts[1::4] = cut_keys = fields[::2]
-                parts[3::4] = cut_bodies = fields[1::2]
-                # Without the end octet of the message before, and that of the last one.
-                parts[0] = head
-                if data[stop - 1] == END and starts(b"".join(parts), position):
-                    break
-                # A key or a body happens to look like a head, or a frame is malformed: try fewer messages.
-                count //= 4
-            else:
-                break
-            keys += cut_keys
-            bodies += cut_bodies
-            position = stop
-            left -= count
-            if count < block or len(set(keys[-_REPEATS - 1 :])) == 1:
-                break
-            block = min(count * 2, limit)
-        self._expected = len(keys) - before
-        return position
+        self._expected = read_in_blocks(left, stride, self._expected, estimate, take)
+        return position + self._expected * stride

@@ -28,7 +28,7 @@ from typing import Any
 
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of_one
 from kernel.contracts.mixed_batch import KeyedBatch
-from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut
+from kernel.contracts.strides import count_repeats, cut, read_in_blocks
 from plugins.protocols.amqp091.envelopes import Envelopes
 from plugins.protocols.amqp091.errors import MalformedField
 from plugins.protocols.amqp091.events import Event, Published, PublishedUnderKeys
@@ -358,28 +358,21 @@ def _read_stride(data: bytes, position: int, prefix: bytes, size: int, expected:
     # Prefix, body and end octet.
     stride = len(prefix) + size + 1
     separator = END_OCTET + prefix
-    starts = data.startswith
-    left = (len(data) - position) // stride
     bodies: list[bytes] = []
-    limit = max(LARGEST_BLOCK // stride, 1)
-    block = max(FIRST_BLOCK, min(expected, limit))
-    while left:
-        count = count_repeats(data, position, prefix, stride, min(block, left))
-        while count:
-            stop = position + count * stride
-            some = cut(data, position, (len(prefix), size, 1), count)
-            ends_well = starts(prefix, position) and data[stop - 1] == END
-            # The slice of ``data`` is a copy, because comparing a memoryview goes octet by octet.
-            if ends_well and data[position + len(prefix) : stop - 1] == separator.join(some):
-                break
-            # A body happens to look like a prefix, or a frame is malformed: try fewer messages.
-            count //= 4
-        else:
-            break
-        bodies += some
-        position += count * stride
-        left -= count
-        if count < block:
-            break
-        block = min(count * 2, limit)
+
+    def estimate(done: int, count: int) -> int:
+        return count_repeats(data, position + done * stride, prefix, stride, count)
+
+    def take(done: int, count: int) -> int:
+        start = position + done * stride
+        stop = start + count * stride
+        some = cut(data, start, (len(prefix), size, 1), count)
+        ends_well = data.startswith(prefix, start) and data[stop - 1] == END
+        # The slice of ``data`` is a copy, because comparing a memoryview goes octet by octet.
+        if not ends_well or data[start + len(prefix) : stop - 1] != separator.join(some):
+            return 0
+        bodies.extend(some)
+        return count
+
+    read_in_blocks((len(data) - position) // stride, stride, expected, estimate, take)
     return bodies

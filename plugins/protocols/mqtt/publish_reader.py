@@ -33,7 +33,7 @@ from __future__ import annotations
 from struct import unpack
 
 from kernel.contracts.message import Buffer
-from kernel.contracts.strides import FIRST_BLOCK, LARGEST_BLOCK, count_repeats, cut
+from kernel.contracts.strides import count_repeats, cut, read_in_blocks
 from plugins.protocols.mqtt.errors import PacketFault, malformed, protocol_error
 from plugins.protocols.mqtt.fields import Fields, decode_text
 from plugins.protocols.mqtt.keyed_publishes import read_under_topics
@@ -398,38 +398,32 @@ def _read_stride(
     ``expected``: the number of packets to try first.
     """
     stride = len(prefix) + size
-    left = (len(data) - position) // stride
+    constant = prefix[:offset] if offset else prefix
     payloads: list[bytes] = []
     ids: list[int] = []
-    limit = max(LARGEST_BLOCK // stride, 1)
-    block = max(FIRST_BLOCK, min(expected, limit))
-    while left:
-        count = count_repeats(data, position, prefix[:offset] if offset else prefix, stride, min(block, left))
+
+    def estimate(done: int, count: int) -> int:
+        return count_repeats(data, position + done * stride, constant, stride, count)
+
+    def take(done: int, count: int) -> int:
+        start = position + done * stride
+        some = cut(data, start, (len(prefix), size), count)
         some_ids: list[int] = []
-        while count:
-            stop = position + count * stride
-            some = cut(data, position, (len(prefix), size), count)
-            # A copy, because comparing a memoryview goes byte by byte.
-            image: Buffer = data[position:stop]
-            if offset:
-                some_ids = read_ids(image, offset, stride, count)
-                image = bytearray(image)
-                image[offset::stride] = image[offset + 1 :: stride] = bytes(count)
-            if image == prefix.join((b"", *some)):
-                break
-            # A payload happens to look like a prefix, or a packet is malformed: try fewer packets.
-            count //= 4
-        else:
-            break
+        # A copy, because comparing a memoryview goes byte by byte.
+        image: Buffer = data[start : start + count * stride]
+        if offset:
+            some_ids = read_ids(image, offset, stride, count)
+            image = bytearray(image)
+            image[offset::stride] = image[offset + 1 :: stride] = bytes(count)
+        if image != prefix.join((b"", *some)):
+            return 0
         if 0 in some_ids:
             # The packet with the identifier 0 is read alone, which finds the fault.
-            good = some_ids.index(0)
-            return payloads + some[:good], ids + some_ids[:good]
-        payloads += some
-        ids += some_ids
-        position += count * stride
-        left -= count
-        if count < block:
-            break
-        block = min(count * 2, limit)
+            count = some_ids.index(0)
+            del some[count:], some_ids[count:]
+        payloads.extend(some)
+        ids.extend(some_ids)
+        return count
+
+    read_in_blocks((len(data) - position) // stride, stride, expected, estimate, take)
     return payloads, ids
