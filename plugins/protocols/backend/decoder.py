@@ -39,6 +39,9 @@ _BEGINNING = 4096
 
 _POOLED = 8
 """Buffers of large frames that are kept for reuse: a new buffer has to be cleared and paged in."""
+_POOLED_BYTES, _MOST_POOLED = 16 * 1024 * 1024, 32
+"""More are kept while they have no more than so many bytes together.  Their number is limited, since each is
+looked at to find a free one."""
 
 _VIEW_FROM = 32 * 1024
 """Bytes.  Bodies of at least this size are views of the buffer in which they came; smaller ones are
@@ -196,7 +199,7 @@ class Decoder:
             if _has_no_views(buffer):
                 return buffer
         buffer = bytearray(size)
-        if len(self._pool) < _POOLED:
+        if len(self._pool) < max(_POOLED, min(_POOLED_BYTES // size, _MOST_POOLED)):
             self._pool.append(buffer)
         return buffer
 
