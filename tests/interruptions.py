@@ -9,7 +9,10 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-from kernel.hosting import lease
+from kernel.hosting import lease, stream_half
+
+FILES = {lease.__file__, stream_half.__file__}
+"""The code of leases."""
 
 
 class Interrupted(BaseException):
@@ -41,7 +44,7 @@ class Handler:
         self.raised = ""
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != lease.__file__:
+        if frame.f_code.co_filename not in FILES:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and frame.f_lasti in looks(frame.f_code) and not self.raised:

@@ -333,8 +333,8 @@ class Connection:
         """Look again whether the lease is still used."""
         self._host.set_timer(self._host.now() + LOOK, lease.look, lease)
 
-    def take_back(self, data: bytes) -> None:
-        """Read again.  ``data`` was read by the other thread, and comes first."""
+    def take_back(self, data: bytes | None) -> None:
+        """Read again.  ``data`` was read by the other thread, and comes first; None: there is nothing."""
         self.lease = None
         self._lent_input = False
         if data:

@@ -11,10 +11,12 @@ Two sides
     ports is touched only by who has the *turn*: a lock that the thread of the connection gives up nowhere but
     in its poller.  So the application's thread has it only while the other one sleeps.
 
-Two connections
-    What is sent may go over another connection than that which is read, if both belong to one thread: the two
-    links of an application that exchanges messages with an engine in another process.  ``_connection`` and
-    its companions are those that are written, ``_source`` is the half that is read; mostly they are the same.
+Halves
+    What is lent is a ``Half``: a conversation, and what its owner has to know of each message that went past
+    it.  What is sent may go over another one than that which is read, if both belong to one thread: the two
+    links of an application that exchanges messages with an engine in another process.  ``_sends`` is the half
+    that is written, ``_source`` the one that is read; mostly they are the same.  A lease may have one
+    direction only: a multicast group is either sent to or received.
 
 Invariants
     1.  *One reader.*  While ``active``, the poller does not watch the socket that is read.  Both change
@@ -29,7 +31,11 @@ Invariants
     5.  *Signals.*  A handler of Python may raise between any two instructions of the main thread, but not
         within a call of C.  So what the system has taken or given is in a list (``_sent``, ``_got``) before
         anything can be raised: ``list.extend`` calls ``send`` or ``recv`` itself.  Who finds something in a
-        list goes on from there.  Between the last look at a list and the return there is no call.
+        list goes on from there.  The half notes a message in one function, which makes no call behind its
+        last look at the list: so either all of it is noted and the list is empty, or nothing is.
+    6.  *Numbers.*  A half may number what it sends, and its owner as well.  So between the last look whether
+        the lease is still valid and the system call there is no place for a handler, which might let the
+        owner go on.
 """
 
 from __future__ import annotations
@@ -39,23 +45,18 @@ import select
 import time
 from collections.abc import Callable
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from kernel.contracts.api import NOT_YET
 from kernel.contracts.message import PLAIN, Envelope
-from kernel.contracts.protocol import ShortMessages
 from kernel.hosting.spinning import SpinningPoll
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
 
 if TYPE_CHECKING:
     from kernel.dispatcher.port import Port
-    from kernel.hosting.connection import Connection
-    from kernel.hosting.stream_statistics import StreamStatistics
 
-_READ = (16 * 1024,)
-"""Bytes of one read.  What is longer is no short message."""
 _TRIES, _PAUSE = 10, 50e-6
 """How often, and after how many seconds, a thread looks again whether the other one has ended its turn."""
 _LONGEST = 3600.0
@@ -72,13 +73,122 @@ class HasTurn(Protocol):
     """The option of that name of that thread."""
 
 
-class Counting(Protocol):
-    """Counts the messages of a conversation."""
+class Lendable(Protocol):
+    """A socket and its owner, for whoever has a lease.  ``Connection`` is one."""
 
-    received: int
-    sent: int
-    withheld: bool
-    """Whether messages wait in the pipe until the peer has answered."""
+    @property
+    def ended(self) -> bool:
+        """Whether the socket is closed."""
+        ...
+
+    @property
+    def writing(self) -> bool:
+        """Whether something waits until the socket takes more."""
+        ...
+
+    @property
+    def paused(self) -> int:
+        """Not 0: it must not be read."""
+        ...
+
+    lease: Lease | None
+    """The lease of an application thread that reads or writes the socket at present."""
+
+    def lend(self, lease: Lease) -> None:
+        """Leave reading to the thread of an application.  Called by that thread, which has the turn."""
+        ...
+
+    def lend_output(self, lease: Lease) -> None:
+        """Let the thread of an application write, and go on reading.
+
+        Called by that thread, which has the turn.
+        """
+        ...
+
+    def take_back(self, got: Any) -> None:
+        """Read again.  ``got`` was read by the other thread and comes first; false: there is nothing."""
+        ...
+
+    def lease_used(self) -> None:
+        """The lease was used since the last look."""
+        ...
+
+    def look_later(self, lease: Lease) -> None:
+        """Look again whether the lease is still used, in ``LOOK`` seconds."""
+        ...
+
+
+class Half(Protocol):
+    """What the owner of a conversation lends of it, for one direction or for both."""
+
+    @property
+    def connection(self) -> Lendable:
+        """The socket, for the thread that owns it."""
+        ...
+
+    @property
+    def holder(self) -> HasTurn:
+        """What that thread sleeps in."""
+        ...
+
+    @property
+    def withheld(self) -> bool:
+        """Whether messages wait in the pipe until the peer has answered."""
+        ...
+
+    @property
+    def addresses(self) -> Questions | None:
+        """What knows of questions; None: the protocol has none."""
+        ...
+
+    @property
+    def descriptor(self) -> int:
+        """That of the socket."""
+        ...
+
+    def sending(self) -> Call:
+        """Return the function that gives data to the system, and its arguments behind the data.
+
+        It returns how many bytes the system has taken, or raises ``OSError``.
+        """
+        ...
+
+    def receiving(self) -> Call:
+        """Return the function that reads without waiting, and its arguments."""
+        ...
+
+    def encode(self, body: bytes) -> bytes | None:
+        """Return what to send for one message; None: the usual way is needed.  Changes nothing."""
+        ...
+
+    def decode(self, got: Any) -> Any:
+        """Return the body if what was read is one message and nothing else; else None.  Changes nothing."""
+        ...
+
+    def note_sent(self, lease: Lease, sent: list[int], size: int, length: int) -> None:
+        """Note that the system has what ``encode`` returned: ``size`` bytes for a body of ``length``.
+
+        Not if ``sent`` is empty; else empty it.  No call behind the look at it.
+        """
+        ...
+
+    def note_received(self, lease: Lease, got: list[Any], body: Any) -> bool:
+        """Note the message that ``decode`` has returned, and put it into ``lease.kept``.
+
+        False, and nothing noted, if ``got`` is empty; else empty it.  No call behind the look at it.
+        """
+        ...
+
+    def note_interrupted(self, lease: Lease, data: bytes, sent: int) -> None:
+        """As ``note_sent``, for a message whose sender was interrupted, or of which a part was sent.
+
+        In the thread of the connection, which sends the rest.
+        """
+        ...
+
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and arguments."""
 
 
 class Asking(Protocol):
@@ -86,6 +196,20 @@ class Asking(Protocol):
 
     asked: Any
     """The envelope of the question that is open; None: there is none."""
+
+
+class Questions(Asking, Protocol):
+    """``Asking`` of a protocol that has questions and answers."""
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """That of the question of the peer, or that of what is asked; None: it is not known yet."""
+        ...
+
+    @property
+    def asks(self) -> bool:
+        """Whether what is sent are questions."""
+        ...
 
 
 class _NoQuestions:
@@ -96,60 +220,53 @@ class _NoQuestions:
     asked: Any
 
 
-class Half(NamedTuple):
-    """A conversation, for one direction."""
-
-    conversation: Counting
-    connection: Connection
-    protocol: ShortMessages
-    counters: StreamStatistics
-    holder: HasTurn
-
-
 class Lease:
     """What an application thread has asked for; ``offered`` when it may begin."""
 
     __slots__ = (
         "__weakref__",
-        "_asking",
         "_bell",
         "_connection",
-        "_conversation",
-        "_counters",
         "_data",
         "_decode",
         "_encode",
         "_got",
         "_has_input",
         "_holder",
-        "_incoming",
+        "_length",
         "_may_send",
-        "_outgoing",
+        "_note_received",
+        "_note_sent",
         "_poll",
         "_posted",
-        "_protocol",
-        "_question",
+        "_read",
         "_receive",
         "_seen",
         "_send",
+        "_sends",
         "_sent",
         "_source",
         "_thread",
+        "_to",
         "_to_connection",
-        "_trips",
         "_turn",
         "_waiting",
         "active",
         "addressed",
+        "asking",
         "descriptor",
         "envelope",
+        "incoming",
         "kept",
         "offered",
+        "outgoing",
         "port",
+        "question",
         "reader_of",
         "received",
         "sends",
         "source",
+        "trips",
     )
 
     def __init__(
@@ -184,19 +301,27 @@ class Lease:
         """That of the socket that is read; -1: the lease is not offered yet."""
         self.kept: Any = None
         """A body that was received and not returned, because a handler of a signal has raised."""
+        self.outgoing: Pipe = outgoing
+        """The pipe that messages take on the usual way."""
+        self.incoming: Pipe = outgoing
+        """The same of those that are received.  Set with the offer."""
+        self.asking: Asking = _NoQuestions()
+        """What knows which question is open."""
+        self.question: Envelope | None = None
+        """The envelope of our questions; None: what is sent is no question."""
+        self.trips: int = 0
+        """Messages that went past the thread of the connection."""
         self._thread = get_ident()
         self._bell = mailbox.bell
         self._posted = mailbox.posted
         self._has_input = port.has_input
-        self._outgoing = outgoing
         self._waiting = outgoing.queue
         self._may_send = False
         self._sent: list[int] = []
         self._data = b""
-        self._got: list[bytes] = []
-        self._asking: Asking = _NoQuestions()
-        self._question: Envelope | None = None
-        self._trips = self._seen = 0
+        self._length = 0
+        self._got: list[Any] = []
+        self._seen = 0
         self._turn: Any = None
         _LEASES.add(self)
 
@@ -226,31 +351,21 @@ class Lease:
             data = self._encode(body)
             if data is None:
                 return False
-            self._data = data
-            size, length = len(data), len(body)
-            sent = self._sent
+            self._data, self._length = data, len(body)
+            size, sent = len(data), self._sent
+            call = map(self._send, (data,), *self._to)
+            # Once more: here is the last place where a handler may run before the system has the data (6).
+            if not self.active or self._turn is not self._holder.turn:
+                return False
             try:
-                sent.extend(map(self._send, (data,)))
+                sent.extend(call)
             except OSError:
                 # The socket is full, or lost: the usual way finds out.
                 return False
-            # No call up to the end of the block: nothing can be raised in between.
-            if not sent:
-                # A handler has waited for the other thread, which has ended the lease (``flush``).
-                return True
-            if sent[0] == size:
-                del sent[:]
-                # What the conversation, the protocol and the pipe count, had the message gone the usual way.
-                self._trips += 1
-                self._asking.asked = self._question
-                self._conversation.sent += 1
-                self._protocol.sent += 1
-                self._connection.bytes_out += size
-                self._counters.bytes_out += size
-                self._counters.messages_out += 1
-                self._outgoing.written += 1
-                self._outgoing.taken += 1
-                self._outgoing.bytes_taken += length
+            # Nothing is there if a handler has waited for the other thread, which has ended the lease
+            # (``flush``).
+            if not sent or sent[0] == size:
+                self._note_sent(self, sent, size, self._length)
                 return True
         # The rest is for the other thread.
         self.give_back()
@@ -331,37 +446,20 @@ class Lease:
                 or self._posted
                 or source.connection.paused
                 # The other thread has to send the next question when the answer to this one is here.
-                or self._conversation.withheld
+                or self._sends.withheld
             ):
                 return False
             got = self._got
             try:
-                got.extend(map(self._receive, _READ))
+                got.extend(map(self._receive, *self._read))
             except BlockingIOError:
                 return None
             except OSError:
                 return False
             # Without it if a handler has waited for the other thread, which has ended the lease and taken it.
-            data = got[0] if got else b""
-            size, body = len(data), self._decode(data)
-            length = 0 if body is None else len(body)
-            # No call up to the end of the block. The end itself is one.
+            body = self._decode(got[0]) if got else None
             # What is no short message stays in ``_got``, and is given back with the lease.
-            if body is None or not got:
-                return False
-            self.kept = body
-            del got[:]
-            self._trips += 1
-            self._asking.asked = None
-            self.received += 1
-            source.conversation.received += 1
-            source.connection.bytes_in += size
-            source.counters.bytes_in += size
-            source.counters.messages_in += 1
-            self._incoming.written += 1
-            self._incoming.taken += 1
-            self._incoming.bytes_taken += length
-        return True
+            return body is not None and self._note_received(self, got, body)
 
     def _begin(self) -> bool:
         """Take the socket over, or both of them."""
@@ -414,40 +512,40 @@ class Lease:
 
         It writes to the connection of ``sends`` and reads that of ``source``, which may be the same half.
         """
-        self._source = source
-        self._conversation, self._connection, protocol, self._counters, holder = sends
-        self._protocol = protocol
+        self._sends, self._source = sends, source
+        self._connection = sends.connection
         # A protocol without addresses has no questions, so nothing has to wait for an answer.
-        addresses = getattr(protocol, "addresses", None)
+        addresses = sends.addresses
         if addresses is not None:
-            self._asking = addresses
+            self.asking = addresses
             self.envelope = addresses.envelope or self.envelope
-            self._question = self.envelope if addresses.asks else None
-        self._incoming, self._to_connection = incoming, to_connection
+            self.question = self.envelope if addresses.asks else None
+        self.incoming, self._to_connection = incoming, to_connection
         # After ``_to_connection``, which ``give_back`` uses if there is a lock.
-        self._holder = holder
-        self._turn = holder.turn
-        written, read = self._connection.wire.connected, source.connection.wire.connected
-        assert written is not None  # the owners of the connections have looked
-        assert read is not None
-        self._send, self._receive = written.send, read.recv
-        self._encode, self._decode = protocol.encode_one, source.protocol.decode_one
-        self.descriptor = read.fileno()
+        self._holder = sends.holder
+        self._turn = self._holder.turn
+        self._send, to = sends.sending()
+        self._receive, read = source.receiving()
+        # As ``map`` takes them.
+        self._to, self._read = tuple((each,) for each in to), tuple((each,) for each in read)
+        self._encode, self._note_sent = sends.encode, sends.note_sent
+        self._decode, self._note_received = source.decode, source.note_received
+        self.descriptor = source.descriptor
         sleep = select.poll()
         sleep.register(self.descriptor, select.POLLIN)
         # The bell as well: what other threads post has to wake it.
         sleep.register(self._bell.fileno(), select.POLLIN)
-        self._poll = SpinningPoll(sleep.poll, holder.spin)
+        self._poll = SpinningPoll(sleep.poll, self._holder.spin)
         # Last: the other thread looks at this alone.
         self.offered = True
         source.connection.look_later(self)
 
     def look(self) -> None:
         """End it, unless it was used since the last look."""
-        if not self.offered or self._trips == self._seen or self._turn is not self._holder.turn:
+        if not self.offered or self.trips == self._seen or self._turn is not self._holder.turn:
             self.end()
             return
-        self._seen = self._trips
+        self._seen = self.trips
         self._source.connection.lease_used()
         self._source.connection.look_later(self)
 
@@ -461,17 +559,9 @@ class Lease:
         self._to_connection(self.end)
 
     def flush(self) -> None:
-        """Write what the socket has not taken of a message that was sent directly."""
+        """Note a message that the system has, and send the rest of it, if its sender was interrupted."""
         if self._sent:
-            data, sent = self._data, self._sent.pop()
-            self._asking.asked = self._question
-            self._conversation.sent += 1
-            self._protocol.sent += 1
-            self._counters.messages_out += 1
-            self._counters.bytes_out += len(data)
-            self._connection.bytes_out += sent
-            if sent < len(data):
-                self._connection.send([data[sent:]])
+            self._sends.note_interrupted(self, self._data, self._sent.pop())
 
     def end(self) -> None:
         """Take the sockets back.  Not to be called in the middle of the work of a connection."""
@@ -483,7 +573,7 @@ class Lease:
             if written is not read:
                 written.lease = None
         if read.lease is self:
-            read.take_back(self._got.pop() if self._got else b"")
+            read.take_back(self._got.pop() if self._got else None)
 
 
 _LEASES: WeakSet[Lease] = WeakSet()

@@ -74,8 +74,9 @@ from kernel.hosting.connection import Connection, ConnectionOwner, Pause
 from kernel.hosting.facts import facts_of
 from kernel.hosting.failed_logins import LOGIN_DELAY
 from kernel.hosting.lazy_timer import LazyTimer
-from kernel.hosting.lease import Half, Lease
+from kernel.hosting.lease import Lease
 from kernel.hosting.peer_patterns import PeerPatterns
+from kernel.hosting.stream_half import StreamHalf
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import PlainWire, Wire
 
@@ -479,7 +480,7 @@ class StreamHost(ConnectionOwner):
             lease.offer(lease.sends, half, incoming, self._host.post)
             port.on_topology = lease.end_soon
 
-    def _half(self, *, addressed: bool) -> Half | None:
+    def _half(self, *, addressed: bool) -> StreamHalf | None:
         """Return what a lease needs of this conversation; None if it cannot be lent.
 
         ``addressed``: whether questions and answers can be told apart by whoever has the lease.
@@ -501,7 +502,7 @@ class StreamHost(ConnectionOwner):
         ):
             return None
         holder = lend_turn()
-        return None if holder is None else Half(self, connection, short, self._counters, holder)
+        return None if holder is None else StreamHalf(self, connection, short, self._counters, holder)
 
     def _after(self) -> None:
         """Do what may be possible after input or a deadline: open, subscribe, confirm, write answers."""

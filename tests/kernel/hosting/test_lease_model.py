@@ -19,12 +19,14 @@ import pytest
 from kernel.contracts.api import NOT_YET
 from kernel.contracts.message import PLAIN
 from kernel.hosting import lease as module
-from kernel.hosting.lease import Half, Lease
+from kernel.hosting import stream_half as half_module
+from kernel.hosting.lease import Lease
+from kernel.hosting.stream_half import StreamHalf
 from kernel.pipes import mailbox as mailbox_module
 from kernel.pipes.mailbox import Mailbox
 
-TRACED = {module.__file__, mailbox_module.__file__}
-ROUNDS = 12
+TRACED = {module.__file__, half_module.__file__, mailbox_module.__file__}
+ROUNDS = 24
 """Questions that the application asks."""
 SEEDS = 120
 MOST_STEPS = 60_000
@@ -404,7 +406,7 @@ class World:
         me: Any = self
 
         def offer() -> None:
-            half = Half(me, me, me, me, me)
+            half = StreamHalf(me, me, me, me, me)
             lease.offer(half._replace(connection=self.output), half, self.outgoing, self.owners.post)
 
         self.owners.post(offer)
