@@ -9,9 +9,11 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-from kernel.hosting import lease, stream_half
+from kernel.hosting import datagram_wire, lease, stream_half
+from plugins.engines.sctp import lone_half
+from plugins.protocols.sctp import lone
 
-FILES = {lease.__file__, stream_half.__file__}
+FILES = {module.__file__ for module in (lease, stream_half, datagram_wire, lone_half, lone)}
 """The code of leases."""
 
 

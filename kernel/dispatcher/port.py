@@ -277,10 +277,9 @@ class Port:
         """Whether ``take`` would find something."""
         return self._queue.active > 0
 
-    def only_source(self) -> Pipe | None:
-        """The only pipe that leads here; None if there is none, or more than one."""
-        pipes = self._queue.pipes
-        return pipes[0] if len(pipes) == 1 else None
+    def sources(self) -> tuple[Pipe, ...]:
+        """The pipes that lead here."""
+        return self._queue.pipes
 
     @property
     def wants_confirm(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
@@ -50,12 +50,16 @@ _ICMP_ORIGINS = (2, 3)
 
 Address = tuple[Any, ...]
 """An address of the socket module: (host, port), for IPv6 with flow and scope."""
+Read = tuple[bytes, list[tuple[int, int, bytes]], int, Address]
+"""What ``recvmsg`` returns: data, ancillary data, flags and address."""
 
 
 class DatagramWire:
     """A bound socket, UDP or raw.  A raw IPv4 socket reads the IP header as well; it is removed here."""
 
-    __slots__ = ("_batches", "_header", "_out", "_socket", "dropped", "refusal", "refused", "segments")
+    __slots__ = (
+        "_again", "_batches", "_header", "_out", "_socket", "dropped", "refusal", "refused", "segments",
+    )  # fmt: skip
 
     def __init__(self, bound: socket.socket) -> None:
         bound.setblocking(False)
@@ -67,6 +71,8 @@ class DatagramWire:
         self.segments: bool = bound.type == socket.SOCK_DGRAM
         """Whether datagrams of one size are sent in one call.  Becomes false if the system refuses that."""
         self._batches = self.segments and _asks_for_batches(bound)
+        self._again: Read | None = None
+        """What was read and put back."""
         self.dropped: int = 0
         """Datagrams that the system refused to send."""
         self.refusal: str = ""
@@ -108,6 +114,28 @@ class DatagramWire:
         """Close the socket."""
         self._socket.close()
 
+    # ------------------------------------------------------------------ another thread
+
+    @property
+    def lendable(self) -> bool:
+        """Whether another thread may send and read with ``sending`` and ``reading``."""
+        return self._batches
+
+    def sending(self, address: Address) -> tuple[Callable[..., int], tuple[Address]]:
+        """Return the function that sends a datagram, and its argument behind that.  It raises ``OSError``."""
+        return self._socket.sendto, (address,)
+
+    def reading(self) -> tuple[Callable[[int, int], Read], tuple[int, int]]:
+        """Return the function that reads what has come together, and its arguments.
+
+        It raises ``OSError``.  What it returns and ``only`` does not take is put back.
+        """
+        return self._socket.recvmsg, (READ_SIZE, _ANCILLARY)
+
+    def put_back(self, read: Read) -> None:
+        """Have ``receive`` return this first."""
+        self._again = read
+
     # ------------------------------------------------------------------ in
 
     def receive(self, calls: int) -> list[tuple[list[bytes], Address]]:
@@ -138,7 +166,10 @@ class DatagramWire:
         return got
 
     def _receive_batch(self) -> tuple[list[bytes], Address]:
-        data, ancillary, _, address = self._socket.recvmsg(READ_SIZE, _ANCILLARY)
+        again = self._again
+        if again is not None:
+            self._again = None
+        data, ancillary, _, address = again or self._socket.recvmsg(READ_SIZE, _ANCILLARY)
         if not ancillary:
             return [data], address
         # UDP_GRO: Linux has put datagrams of one size together, of which only the last may be shorter.  The
@@ -251,6 +282,13 @@ class DatagramWire:
             self.dropped += 1
             self.refusal = f"{error.strerror} ({len(datagrams[0])} bytes)"
         return len(datagrams)
+
+
+def only(read: Read) -> bytes | None:
+    """Return the datagram that was read, if it came by itself."""
+    data, ancillary, _, _ = read
+    # With ancillary data it is several of one size (``_receive_batch``).
+    return None if ancillary else data
 
 
 def _asks_for_batches(bound: socket.socket) -> bool:

@@ -179,12 +179,21 @@ class Half(Protocol):
         """
         ...
 
-    def note_interrupted(self, lease: Lease, data: bytes, sent: int) -> None:
+    def note_interrupted(self, lease: Lease, data: bytes, length: int, sent: int) -> None:
         """As ``note_sent``, for a message whose sender was interrupted, or of which a part was sent.
 
-        In the thread of the connection, which sends the rest.
+        In the thread of the connection, which sends the rest, and does not count in the pipe.
         """
         ...
+
+
+class Passed(Protocol):
+    """What a pipe counts."""
+
+    written: int
+    taken: int
+    bytes_taken: int
+    """Bytes of the bodies that its reader has taken."""
 
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -303,7 +312,7 @@ class Lease:
         """A body that was received and not returned, because a handler of a signal has raised."""
         self.outgoing: Pipe = outgoing
         """The pipe that messages take on the usual way."""
-        self.incoming: Pipe = outgoing
+        self.incoming: Passed = outgoing
         """The same of those that are received.  Set with the offer."""
         self.asking: Asking = _NoQuestions()
         """What knows which question is open."""
@@ -505,7 +514,7 @@ class Lease:
         self,
         sends: Half,
         source: Half,
-        incoming: Pipe,
+        incoming: Passed,
         to_connection: Callable[[Callable[[], Any]], Any],
     ) -> None:
         """Let the application's thread begin when it waits next.
@@ -561,7 +570,16 @@ class Lease:
     def flush(self) -> None:
         """Note a message that the system has, and send the rest of it, if its sender was interrupted."""
         if self._sent:
-            self._sends.note_interrupted(self, self._data, self._sent.pop())
+            self._sends.note_interrupted(self, self._data, self._length, self._sent.pop())
+
+    def settle(self) -> None:
+        """As ``flush``, before the owner works on what it has lent.
+
+        Ends the lease if its thread does not give the turn up: a handler waits in it for the other thread.
+        """
+        self.flush()
+        if self._turn is not self._holder.turn:
+            self.end()
 
     def end(self) -> None:
         """Take the sockets back.  Not to be called in the middle of the work of a connection."""

@@ -110,7 +110,7 @@ class StreamHalf(NamedTuple):
         incoming.bytes_taken += length
         return True
 
-    def note_interrupted(self, lease: Lease, data: bytes, sent: int) -> None:
+    def note_interrupted(self, lease: Lease, data: bytes, length: int, sent: int) -> None:
         """Count a message whose sender was interrupted, and write what the socket has not taken of it."""
         lease.asking.asked = lease.question
         self.conversation.sent += 1

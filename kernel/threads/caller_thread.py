@@ -17,6 +17,7 @@ from kernel.contracts.engine import PortOwner
 from kernel.contracts.message import Envelope
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.port import Port
+from kernel.dispatcher.port_groups import group_of
 from kernel.hosting.lease import Lease
 
 _log = logging.getLogger(__name__)
@@ -110,14 +111,25 @@ class CallerThread:
         """Ask who reads what is sent here to lend its connection; None: there is nobody to ask."""
         port = self.port
         # Answers go where the question came from, whatever the router chooses by.
-        written, read = port.short_cut() if under is None else port.only_target(), port.only_source()
+        written = port.short_cut() if under is None else port.only_target()
         reader = None if written is None else self._dispatcher.reader_of(written)
-        source = None if read is None else self._dispatcher.writer_of(read)
+        source = None if reader is None else self._source_with(reader)
         if written is None or reader is None or source is None:
             return None
         lease = Lease(self._slot.mailbox, self.port, written, source, self._dispatcher.reader_of, under)
         reader.post(partial(reader.lend, lease))
         return lease
+
+    def _source_with(self, reader: Port) -> Port | None:
+        """Return the only port that sends here; ``reader``, if it is one of a group, and all of them do."""
+        writers = [self._dispatcher.writer_of(pipe) for pipe in self.port.sources()]
+        if len(writers) == 1:
+            return writers[0]
+        group = group_of(reader)
+        groups = [None if writer is None else group_of(writer) for writer in writers]
+        if group is None or not all(each is not None and each.whole == group.whole for each in groups):
+            return None
+        return reader
 
     def disarm(self) -> None:
         """This thread is awake."""

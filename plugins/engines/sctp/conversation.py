@@ -18,6 +18,7 @@ from typing import Any
 
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.errors import RemoteProtocolError
+from kernel.hosting.lease import Lease
 from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.framing import Greeting, Kind, decode_greeting, encode_greeting
 from plugins.engines.sctp.growing_window import INITIAL
@@ -57,7 +58,8 @@ class Role:
 class Conversation:
     """The conversation of one association.
 
-    ``flush`` makes the host send what is due; ``forget`` makes it forget this conversation.
+    ``flush`` makes the host send what is due; ``forget`` makes it forget this conversation; ``lend`` may
+    offer a lease of the host's socket to an application that sends on this stream.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Conversation:
         plain: bool,
         flush: Callable[[], Any],
         forget: Callable[[], Any],
+        lend: Callable[[Conversation, SctpStream, Lease], Any],
     ) -> None:
         self.association = association
         self.ended = False
@@ -86,6 +89,7 @@ class Conversation:
         self._engine = engine
         self._role = role
         self._forget = forget
+        self._lend = lend
         self._early: list[Message] = []
         """Messages that overtook the greeting, on other streams."""
         self._subscriptions = PeerSubscriptions(MAX_SUBSCRIPTIONS, MAX_SUBSCRIPTION_BYTES)
@@ -208,6 +212,11 @@ class Conversation:
                 self.fail(f"the peer's shutdown was not completed within {seconds:.1f} s")
 
         self.host.set_timer(self.host.now() + seconds, on_timeout, self)
+
+    def lend(self, stream: SctpStream, lease: Lease) -> None:
+        """Offer a lease to an application that sends on this stream, if that is possible."""
+        if not self.ended:
+            self._lend(self, stream, lease)
 
     # ------------------------------------------------------------------ greeting
 

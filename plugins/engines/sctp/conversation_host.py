@@ -18,9 +18,11 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from kernel.contracts.engine import Host
+from kernel.hosting.lease import Lease
 from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.conversation import Conversation, Role
 from plugins.engines.sctp.options import SctpEngineOptions
+from plugins.engines.sctp.sctp_stream import SctpStream
 from plugins.protocols.sctp.events import What
 from plugins.protocols.sctp.states import State
 
@@ -82,7 +84,11 @@ class ConversationHost(ABC, Generic[AssociationT]):
             plain=plain,
             flush=self._flusher(association),
             forget=lambda: self._forget(association),
+            lend=self._lend,
         )
+
+    def _lend(self, conversation: Conversation, stream: SctpStream, lease: Lease) -> None:
+        """Offer a lease of the socket.  Not here: the system's own sockets have no packets."""
 
     def close_all(self) -> None:
         """Shut all conversations down when their peers have everything, and accept no more."""

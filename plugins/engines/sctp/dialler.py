@@ -12,6 +12,7 @@ import trio
 from kernel.contracts.engine import EngineEvent, Host, Port, PortGroup
 from kernel.contracts.kinds import EngineSetup
 from kernel.hosting.backoff import Backoff
+from kernel.hosting.lease import Lease
 from plugins.engines.sctp.any_association import AnyAssociation
 from plugins.engines.sctp.conversation import Conversation, Role
 from plugins.engines.sctp.conversation_host import ConversationHost
@@ -166,3 +167,7 @@ class _StreamPort:
     def on_confirmed(self, position: int) -> None:
         if self.stream is not None:
             self.stream.on_confirmed(position)
+
+    def on_lease_asked(self, lease: Lease) -> None:
+        if self.stream is not None:
+            self.stream.on_lease_asked(lease)

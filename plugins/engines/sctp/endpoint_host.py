@@ -15,10 +15,14 @@ from typing import Any
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.hosting.datagram_wire import Address, DatagramWire
 from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.lease import Lease
+from kernel.hosting.lent_wire import LentWire
 from plugins.engines.sctp.conversation import Conversation
 from plugins.engines.sctp.conversation_host import ConversationHost, Converse
 from plugins.engines.sctp.location import UDP_PORT
+from plugins.engines.sctp.lone_half import offer
 from plugins.engines.sctp.options import SctpEngineOptions
+from plugins.engines.sctp.sctp_stream import SctpStream
 from plugins.engines.sctp.transport import Transport, packed
 from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.chunks import Type
@@ -61,10 +65,10 @@ class EndpointHost(ConversationHost[Association]):
         self._reply_ports: dict[tuple[bytes, int], int] = {}
         """UDP source ports of packets without an association, of one turn."""
         self._timer = LazyTimer(host, self._on_timer)
-        self._writing: set[DatagramWire] = set()
         self._drop_reported = False
-        for wire in transport.wires:
-            self._watch(wire)
+        self._lent = {wire: self._lendable(wire) for wire in transport.wires}
+        for lent in self._lent.values():
+            lent.start()
 
     def connect(self, addresses: list[bytes], port: int) -> Conversation:
         """Start an association with the peer that has these addresses."""
@@ -85,8 +89,8 @@ class EndpointHost(ConversationHost[Association]):
     def close(self) -> None:
         """Close the sockets."""
         self._closed = True
-        for wire in self.transport.wires:
-            self.host.poller.watch(wire.fileno(), readable=None, writable=None)
+        for lent in self._lent.values():
+            lent.close()
         self.transport.close()
 
     def repeats_until(self) -> float:
@@ -95,11 +99,13 @@ class EndpointHost(ConversationHost[Association]):
 
     # ------------------------------------------------------------------ in
 
-    def _watch(self, wire: DatagramWire) -> None:
-        self.host.poller.watch(
-            wire.fileno(),
+    def _lendable(self, wire: DatagramWire) -> LentWire:
+        return LentWire(
+            self.host,
+            wire,
             readable=lambda: self._on_readable(wire),
-            writable=(lambda: self._on_writable(wire)) if wire in self._writing else None,
+            writable=lambda: self._on_writable(wire),
+            used=self._arm,
         )
 
     def _on_readable(self, wire: DatagramWire) -> None:
@@ -168,6 +174,7 @@ class EndpointHost(ConversationHost[Association]):
             self._udp_ports.setdefault((path.address, port), (udp_port, association))
 
     def _on_timer(self) -> None:
+        self._settle()
         now = self.host.now()
         self.endpoint.handle_timeout(now)
         for association in list(self.endpoint.associations):
@@ -183,6 +190,7 @@ class EndpointHost(ConversationHost[Association]):
         # A deferred call may come after ``close``.
         if self._closed:
             return
+        self._settle()
         now = self.host.now()
         at, packets = 0, self.endpoint.data_to_send(now)
         while at < len(packets):
@@ -207,6 +215,9 @@ class EndpointHost(ConversationHost[Association]):
         # The rest of what the windows allow goes when other engines have had their turn.
         if self.endpoint.has_more():
             self.host.soon(self.flush)
+        self._arm()
+
+    def _arm(self) -> None:
         self._timer.arm(self.endpoint.next_deadline())
 
     def _udp_port_of(self, address: bytes, port: int, tag: int) -> int:
@@ -231,18 +242,39 @@ class EndpointHost(ConversationHost[Association]):
         if is_probe(packets[0]):
             wire.probe(packets[0], target)
             packets = packets[1:]
-        if not wire.send(packets, target) and wire not in self._writing:
-            self._writing.add(wire)
-            self._watch(wire)
+        if not wire.send(packets, target):
+            self._lent[wire].write(done=False)
         if wire.dropped and not self._drop_reported:
             self._drop_reported = True
             detail = f"the system refuses packets: {wire.refusal}; packets_refused counts them"
             self.host.report(EngineEvent(engine=self._engine, what="refused", detail=detail))
 
     def _on_writable(self, wire: DatagramWire) -> None:
-        if wire.flush():
-            self._writing.discard(wire)
-            self._watch(wire)
+        self._lent[wire].write(done=wire.flush())
+
+    # ------------------------------------------------------------------ leases
+
+    def _lend(self, conversation: Conversation, stream: SctpStream, lease: Lease) -> None:
+        # With several addresses of ours there are several sockets, which would all have to be read.
+        if len(self._lent) == 1:
+            offer(self, conversation, stream, self._lent[self.transport.wires[0]], lease)
+
+    def socket_address_of(self, association: Association) -> Address | None:
+        """Return where the only path of an association leads to; None: it was not heard from there."""
+        address = association.paths.all[0].address
+        udp_port, known = self._udp_ports.get((address, association.peer_port), (0, None))
+        return self.transport.socket_address(address, udp_port) if known is association else None
+
+    def _settle(self) -> None:
+        for lent in self._lent.values():
+            lent.settle()
+
+    def _forget(self, association: Association) -> None:
+        super()._forget(association)
+        for lent in self._lent.values():
+            # It may be read for another association from now on.
+            if lent.lease is not None:
+                lent.lease.end_soon()
 
     def statistics(self) -> dict[str, int]:
         """Return counters of packets, and of those that belonged to no association."""

@@ -21,6 +21,7 @@ from plugins.engines.sctp.stream_input import StreamInput
 from plugins.engines.sctp.stream_output import Limits, StreamOutput
 
 if TYPE_CHECKING:
+    from kernel.hosting.lease import Lease
     from plugins.engines.sctp.conversation import Conversation
 
 _DATA = (Kind.UNIT, Kind.COUNTED, Kind.FRAGMENT)
@@ -88,6 +89,11 @@ class SctpStream:
         if self._port is None or self.output is None:
             return False
         return not self.output.is_idle() or self._port.has_input()
+
+    @property
+    def number(self) -> int:
+        """The stream of the association on which it sends."""
+        return self._stream
 
     # ------------------------------------------------------------------ from the association
 
@@ -162,6 +168,11 @@ class SctpStream:
         if self._port is not None:
             self.input.on_confirmed(position)
             self._conversation.flush()
+
+    def on_lease_asked(self, lease: Lease) -> None:
+        """Called when the thread of an application asks for a lease of the socket."""
+        if self._port is not None:
+            self._conversation.lend(self, lease)
 
     def _send_control(self, kind: Kind, number: int) -> None:
         if self._conversation.plain:

@@ -46,7 +46,7 @@ class StreamInput:
         self._port_has_room = True
         self._fragments: list[bytes] = []
         self._fragments_size = 0
-        self._received = 0
+        self.received = 0
         """Bytes in this conversation, including those that the peer abandoned."""
         self._allowed = 0 if window is None else window.size
         """How many of them the peer may send, as it was told."""
@@ -57,10 +57,20 @@ class StreamInput:
         self._batch_ends: deque[tuple[int, int, int]] = deque()
         """The end of each batch to be confirmed: the port's position, ``_counted``, messages in it."""
 
+    def delivers_at_once(self, size: int) -> bool:
+        """Whether a user message of ``size`` bytes may pass by: the port has all before it.
+
+        And the peer need not be told of more window afterwards.
+        """
+        if self._pending or self._fragments or not self._port_has_room:
+            return False
+        window = self._window
+        return window is None or self.received + size + window.size - self._allowed < window.size // 2
+
     def receive(self, kind: int, data: Sequence[bytes]) -> None:
         """Process consecutive user messages of one kind. Raises ``RemoteProtocolError``."""
         size = sum(map(len, data))
-        self._received += size
+        self.received += size
         if kind == Kind.FRAGMENT:
             self._fragments += data
             self._fragments_size += size
@@ -93,7 +103,7 @@ class StreamInput:
         # SENT goes in order on the stream, behind everything that was not abandoned, so that nothing counted
         # here can still arrive in order. Unordered units may; they are then counted twice, in the peer's
         # favour.
-        self._received = max(self._received, count)
+        self.received = max(self.received, count)
         self._give_window()
 
     def resume(self) -> None:
@@ -138,7 +148,7 @@ class StreamInput:
         window = self._window
         if window is None:
             return
-        allowed = self._received - self.pending_bytes + window.size
+        allowed = self.received - self.pending_bytes + window.size
         # Half a window at a time: one WINDOW for many messages.
         if allowed - self._allowed >= window.size // 2:
             size = window.size

@@ -80,15 +80,15 @@ class StreamOutput:
         self._send_control = send_control
         self._now = now
         self._on_refused = on_refused
-        self._sent_bytes = 0
-        self._acknowledged = 0
+        self.sent_bytes = 0
+        self.acknowledged = 0
         """Bytes that were acknowledged since the last look at the size of the buffer."""
         self._units: deque[tuple[bytes, int, Terms, int]] = deque()
         """Encoded user messages that the association does not have yet."""
-        self._in_flight: deque[tuple[Outgoing, int]] = deque()
+        self.in_flight: deque[tuple[Outgoing, int]] = deque()
         """User messages that the association has, each with the number of messages that its acknowledgement
         confirms."""
-        self._unacknowledged = 0
+        self.unacknowledged = 0
         self._body_size = 128
         self._priority = 0
         self._counted = 0
@@ -132,18 +132,40 @@ class StreamOutput:
 
     def next_expiry(self) -> float | None:
         """Return when the first message in flight may be abandoned, which makes room."""
-        return self._in_flight[0][0].terms.expires if self._in_flight else None
+        return self.in_flight[0][0].terms.expires if self.in_flight else None
+
+    def sends_at_once(self, size: int) -> bool:
+        """Whether an ordinary message of ``size`` bytes need not wait behind others."""
+        plain = self._protocol_id is not None
+        return (
+            not self._units
+            and not self._priority
+            and self._has_room()
+            and size <= self._refusals.most
+            # A user message has at least one byte.
+            and (size > 0 or not plain)
+        )
+
+    def acknowledges_the_only(self, message: Outgoing, size: int) -> bool:
+        """Whether this is the only message in flight, and nothing follows if it is acknowledged."""
+        in_flight = self.in_flight
+        return (
+            len(in_flight) == 1
+            and in_flight[0][0] is message
+            and not in_flight[0][1]
+            and self.acknowledged + size < self._buffer.size // 2
+        )
 
     def is_idle(self) -> bool:
         """Whether everything that was taken is acknowledged."""
-        return not self._units and not self._in_flight
+        return not self._units and not self.in_flight
 
     # ------------------------------------------------------------------ out
 
     def _has_room(self) -> bool:
         # May be exceeded by one unit, so that a unit larger than the window can be sent at all.
-        return self._unacknowledged < self._buffer.size and (
-            self._allowed is None or self._sent_bytes < self._allowed
+        return self.unacknowledged < self._buffer.size and (
+            self._allowed is None or self.sent_bytes < self._allowed
         )
 
     def _encode(self, taken: Taken) -> None:
@@ -227,9 +249,9 @@ class StreamOutput:
                 self.abandoned += 1
                 continue
             # Counted when the association has it, abandoned or not: the peer counts the same (SENT).
-            self._sent_bytes += len(unit)
-            self._unacknowledged += len(unit)
-            self._in_flight.append((association.send(self._stream, unit, kind, terms), count))
+            self.sent_bytes += len(unit)
+            self.unacknowledged += len(unit)
+            self.in_flight.append((association.send(self._stream, unit, kind, terms), count))
 
     # ------------------------------------------------------------------ back
 
@@ -238,9 +260,9 @@ class StreamOutput:
 
         The peer is told of abandoned ones: they count against its window.
         """
-        in_flight = self._in_flight
+        in_flight = self.in_flight
         confirmed = abandoned = 0
-        before = self._unacknowledged
+        before = self.unacknowledged
         while in_flight:
             outgoing, count = in_flight[0]
             if outgoing.abandoned:
@@ -250,15 +272,15 @@ class StreamOutput:
             elif not outgoing.is_acknowledged():
                 break
             in_flight.popleft()
-            self._unacknowledged -= len(outgoing.data)
+            self.unacknowledged -= len(outgoing.data)
             confirmed += count
-        self._acknowledged += before - self._unacknowledged
-        if self._acknowledged >= self._buffer.size // 2:
-            self._acknowledged = 0
+        self.acknowledged += before - self.unacknowledged
+        if self.acknowledged >= self._buffer.size // 2:
+            self.acknowledged = 0
             self._buffer.half_passed()
         if abandoned:
             self.abandoned += abandoned
-            self._send_control(Kind.SENT, self._sent_bytes)
+            self._send_control(Kind.SENT, self.sent_bytes)
         if confirmed:
             self._confirmed += confirmed
             self._confirm_at_port()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from kernel.contracts.errors import RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Envelope
 from plugins.protocols.backend.decoder import Decoder
-from plugins.protocols.backend.frames import Control, control_frame, encode_bodies, header
+from plugins.protocols.backend.frames import LONG, LONG_HEADER, Control, control_frame, encode_bodies, header
 from plugins.protocols.backend.greeting import decode_envelope, encode_readable_envelope
 
 NUMBER = bytes(4)
@@ -121,3 +121,21 @@ class UnitDecoder:
             self._envelope = decode_envelope(payload[4:])
             self._known = payload
         self._decoder.envelope = self._envelope
+
+
+def one_unit(body: bytes) -> bytes:
+    """Return the unit of one message under the empty envelope."""
+    return header(len(body)) + body
+
+
+def only_body(unit: bytes) -> bytes | None:
+    """Return the body if a unit is one message under the empty envelope; None: it has to be decoded."""
+    size = len(unit)
+    if not size:
+        return None
+    if unit[0] < LONG:
+        return unit[1:] if unit[0] == size - 1 else None
+    # A control frame has the highest bit of the length, which no message is long enough for.
+    if size >= LONG_HEADER and int.from_bytes(unit[1:LONG_HEADER], "big") == size - LONG_HEADER:
+        return unit[LONG_HEADER:]
+    return None

@@ -78,7 +78,8 @@ class Association:
         """Messages that had been received, and were not taken, when the peer restarted."""
         self._addresses = addresses
         self._secret = secret
-        self._touched = touched
+        self.touched = touched
+        """Where it enters itself when it may have something to send, or another deadline."""
         self.closing = Closing(self)
         self._reconfiguration = Reconfiguration(self)
         self._handlers = self._all_handlers()
@@ -107,7 +108,7 @@ class Association:
         if self.state not in OPEN:
             raise LocalProtocolError(f"the association does not accept messages: {self.state.value}")
         # Every call of the host marks the association: the endpoint asks only marked ones for packets.
-        self._touched[self] = None
+        self.touched[self] = None
         return self.sender.send_many(stream, bodies, protocol, terms)
 
     def writable(self) -> bool:
@@ -116,12 +117,12 @@ class Association:
 
     def receive(self, now: float) -> list[Message]:
         """Return the messages that were received, and free their part of the receive window."""
-        self._touched[self] = None
+        self.touched[self] = None
         return self.receiver.take(now) if self.receiver is not None else []
 
     def close(self, now: float) -> None:
         """Shut down gracefully when everything that was queued is acknowledged (9.2)."""
-        self._touched[self] = None
+        self.touched[self] = None
         self.closing.begin(now)
 
     def round_trip(self) -> float | None:
@@ -138,7 +139,7 @@ class Association:
 
     def peer_is_gone(self, reason: str) -> None:
         """End at once: the peer's endpoint does not exist any more, as ICMP says (RFC 6951, 5.5)."""
-        self._touched[self] = None
+        self.touched[self] = None
         # In SHUTDOWN-ACK-SENT each side has acknowledged everything of the other. The peer has ended after
         # its SHUTDOWN COMPLETE, which was lost.
         complete = self.state is State.SHUTDOWN_ACK_SENT
@@ -154,7 +155,7 @@ class Association:
 
         An event tells the outcome. Raises ``LocalProtocolError``.
         """
-        self._touched[self] = None
+        self.touched[self] = None
         (self._reconfiguration.ask_for_reset if theirs else self._reconfiguration.reset)(set(streams))
 
     def add_streams(self, count: int) -> None:
@@ -162,12 +163,12 @@ class Association:
 
         Raises ``LocalProtocolError``.
         """
-        self._touched[self] = None
+        self.touched[self] = None
         self._reconfiguration.add(count)
 
     def abort(self, reason: str = "", cause: Cause = Cause.USER_ABORT) -> None:
         """Abort at once, and tell the peer with ABORT (9.1). The first 200 bytes of ``reason`` are sent."""
-        self._touched[self] = None
+        self.touched[self] = None
         if self.state is not State.CLOSED:
             chunk = Listed(Type.ABORT, (Parameter(cause, reason.encode()[:200]),))
             # Without the peer's tag the ABORT could not be accepted (8.5.1, B).
@@ -245,7 +246,7 @@ class Association:
 
     def connect(self, addresses: list[bytes], now: float) -> None:
         """Start the handshake with a peer that has these addresses (INIT, 5.1 A)."""
-        self._touched[self] = None
+        self.touched[self] = None
         # The host's configuration vouches for all of them: none needs path verification (5.4).
         for address in addresses:
             self.paths.add([address], confirmed=address)
@@ -339,7 +340,7 @@ class Association:
 
         After a restart everything begins anew: TSNs, stream numbers, windows, and the set of paths.
         """
-        self._touched[self] = None
+        self.touched[self] = None
         self.tag, self.first_tsn = cookie.tag, cookie.tsn
         # New ones, so that another cookie from before the restart does not restart the association again.
         self.tie_tags = (self._secret.number(), self._secret.number())
@@ -357,7 +358,7 @@ class Association:
 
     def cross(self, cookie: Cookie, source: bytes, now: float) -> None:
         """Take over the peer's tag after both sides have sent INIT (5.2.4, B and D)."""
-        self._touched[self] = None
+        self.touched[self] = None
         # Case B or D in the middle of our own handshake: the cookie has all that was agreed, so that the INIT
         # ACK or COOKIE ACK that we waited for is not needed any more.
         if self.state in (State.COOKIE_WAIT, State.COOKIE_ECHOED):
@@ -379,7 +380,7 @@ class Association:
         ``source`` is the address that it came from; ``marked`` says that a router marked it with congestion
         experienced (CE). What breaks the protocol aborts the association.
         """
-        self._touched[self] = None
+        self.touched[self] = None
         path = self.paths.at(source)
         if path is None:
             return

@@ -55,6 +55,10 @@ class Output:
         self._replies: deque[tuple[bytes, bytes]] = deque()
         self._ready: Packets = []
 
+    def is_empty(self) -> bool:
+        """Whether no chunk and no packet waits to be sent."""
+        return not (self._replies or self._ready or self.limited)
+
     def reply(self, address: bytes, encoded: bytes) -> None:
         """Queue a chunk that may share a packet with others."""
         if len(self._replies) < _MAX_REPLIES:

@@ -120,6 +120,10 @@ class Outstanding:
         if path.retransmission_due is None:
             path.retransmission_due = now + path.rto
 
+    def has_gaps(self) -> bool:
+        """Whether the last SACK named TSNs above the cumulative one."""
+        return bool(self._gaps)
+
     def room(self) -> int:
         """Return how many more TSNs may be outstanding: a gap block has 16 bits for a TSN's offset."""
         return _MAX_OUTSTANDING - (self.next_tsn - 1 - self.cumulative)

@@ -45,7 +45,8 @@ class Path:
         self.probing = Probing(options)
         """The search for the largest packet that the path carries."""
         self._options = options
-        self._rttvar = 0.0
+        self.rttvar = 0.0
+        """The variation of round-trip times."""
         self._reduced_at: int | None = None
         self._decayed_at = 0.0
         self.reset_congestion()
@@ -57,22 +58,26 @@ class Path:
         self.cwnd = min(4 * size, max(2 * size, 4404))
         # Arbitrarily high (7.2.1): slow start goes on until the first loss.
         self.ssthresh = 1 << 30
-        self._partial_bytes_acked = 0
+        self.partial_bytes_acked = 0
+        """Bytes that were acknowledged in congestion avoidance since the last growth (7.2.2)."""
         self.recovery_exit = None
 
     # ------------------------------------------------------------------ round trip
 
     def measured(self, seconds: float) -> None:
         """Update SRTT, RTTVAR and RTO with a measured round-trip time (6.3.1)."""
+        self.srtt, self.rttvar, self.rto = self.after(seconds)
+
+    def after(self, seconds: float) -> tuple[float, float, float]:
+        """Return what SRTT, RTTVAR and RTO are after a measured round-trip time (6.3.1)."""
         if self.srtt is None:
-            self.srtt, self._rttvar = seconds, seconds / 2
+            srtt, rttvar = seconds, seconds / 2
         else:
-            # The variation first: it needs the old mean (6.3.1, C3).
-            self._rttvar += _BETA * (abs(self.srtt - seconds) - self._rttvar)
-            self.srtt += _ALPHA * (seconds - self.srtt)
-        rto = self.srtt + 4 * self._rttvar
+            # The variation needs the old mean (6.3.1, C3).
+            rttvar = self.rttvar + _BETA * (abs(self.srtt - seconds) - self.rttvar)
+            srtt = self.srtt + _ALPHA * (seconds - self.srtt)
         # RTO.Min and RTO.Max (6.3.1, C6 and C7).
-        self.rto = min(max(rto, self._options.rto_min), self._options.rto_max)
+        return srtt, rttvar, min(max(srtt + 4 * rttvar, self._options.rto_min), self._options.rto_max)
 
     def back_off(self) -> None:
         self.rto = min(2 * self.rto, self._options.rto_max)
@@ -108,21 +113,27 @@ class Path:
             if fully_used:
                 self.cwnd += min(count, self.burst() * size)
             return
-        self._partial_bytes_acked += count
+        self.partial_bytes_acked += count
         # Congestion avoidance: one packet for each window of acknowledged bytes (7.2.2).
-        if self._partial_bytes_acked >= self.cwnd:
+        if self.partial_bytes_acked >= self.cwnd:
             # Where the window was not used, the count waits at one window: it must not save up growth
             # (7.2.2).
-            self._partial_bytes_acked = self._partial_bytes_acked - self.cwnd if fully_used else self.cwnd
+            self.partial_bytes_acked = self.partial_bytes_acked - self.cwnd if fully_used else self.cwnd
             if fully_used:
                 self.cwnd += size
+
+    def counted(self, count: int) -> int:
+        """Return what ``acknowledged`` makes of ``partial_bytes_acked`` if the window was not used."""
+        if self.cwnd <= self.ssthresh:
+            return self.partial_bytes_acked
+        return min(self.partial_bytes_acked + count, self.cwnd)
 
     def enter_fast_recovery(self, recovery_exit: int) -> None:
         """Halve the window and enter fast recovery, unless already in it (7.2.3, 7.2.4)."""
         if self.recovery_exit is None:
             self.ssthresh = max(self.cwnd // 2, 4 * self.probing.size)
             self.cwnd = self.ssthresh
-            self._partial_bytes_acked = 0
+            self.partial_bytes_acked = 0
             self.recovery_exit = recovery_exit
             self.free_packet = True
 
@@ -134,13 +145,13 @@ class Path:
             self.ssthresh = max(self.cwnd // 2, 4 * self.probing.size)
             # ``ssthresh`` has a minimum of four packets, to which a smaller window must not be raised.
             self.cwnd = min(self.cwnd, self.ssthresh)
-            self._partial_bytes_acked = 0
+            self.partial_bytes_acked = 0
 
     def timed_out(self) -> None:
         """Set ``cwnd`` to one packet and double the RTO: T3-rtx has expired (7.2.3, 6.3.3)."""
         self.ssthresh = max(self.cwnd // 2, 4 * self.probing.size)
         self.cwnd = self.probing.size
-        self._partial_bytes_acked = 0
+        self.partial_bytes_acked = 0
         self.recovery_exit = None
         # A measurement in progress would include the timeout.
         self.timed = None
@@ -162,7 +173,7 @@ class Path:
         # that was known to be good.
         if self.last_sent > self._decayed_at:
             self.ssthresh = self.cwnd
-            self._partial_bytes_acked = 0
+            self.partial_bytes_acked = 0
         # 32 halvings make any window small; a long pause must not cost a long loop.
         for _ in range(min(int(idle / self.rto), 32)):
             self.cwnd = max(self.cwnd // 2, floor)

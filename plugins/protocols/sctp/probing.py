@@ -52,7 +52,8 @@ class Probing:
         self._left: list[int] = []
         """Sizes to try, the largest first."""
         self._lost = 0
-        self._timeouts = 0
+        self.timeouts = 0
+        """Consecutive timeouts of data."""
         self._nonce: bytes | None = None
 
     def begin(self, now: float) -> None:
@@ -100,22 +101,22 @@ class Probing:
         # The largest size is tried first, so that the first answer ends the search.
         self.size = self._left[0]
         self._left.clear()
-        self._timeouts = 0
+        self.timeouts = 0
         self.due = now + _PAUSE
         return True
 
     def progressed(self) -> None:
         """Record an acknowledgement of data: packets of the current size pass."""
-        self._timeouts = 0
+        self.timeouts = 0
 
     def timed_out(self, now: float) -> None:
         """Record a timeout.
 
         After several in a row, packets may have become too large for the path (RFC 8899, 4.3).
         """
-        self._timeouts += 1
+        self.timeouts += 1
         # A single timeout is usually congestion. The smallest size needs no suspicion: every path carries it.
-        if self._timeouts >= _BLACK_HOLE and self.size > self._least:
+        if self.timeouts >= _BLACK_HOLE and self.size > self._least:
             self.size = self._least
             self._nonce = None
             self._left.clear()

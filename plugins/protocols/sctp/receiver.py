@@ -57,19 +57,21 @@ class Receiver:
         self._options = options
         self.streams = streams
         """Inbound streams: how many the peer may use."""
-        self._packets = 0
+        self.packets = 0
+        """Packets with data since the last SACK."""
         self._duplicates: list[int] = []
         self._by_tsn = ByTsn()
         self._by_number = ByNumber()
         self._skipped: dict[tuple[int, bool], int] = {}
         """The last abandoned message of each I-DATA stream: late fragments of it may still arrive, and are
         dropped."""
-        self._expected: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        self.expected: tuple[dict[int, int], dict[int, int]] = ({}, {})
         """The next SSN or MID of each stream: of ordered messages, and of unordered ones in I-DATA."""
         self._waiting: dict[int, dict[int, Message]] = {}
         self._waiting_bytes = 0
         self._ready_bytes = 0
-        self._told_window = options.receive_window
+        self.told_window = options.receive_window
+        """The window in the last SACK."""
 
     # ------------------------------------------------------------------ window
 
@@ -89,11 +91,37 @@ class Receiver:
         taken, self.messages = self.messages, []
         self._ready_bytes = 0
         # 6.2 wants few window updates, and names a quarter of the buffer as one possible threshold.
-        if self.window() - self._told_window >= self._options.receive_window // 2:
+        if self.window() - self.told_window >= self._options.receive_window // 2:
             self.sack_due = now
         return taken
 
     # ------------------------------------------------------------------ data
+
+    def is_next(self, tsn: int, stream: int, number: int, size: int) -> bool:
+        """Whether an ordered message in one chunk is the next one, and nothing else waits.
+
+        And whether its SACK may be delayed, so that it may be delivered on the short way.
+        """
+        received = self.received
+        return (
+            tsn == (received.cumulative + 1) & MASK32
+            and not (received.has_gaps() or self._skipped or self._waiting or self.messages)
+            and stream < self.streams
+            and number == self.expected[False].get(stream, 0) & (MASK32 if self.interleaved else MASK16)
+            and 0 < size <= self.window()
+            and self.packets + 1 < _PACKETS_PER_SACK
+            and not self._duplicates
+        )
+
+    def delayed_sack(self, now: float) -> float:
+        """Return when the SACK for a message that ``is_next`` is due."""
+        return now + self._options.sack_delay if self.sack_due is None else self.sack_due
+
+    def plain_sack(self) -> tuple[int, int] | None:
+        """Return the cumulative TSN and the window of a SACK that has nothing else; None if it has."""
+        if self.received.has_gaps() or self._duplicates:
+            return None
+        return self.received.cumulative & MASK32, self.window()
 
     def on_batch(self, batch: Sequence[Data], now: float) -> None:
         """Process the DATA or I-DATA chunks of one packet.
@@ -139,7 +167,7 @@ class Receiver:
                 room -= charge(data)
             else:
                 if interleaved or not unordered:
-                    expected = self._expected[unordered]
+                    expected = self.expected[unordered]
                     number = expected.get(stream, 0)
                     if chunk.number != number & mask:
                         break
@@ -220,8 +248,8 @@ class Receiver:
 
     def packet_done(self, now: float) -> None:
         """Count a packet with data that was processed: every second one is acknowledged at once (6.2)."""
-        self._packets += 1
-        if self._packets >= _PACKETS_PER_SACK:
+        self.packets += 1
+        if self.packets >= _PACKETS_PER_SACK:
             self.sack_due = now
         elif self.sack_due is None:
             self.sack_due = now + self._options.sack_delay
@@ -232,13 +260,13 @@ class Receiver:
         Resets the state of what is due.
         """
         self.sack_due = None
-        self._packets = 0
+        self.packets = 0
         # Duplicates are reported once (3.3.4).
         duplicates, self._duplicates = tuple(self._duplicates), []
-        self._told_window = self.window()
+        self.told_window = self.window()
         return Sack(
             cumulative=self.received.cumulative & MASK32,
-            window=self._told_window,
+            window=self.told_window,
             gaps=self.received.gaps(max_gaps),
             duplicates=duplicates,
         )
@@ -270,17 +298,17 @@ class Receiver:
         self._deliver(message, number)
 
     def _number(self, chunk: Data, unordered: bool) -> int:
-        near = self._expected[unordered].get(chunk.stream, 0)
+        near = self.expected[unordered].get(chunk.stream, 0)
         return unwrapped(chunk.number, near, MASK32 if self.interleaved else MASK16)
 
     # ------------------------------------------------------------------ order
 
     def _deliver(self, message: Message, number: int) -> None:
-        expected = self._expected[message.unordered].get(message.stream, 0)
+        expected = self.expected[message.unordered].get(message.stream, 0)
         if message.unordered:
             # The number only helps to unwrap later MIDs; nothing waits for it.
             if self.interleaved:
-                self._expected[True][message.stream] = max(expected, number + 1)
+                self.expected[True][message.stream] = max(expected, number + 1)
             self._ready(message)
             return
         if number > expected:
@@ -304,7 +332,7 @@ class Receiver:
             expected += 1
         if waiting is not None and not waiting:
             del self._waiting[stream]
-        self._expected[False][stream] = expected
+        self.expected[False][stream] = expected
 
     # ------------------------------------------------------------------ streams
 
@@ -320,7 +348,7 @@ class Receiver:
 
     def reset_streams(self, streams: tuple[int, ...]) -> None:
         """Expect SSN or MID 0 next on these streams; no ``streams`` means all (RFC 6525)."""
-        for numbers in self._expected:
+        for numbers in self.expected:
             for stream in streams or tuple(numbers):
                 numbers.pop(stream, None)
         for key in [key for key in self._skipped if not streams or key[0] in streams]:
@@ -348,7 +376,7 @@ class Receiver:
             # A stream that does not exist has nothing that waits.
             if stream >= self.streams:
                 continue
-            near = self._expected[unordered].get(stream, 0)
+            near = self.expected[unordered].get(stream, 0)
             number = unwrapped(wire, near, MASK32 if self.interleaved else MASK16)
             if self.interleaved:
                 self._by_number.forget(stream, unordered, number)
@@ -365,4 +393,4 @@ class Receiver:
             message = waiting.pop(earlier)
             self._waiting_bytes -= charge(message.data)
             self._ready(message)
-        self._deliver_waiting(stream, max(number + 1, self._expected[False].get(stream, 0)))
+        self._deliver_waiting(stream, max(number + 1, self.expected[False].get(stream, 0)))

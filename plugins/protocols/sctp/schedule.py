@@ -124,6 +124,10 @@ class Schedule:
         """Whether the stream has messages that are not sent completely."""
         return any(not message.abandoned for message in self._queues.get(stream, ()))
 
+    def is_empty(self) -> bool:
+        """Whether no stream has a message that is not sent completely."""
+        return not self._head
+
     def waiting(self) -> list[Outgoing]:
         """Return the messages that are not sent completely."""
         return [message for queue in self._queues.values() for message in queue if not message.abandoned]

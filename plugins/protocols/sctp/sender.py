@@ -30,6 +30,8 @@ from plugins.protocols.sctp.sequence import MASK16, MASK32, unwrapped
 
 _DATA, _I_DATA = int(Type.DATA), int(Type.I_DATA)
 _pack_data, _pack_i_data = DATA.pack, I_DATA.pack
+_FEW = 4
+"""Packets that may be under way when a message is sent on the short way."""
 _MIN_FRAGMENT = 64
 """Bytes of user data below which no message is fragmented to fill the rest of a packet."""
 
@@ -57,8 +59,46 @@ class Sender:
         """The zero window probe: a bundle that was sent although the peer's window was too small for it (6.1,
         rule A)."""
         self._options = options
-        self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        self.numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
         """The next SSN or MID of each stream: of ordered messages, and of unordered ones in I-DATA."""
+
+    def sends_at_once(self, size: int, path: Path, now: float) -> bool:
+        """Whether a message of ``size`` bytes would leave at once, in one chunk and before all others."""
+        outstanding = self.outstanding
+        return (
+            self.schedule.is_empty()
+            and not (path.lost or self.paused or self.immediate_acks or outstanding.forward_due)
+            # What else is on its way was sent by itself, too: the windows are hardly used.
+            and len(outstanding.bundles) < _FEW
+            and path.flight < path.cwnd
+            and outstanding.flight + size <= self.peer_window
+            and 0 < size <= self._largest(path)
+            # Else the window of a path that was idle shrinks first (7.2.1).
+            and now - path.last_sent < path.rto
+        )
+
+    def acknowledges_the_only(self, cumulative: int, window: int) -> Bundle | None:
+        """Return the only bundle that is under way, if a SACK without gap blocks acknowledges it.
+
+        And if nothing else follows from that SACK but a measured round trip.
+        """
+        outstanding, probed = self.outstanding, self._probe is not None
+        if len(outstanding.bundles) != 1 or outstanding.has_gaps() or probed or window <= 0:
+            return None
+        bundle, last = outstanding.bundles[0], outstanding.next_tsn - 1
+        path = bundle.path
+        simple = (
+            unwrapped(cumulative, outstanding.cumulative) == bundle.last == last
+            and len(bundle.messages) == 1
+            and bundle.in_flight
+            and not bundle.abandoned
+            and not outstanding.abandoned_count
+            and path.recovery_exit is None
+            # A window that was used grows (7.2.1, 7.2.2).
+            and path.flight < path.cwnd
+            and not path.lost
+        )
+        return bundle if simple else None
 
     def agree(self, *, streams: int, window: int, interleaved: bool, may_forward: bool) -> None:
         """Apply what the handshake negotiated.
@@ -101,7 +141,7 @@ class Sender:
         """Resume the paused streams, with SSN 0 if they were ``reset``."""
         if reset:
             for stream in self.paused:
-                for numbers in self._numbers:
+                for numbers in self.numbers:
                     # Both numbers of a stream begin at 0 again: of ordered and of unordered messages (RFC
                     # 8260, 2.3.2).
                     numbers.pop(stream, None)
@@ -298,7 +338,7 @@ class Sender:
             # The number is assigned with the first fragment, not when the message is queued: an abandoned
             # message must not leave a gap in the numbers of its stream.
             if self.interleaved or not flags & UNORDERED:
-                numbers = self._numbers[terms.unordered]
+                numbers = self.numbers[terms.unordered]
                 message.number = number = numbers.get(message.stream, 0)
                 numbers[message.stream] = number + 1
             else:

@@ -247,6 +247,7 @@ class World:
         questions: Questions | None,
         hurries: bool,
         tasks: bool,
+        numbers: bool,
     ) -> None:
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
@@ -268,6 +269,8 @@ class World:
         self.hurries = hurries
         self.tasks = tasks
         """Whether the application waits in an event loop."""
+        self.numbers = numbers
+        """Whether what is sent is numbered, and the owner sends something of its own."""
         self._withheld = False
         self.output: Any = Output(self) if two else self
         self.two = two
@@ -315,7 +318,10 @@ class World:
     def encode_one(self, body: bytes) -> bytes | None:
         if self.addresses is not None and self.addresses.asked is not None:
             return None
-        return body if self.random.random() < 0.9 else None
+        return self.numbered(body) if self.random.random() < 0.9 else None
+
+    def numbered(self, body: bytes) -> bytes:
+        return b"%d %s" % (self.sent, body) if self.numbers else body
 
     def decode_one(self, data: bytes) -> bytes | None:
         if self.addresses is not None and self.addresses.asked is None:
@@ -355,6 +361,8 @@ class World:
             self.owners.process()
             if self.two and self.random.random() < 0.05:
                 self.output.lose()
+            if self.numbers and self.random.random() < 0.2:
+                self.write_own(b"")
             if self.lease is None and self.from_peer:
                 self.deliver(self.from_peer.pop(0))
             self.scheduler.step()
@@ -372,13 +380,20 @@ class World:
         self.scheduler.step()
         questions, waiting = self.addresses, self.outgoing.queue
         if questions is None:
-            self.to_peer += waiting
-            waiting.clear()
+            while waiting:
+                self.write_own(waiting.pop(0))
             return
         if waiting and questions.asked is None:
             questions.asked = waiting[0]
             self.to_peer.append(waiting.pop(0))
         self._withheld = bool(waiting)
+
+    def write_own(self, body: bytes) -> None:
+        made = self.numbered(body)
+        self.scheduler.step()
+        self.to_peer.append(made)
+        # As the conversation and the protocol of a half, which are both here.
+        self.sent += 2
 
     # the application
 
@@ -459,11 +474,17 @@ class World:
     # the peer
 
     def peer(self) -> None:
-        expected = 0
+        expected = number = 0
         while not self.over:
             self.scheduler.step(lambda: self.over or bool(self.to_peer))
             while self.to_peer:
                 question = self.to_peer.pop(0)
+                if self.numbers:
+                    head, _, question = question.partition(b" ")
+                    assert int(head) == number, "a number was used twice"
+                    number += 2
+                    if not question:
+                        continue
                 assert question == b"%d" % expected, "a message was overtaken"
                 expected += 1
                 self.from_peer.append(question)
@@ -481,6 +502,7 @@ def run(
     forgets: bool = False,
     hurries: bool = False,
     tasks: bool = False,
+    numbers: bool = False,
 ) -> int:
     """Run one world to its end; return how many messages passed directly."""
     questions = Questions(forgets=forgets) if asks else None
@@ -493,6 +515,7 @@ def run(
         questions=questions,
         hurries=hurries,
         tasks=tasks,
+        numbers=numbers,
     )
     bell: Any = world.callers.bell
 
@@ -517,6 +540,7 @@ def run(
         pytest.param({}, id="one connection"),
         pytest.param({"two": True}, id="two connections"),
         pytest.param({"asks": True}, id="one question at a time"),
+        pytest.param({"numbers": True}, id="numbers"),
         pytest.param({"tasks": True}, id="a task"),
         pytest.param({"tasks": True, "two": True}, id="a task, two connections"),
         pytest.param({"tasks": True, "asks": True}, id="a task, one question at a time"),
@@ -538,6 +562,7 @@ def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(
         pytest.param({"keeps": True}, id="a thread sleeps at its bell and keeps its lease"),
         pytest.param({"lock": AlwaysFree, "two": True}, id="no turn, two connections"),
         pytest.param({"lock": AlwaysFree, "tasks": True}, id="no turn, a task"),
+        pytest.param({"lock": AlwaysFree, "numbers": True}, id="no turn, numbers"),
         pytest.param(
             {"keeps": True, "tasks": True}, id="a task waits for its bell alone and keeps its lease"
         ),

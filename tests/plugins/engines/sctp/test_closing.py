@@ -145,7 +145,15 @@ def test_a_shutdown_of_the_peer_is_waited_for_while_it_acknowledges_what_it_lack
     association: Any = Slow(host, 20_000)
     options = SctpEngineOptions(address="plain+sctp://127.0.0.1:5000")
     conversation = Conversation(
-        host, "net", options, association, role, plain=True, flush=lambda: None, forget=lambda: None
+        host,
+        "net",
+        options,
+        association,
+        role,
+        plain=True,
+        flush=lambda: None,
+        forget=lambda: None,
+        lend=lambda *_: None,
     )
     conversation.progress(host.now())
     host.run(until=20.0)

@@ -399,12 +399,12 @@ def test_tsns_stream_numbers_and_tags_wrap_around() -> None:
     ours.sender.outstanding.next_tsn = ours.first_tsn
     ours.sender.outstanding.cumulative = ours.sender.outstanding.advanced = ours.first_tsn - 1
     network.a.endpoint.data_to_send(network.now)  # the INIT with the other TSN is lost
-    ours.sender._numbers[False][0] = 0
+    ours.sender.numbers[False][0] = 0
     network.run_until(lambda: bool(network.b.told(What.UP) and network.a.told(What.UP)))
-    ours.sender._numbers[False][0] = 0xFFF8
+    ours.sender.numbers[False][0] = 0xFFF8
     assert network.b.association is not None
     assert network.b.association.receiver is not None
-    network.b.association.receiver._expected[False][0] = 0xFFF8
+    network.b.association.receiver.expected[False][0] = 0xFFF8
     for number in range(100):
         ours.send(0, number.to_bytes(2, "big") * 700)
     network.run_until(lambda: len(network.b.messages) == 100)

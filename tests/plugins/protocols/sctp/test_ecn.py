@@ -57,7 +57,7 @@ def test_the_mark_is_told_until_it_was_heard() -> None:
     network.marks = lambda packet: False
     for _ in range(3):
         theirs.receiver.sack_due = network.now
-        theirs._touched[theirs] = None
+        theirs.touched[theirs] = None
         ((_, packet),) = network.b.endpoint.data_to_send(network.now)
         assert [chunks.kind_of(chunk) for chunk in packets.decode(packet).chunks] == [Type.SACK, Type.ECHO]
     network.inject(network.a, packet, bytes((10, 0, 0, 2)))

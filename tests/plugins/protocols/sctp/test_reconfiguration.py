@@ -38,8 +38,8 @@ def test_messages_before_and_after_a_reset_arrive_in_order(seed: int, options: S
     for stream in (1, 2):
         assert [message.data for message in network.b.messages if message.stream == stream] == expected
     assert [event.streams for event in network.b.told(What.STREAMS_RESET)] == [(1,), (1,)]
-    assert ours.sender._numbers[False][1] < 20
-    assert ours.sender._numbers[False][2] == 30
+    assert ours.sender.numbers[False][1] < 20
+    assert ours.sender.numbers[False][2] == 30
     assert theirs.violations == 0
 
 
@@ -82,7 +82,7 @@ def test_the_number_of_what_was_given_up_before_a_reset_is_told_before_it(
     network.run_until(ours.sender.is_empty)
     assert len(network.a.told(What.STREAMS_RESET)) == len(network.b.told(What.STREAMS_RESET)) == 1
     assert [message.data for message in network.b.messages] == [b"before"] * 3 + after
-    assert theirs.receiver._expected[False] == {1: 2, 2: 1}
+    assert theirs.receiver.expected[False] == {1: 2, 2: 1}
 
 
 def ask(network: Network, kind: Kind, number: int, rest: bytes) -> list[tuple[int, bytes]]:
