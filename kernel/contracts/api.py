@@ -161,6 +161,8 @@ class Lease(Interface):
     """Whether it has begun, which the first call of ``receive`` does, and has not ended."""
     received: int
     """Messages that were received with it."""
+    trips: int
+    """Messages that were received or sent with it."""
     envelope: Envelope
     """That of all that is received: of the questions of the peer, or of its answers to ours."""
     kept: Any
@@ -256,6 +258,13 @@ class CallerThread(Interface):
         False: there is something already, so process it before sleeping.
 
         In both cases ``fileno`` becomes readable at the next post.
+        """
+        ...
+
+    def ask_lease_to_send(self, on_offered: Callable[[Lease], Any]) -> None:
+        """Ask for a lease of what all is sent to, where nothing comes from.
+
+        ``on_offered`` is called with it, as what is posted to this thread.
         """
         ...
 

@@ -492,6 +492,17 @@ class Port:
         if on_lease_asked is not None and not self.closed:
             on_lease_asked(lease)
 
+    def suggest_lease(self) -> None:
+        """Tell the only source that its messages come one by one, so that it may ask for a lease."""
+        pipes = self._queue.pipes
+        if len(pipes) == 1:
+            pipes[0].suggest_lease()
+
+    def _on_lone(self) -> None:
+        on_lone = getattr(self._owner, "on_lone", None)
+        if on_lone is not None and not self.closed:
+            on_lone()
+
     def _ready(self, pipe: Pipe) -> None:
         if self.closed or not self._queue.activate(pipe):
             return
@@ -537,6 +548,7 @@ class Port:
                 pipe.on_confirmed = self._on_pipe_confirmed
                 pipe.on_asked = partial(self._on_asked, route, pipe)
                 pipe.on_effect = partial(self._on_effect_asked, pipe)
+                pipe.on_lone = self._on_lone
                 pipe.on_refused = partial(self._on_refused, route, pipe)
                 if route.suspended:
                     self.stall_watch.back(route)

@@ -50,5 +50,5 @@ class Borrower:
 
     def gave_back(self, lease: Lease) -> None:
         """Ask as soon as at the beginning, if the lease was worth it."""
-        if lease.received > FIRST * FIRST:
+        if lease.trips > 2 * FIRST * FIRST:
             self.after = FIRST

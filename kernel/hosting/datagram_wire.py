@@ -128,7 +128,7 @@ class DatagramWire:
     def reading(self) -> tuple[Callable[[int, int], Read], tuple[int, int]]:
         """Return the function that reads what has come together, and its arguments.
 
-        It raises ``OSError``.  What it returns and ``only`` does not take is put back.
+        It raises ``OSError``.  With ancillary data it is several datagrams of one size.
         """
         return self._socket.recvmsg, (READ_SIZE, _ANCILLARY)
 
@@ -282,13 +282,6 @@ class DatagramWire:
             self.dropped += 1
             self.refusal = f"{error.strerror} ({len(datagrams[0])} bytes)"
         return len(datagrams)
-
-
-def only(read: Read) -> bytes | None:
-    """Return the datagram that was read, if it came by itself."""
-    data, ancillary, _, _ = read
-    # With ancillary data it is several of one size (``_receive_batch``).
-    return None if ancillary else data
 
 
 def _asks_for_batches(bound: socket.socket) -> bool:

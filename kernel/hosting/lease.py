@@ -14,9 +14,10 @@ Two sides
 Halves
     What is lent is a ``Half``: a conversation, and what its owner has to know of each message that went past
     it.  What is sent may go over another one than that which is read, if both belong to one thread: the two
-    links of an application that exchanges messages with an engine in another process.  ``_sends`` is the half
-    that is written, ``_source`` the one that is read; mostly they are the same.  A lease may have one
-    direction only: a multicast group is either sent to or received.
+    links of an application that exchanges messages with an engine in another process.  ``_writes`` is the
+    connection that is written, ``_reads`` the one that is read; mostly they are the same.  A lease may have
+    one direction only: a multicast group is either sent to or received.  Who only sends never waits, and the
+    time between two messages tells whether they are lone ones.
 
 Invariants
     1.  *One reader.*  While ``active``, the poller does not watch the socket that is read.  Both change
@@ -43,7 +44,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
@@ -59,6 +60,11 @@ if TYPE_CHECKING:
 
 _TRIES, _PAUSE = 10, 50e-6
 """How often, and after how many seconds, a thread looks again whether the other one has ended its turn."""
+_APART = 50e-6
+"""Seconds between two calls that send above which messages are lone ones, where nothing is received.  To send
+one directly takes some 20 us of the time of the application, which it may need for itself."""
+_TOGETHER = 8
+"""Messages that are closer together, and are sent directly nevertheless."""
 _LONGEST = 3600.0
 """Seconds of the longest wait.  ``poll`` takes at most 24 days."""
 
@@ -118,8 +124,8 @@ class Lendable(Protocol):
         ...
 
 
-class Half(Protocol):
-    """What the owner of a conversation lends of it, for one direction or for both."""
+class Lent(Protocol):
+    """What the owner of a conversation lends of it."""
 
     @property
     def connection(self) -> Lendable:
@@ -131,6 +137,10 @@ class Half(Protocol):
         """What that thread sleeps in."""
         ...
 
+
+class Sends(Lent, Protocol):
+    """The half that is written."""
+
     @property
     def withheld(self) -> bool:
         """Whether messages wait in the pipe until the peer has answered."""
@@ -141,11 +151,6 @@ class Half(Protocol):
         """What knows of questions; None: the protocol has none."""
         ...
 
-    @property
-    def descriptor(self) -> int:
-        """That of the socket."""
-        ...
-
     def sending(self) -> Call:
         """Return the function that gives data to the system, and its arguments behind the data.
 
@@ -153,16 +158,8 @@ class Half(Protocol):
         """
         ...
 
-    def receiving(self) -> Call:
-        """Return the function that reads without waiting, and its arguments."""
-        ...
-
     def encode(self, body: bytes) -> bytes | None:
         """Return what to send for one message; None: the usual way is needed.  Changes nothing."""
-        ...
-
-    def decode(self, got: Any) -> Any:
-        """Return the body if what was read is one message and nothing else; else None.  Changes nothing."""
         ...
 
     def note_sent(self, lease: Lease, sent: list[int], size: int, length: int) -> None:
@@ -172,6 +169,30 @@ class Half(Protocol):
         """
         ...
 
+    def note_interrupted(self, lease: Lease, data: bytes, length: int, sent: int) -> None:
+        """As ``note_sent``, for a message whose sender was interrupted, or of which a part was sent.
+
+        In the thread of the connection, which sends the rest, and does not count in the pipe.
+        """
+        ...
+
+
+class Receives(Lent, Protocol):
+    """The half that is read."""
+
+    @property
+    def descriptor(self) -> int:
+        """That of the socket."""
+        ...
+
+    def receiving(self) -> Call:
+        """Return the function that reads without waiting, and its arguments."""
+        ...
+
+    def decode(self, got: Any) -> Any:
+        """Return the body if what was read is one message and nothing else; else None.  Changes nothing."""
+        ...
+
     def note_received(self, lease: Lease, got: list[Any], body: Any) -> bool:
         """Note the message that ``decode`` has returned, and put it into ``lease.kept``.
 
@@ -179,12 +200,9 @@ class Half(Protocol):
         """
         ...
 
-    def note_interrupted(self, lease: Lease, data: bytes, length: int, sent: int) -> None:
-        """As ``note_sent``, for a message whose sender was interrupted, or of which a part was sent.
 
-        In the thread of the connection, which sends the rest, and does not count in the pipe.
-        """
-        ...
+class Half(Sends, Receives, Protocol):
+    """A conversation, for both directions."""
 
 
 class Passed(Protocol):
@@ -229,12 +247,21 @@ class _NoQuestions:
     asked: Any
 
 
+class _NothingSent:
+    """What is not written."""
+
+    __slots__ = ()
+
+    withheld = False
+
+
 class Lease:
     """What an application thread has asked for; ``offered`` when it may begin."""
 
     __slots__ = (
         "__weakref__",
         "_bell",
+        "_close",
         "_connection",
         "_data",
         "_decode",
@@ -242,24 +269,27 @@ class Lease:
         "_got",
         "_has_input",
         "_holder",
+        "_last",
         "_length",
         "_may_send",
         "_note_received",
         "_note_sent",
+        "_only_sends",
         "_poll",
         "_posted",
         "_read",
+        "_reads",
         "_receive",
         "_seen",
         "_send",
         "_sends",
         "_sent",
-        "_source",
         "_thread",
         "_to",
         "_to_connection",
         "_turn",
         "_waiting",
+        "_writes",
         "active",
         "addressed",
         "asking",
@@ -268,6 +298,7 @@ class Lease:
         "incoming",
         "kept",
         "offered",
+        "on_offered",
         "outgoing",
         "port",
         "question",
@@ -282,21 +313,24 @@ class Lease:
         self,
         mailbox: Mailbox,
         port: Port,
-        outgoing: Pipe,
-        source: Port,
+        outgoing: Pipe | None,
+        source: Port | None,
         reader_of: Callable[[Pipe], Port | None],
         under: Envelope | None = None,
     ) -> None:
-        """``under``: see ``ask_lease``."""
+        """Ask for what is sent to ``outgoing``, and for what comes from ``source``; None: not for this.
+
+        ``under``: see ``ask_lease``.
+        """
         self.port: Port = port
         """The port of the application."""
-        self.source: Port = source
-        """The only port from which it receives."""
+        self.source: Port | None = source
+        """The only port from which it receives; None: it only sends."""
         self.addressed: bool = under is not None
         """Whether who has asked takes messages that belong to questions and their answers."""
         self.envelope: Envelope = under or PLAIN
         """That of all that is received: of the questions of the peer, or of its answers to ours."""
-        self.sends: Half | None = None
+        self.sends: Sends | None = None
         """The half that is written, until the lease is offered.  Set by the thread of the connections."""
         self.reader_of: Callable[[Pipe], Port | None] = reader_of
         """Returns the port that a pipe leads to."""
@@ -310,10 +344,13 @@ class Lease:
         """That of the socket that is read; -1: the lease is not offered yet."""
         self.kept: Any = None
         """A body that was received and not returned, because a handler of a signal has raised."""
-        self.outgoing: Pipe = outgoing
-        """The pipe that messages take on the usual way."""
-        self.incoming: Passed = outgoing
+        self.outgoing: Any = outgoing
+        """The pipe that messages take on the usual way (``Passed``); None: it only receives."""
+        self.incoming: Any = None
         """The same of those that are received.  Set with the offer."""
+        self.on_offered: Callable[[], Any] = _ignore
+        """Called in the thread of the application when a lease that only sends is offered: no wait that ends
+        would look for it."""
         self.asking: Asking = _NoQuestions()
         """What knows which question is open."""
         self.question: Envelope | None = None
@@ -324,7 +361,10 @@ class Lease:
         self._bell = mailbox.bell
         self._posted = mailbox.posted
         self._has_input = port.has_input
-        self._waiting = outgoing.queue
+        # Nothing can be sent past a pipe that does not exist.
+        self._waiting: Sized = (None,) if outgoing is None else outgoing.queue
+        self._only_sends = source is None
+        self._last, self._close = 0.0, 0
         self._may_send = False
         self._sent: list[int] = []
         self._data = b""
@@ -332,6 +372,9 @@ class Lease:
         self._got: list[Any] = []
         self._seen = 0
         self._turn: Any = None
+        self._sends: Any = _NothingSent()
+        self._writes: Any = None
+        self._reads: Any = None
         _LEASES.add(self)
 
     # ------------------------------------------------------------------ in the thread of the application
@@ -341,9 +384,7 @@ class Lease:
         # One message between two waits: more than that are faster in batches.
         if self._posted or type(body) is not bytes or get_ident() != self._thread:
             return False
-        # It may begin here, while nothing is on its way. A little later the other thread could
-        # have read the answer.
-        if not self._may_send and (self.active or not self._begin()):
+        if not self._may_send and not self._sends_first():
             return False
         self._may_send = False
         if self._sent or self._got or (self._turn.locked() and not self._turn_ends()):
@@ -375,6 +416,8 @@ class Lease:
             # (``flush``).
             if not sent or sent[0] == size:
                 self._note_sent(self, sent, size, self._length)
+                if self._only_sends:
+                    self._last = time.perf_counter()
                 return True
         # The rest is for the other thread.
         self.give_back()
@@ -448,12 +491,11 @@ class Lease:
         if self._turn.locked() and not self._turn_ends():
             return False
         with self._turn:
-            source = self._source
             if (
                 not self.active
                 or self._turn is not self._holder.turn
                 or self._posted
-                or source.connection.paused
+                or self._reads.paused
                 # The other thread has to send the next question when the answer to this one is here.
                 or self._sends.withheld
             ):
@@ -475,24 +517,32 @@ class Lease:
         if not self.offered or (self._turn.locked() and not self._turn_ends()):
             return False
         with self._turn:
-            written, read = self._connection, self._source.connection
+            written, read = self._writes, self._reads
             if (
                 not (self.offered and self._turn is self._holder.turn)
-                or written.ended
-                or written.lease is not None
-                or read.ended
-                or read.paused
-                or read.lease is not None
+                or (written is not None and (written.ended or written.lease is not None))
+                or (read is not None and (read.ended or read.paused or read.lease is not None))
                 # What came through the other thread is received first, and the lease stays offered.
                 or self._posted
-                or self._has_input()
+                or (read is not None and self._has_input())
             ):
                 return False
-            if written is not read:
+            if written is not None and written is not read:
                 written.lend_output(self)
-            read.lend(self)
+            if read is not None:
+                read.lend(self)
             self.active = True
         return True
+
+    def _sends_first(self) -> bool:
+        """Whether a message may be sent before which nothing was waited for."""
+        if not self._only_sends:
+            # It may begin here, while nothing is on its way. A little later the other thread could
+            # have read the answer.
+            return not self.active and self._begin()
+        # Few together are sent directly as well: a sender that was late sends what was due meanwhile.
+        self._close = 0 if time.perf_counter() - self._last > _APART else self._close + 1
+        return self._close < _TOGETHER and (self.active or self._begin())
 
     def _turn_ends(self) -> bool:
         """Wait a moment for the end of a short turn; return whether it has ended."""
@@ -512,32 +562,49 @@ class Lease:
 
     def offer(
         self,
-        sends: Half,
-        source: Half,
-        incoming: Passed,
+        sends: Sends | None,
+        source: Receives | None,
+        incoming: Passed | None,
         to_connection: Callable[[Callable[[], Any]], Any],
     ) -> None:
         """Let the application's thread begin when it waits next.
 
-        It writes to the connection of ``sends`` and reads that of ``source``, which may be the same half.
+        It writes to the connection of ``sends`` and reads that of ``source``, which may be the same half, or
+        one of both.
         """
-        self._sends, self._source = sends, source
-        self._connection = sends.connection
+        self.incoming, self._to_connection = incoming, to_connection
+        if sends is not None:
+            self._lend(sends)
+        if source is not None:
+            self._borrow(source)
+        # After ``_to_connection``, which ``give_back`` uses if there is a lock.
+        self._turn = self._holder.turn
+        # Last: the other thread looks at this alone.
+        self.offered = True
+        self._looked_at().look_later(self)
+        if source is None:
+            self.port.post(self.on_offered)
+
+    def _lend(self, sends: Sends) -> None:
+        """Set what is used to send."""
+        self._sends, self._holder = sends, sends.holder
+        self._connection = self._writes = sends.connection
         # A protocol without addresses has no questions, so nothing has to wait for an answer.
         addresses = sends.addresses
         if addresses is not None:
             self.asking = addresses
             self.envelope = addresses.envelope or self.envelope
             self.question = self.envelope if addresses.asks else None
-        self.incoming, self._to_connection = incoming, to_connection
-        # After ``_to_connection``, which ``give_back`` uses if there is a lock.
-        self._holder = sends.holder
-        self._turn = self._holder.turn
         self._send, to = sends.sending()
-        self._receive, read = source.receiving()
-        # As ``map`` takes them.
-        self._to, self._read = tuple((each,) for each in to), tuple((each,) for each in read)
+        # As ``map`` takes it.
+        self._to = tuple((each,) for each in to)
         self._encode, self._note_sent = sends.encode, sends.note_sent
+
+    def _borrow(self, source: Receives) -> None:
+        """Set what is used to receive."""
+        self._reads, self._holder = source.connection, source.holder
+        self._receive, read = source.receiving()
+        self._read = tuple((each,) for each in read)
         self._decode, self._note_received = source.decode, source.note_received
         self.descriptor = source.descriptor
         sleep = select.poll()
@@ -545,9 +612,10 @@ class Lease:
         # The bell as well: what other threads post has to wake it.
         sleep.register(self._bell.fileno(), select.POLLIN)
         self._poll = SpinningPoll(sleep.poll, self._holder.spin)
-        # Last: the other thread looks at this alone.
-        self.offered = True
-        source.connection.look_later(self)
+
+    def _looked_at(self) -> Lendable:
+        """Return the connection whose timer looks whether the lease is used."""
+        return self._writes if self._reads is None else self._reads  # type: ignore[no-any-return]
 
     def look(self) -> None:
         """End it, unless it was used since the last look."""
@@ -555,8 +623,9 @@ class Lease:
             self.end()
             return
         self._seen = self.trips
-        self._source.connection.lease_used()
-        self._source.connection.look_later(self)
+        connection = self._looked_at()
+        connection.lease_used()
+        connection.look_later(self)
 
     def stop(self) -> None:
         """The connection has ended, or must not be used directly any more."""
@@ -584,14 +653,20 @@ class Lease:
     def end(self) -> None:
         """Take the sockets back.  Not to be called in the middle of the work of a connection."""
         self.stop()
-        written, read = self._connection, self._source.connection
+        written, read = self._writes, self._reads
         # The connection may have been given back already, and lent to another thread.
-        if written.lease is self:
+        if written is not None and written.lease is self:
             self.flush()
             if written is not read:
                 written.lease = None
-        if read.lease is self:
+                if read is None:
+                    written.lease_used()
+        if read is not None and read.lease is self:
             read.take_back(self._got.pop() if self._got else None)
+
+
+def _ignore() -> None:
+    """Nobody waits for the offer."""
 
 
 _LEASES: WeakSet[Lease] = WeakSet()

@@ -5,7 +5,7 @@ The owner of the socket watches it with ``watch``, and calls ``settle`` before i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kernel.contracts.engine import Host, Port
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from kernel.hosting.lease import HasTurn, Lease, Passed
 
 
-def pipes_to(lease: Lease, ports: Sequence[Port]) -> list[Passed] | None:
-    """Return the pipe from each port to the application that has asked.
+def pipe_to(lease: Lease, port: Port) -> Passed | None:
+    """Return the only pipe that leads from a port, if it is to the application that has asked.
 
-    None if a port sends to anybody else, or if positions need a look at each message.
+    None as well if the messages that come to the port are to be confirmed, and so have to be looked at.
     """
-    pipes: list[Passed] = []
-    for port in ports:
-        if not isinstance(port, DispatcherPort) or port.wants_confirm:
-            return None
-        pipe = port.short_cut()
-        if pipe is None or lease.reader_of(pipe) is not lease.port:
-            return None
-        pipes.append(pipe)
-    return pipes
+    if not isinstance(port, DispatcherPort) or port.wants_confirm:
+        return None
+    pipe = port.short_cut()
+    return pipe if pipe is not None and lease.reader_of(pipe) is lease.port else None
 
 
-def end_with_routes(lease: Lease, ports: Sequence[Port]) -> None:
-    """End a lease as soon as a route or a pipe of these ports changes."""
-    for port in ports:
-        if isinstance(port, DispatcherPort):
-            port.on_topology = lease.end_soon
+def suggest_lease(port: Port) -> None:
+    """Tell the only source of a port that its messages come one by one: it may ask for a lease."""
+    if isinstance(port, DispatcherPort):
+        port.suggest_lease()
+
+
+def end_with_routes(lease: Lease, port: Port) -> None:
+    """End a lease as soon as a route or a pipe of this port changes."""
+    if isinstance(port, DispatcherPort):
+        port.on_topology = lease.end_soon
 
 
 class LentWire:
@@ -66,7 +66,8 @@ class LentWire:
         self._lent_input = False
         self._host = host
         self._readable, self._writable, self._used = readable, writable, used
-        self._writing = False
+        self.writing: bool = False
+        """Whether datagrams wait until the socket takes more."""
 
     def holder(self) -> HasTurn | None:
         """Return what the thread of the engine sleeps in, if a lease of the socket is possible."""
@@ -74,11 +75,6 @@ class LentWire:
         if lend_turn is None or self.ended or not self.wire.lendable:
             return None
         return lend_turn()  # type: ignore[no-any-return]  # the host's
-
-    @property
-    def writing(self) -> bool:
-        """Whether datagrams wait until the socket takes more."""
-        return self._writing
 
     # ------------------------------------------------------------------ the owner
 
@@ -89,8 +85,8 @@ class LentWire:
     def write(self, done: bool) -> None:
         """Take notice whether the socket has taken everything; else ``writable`` is called when it can."""
         # The poller is told of changes only.
-        if done == self._writing:
-            self._writing = not done
+        if done == self.writing:
+            self.writing = not done
             self._watch()
 
     def pause(self, *, paused: bool) -> None:
@@ -118,7 +114,7 @@ class LentWire:
             self._host.poller.watch(
                 self.wire.fileno(),
                 readable=None if self.paused or self._lent_input else self._readable,
-                writable=self._writable if self._writing else None,
+                writable=self._writable if self.writing else None,
             )
 
     # ------------------------------------------------------------------ the lease

@@ -76,7 +76,9 @@ class SpinningPoll(Spinning):
         # Who does not want to wait gets an answer at once.
         if 0 <= milliseconds < 1:
             return poll(milliseconds)
-        if self.rests():
+        # ``rests``, without the call.
+        if self._rests:
+            self._rests -= 1
             return poll(milliseconds)
         # What is there already says nothing about a look: on a core that both share the peer may have
         # answered within the system call that sent.

@@ -458,7 +458,13 @@ class StreamHost(ConnectionOwner):
         # Who takes addressed messages knows under which envelope they come: that of the last one.
         port = _bare(self._port) if lease.addressed else self._port
         half = self._half(addressed=lease.addressed)
-        if half is None or not isinstance(port, DispatcherPort):
+        # Bytes that are only written, or only read, are fewer calls of the system in large pieces.
+        if (
+            half is None
+            or not isinstance(port, DispatcherPort)
+            or lease.source is None
+            or lease.outgoing is None
+        ):
             return
         if lease.sends is None:
             lease.sends = half

@@ -137,6 +137,7 @@ class Pipe:
         "on_asked",
         "on_confirmed",
         "on_effect",
+        "on_lone",
         "on_ready",
         "on_refused",
         "on_writable",
@@ -179,6 +180,7 @@ class Pipe:
         self.on_confirmed: Callable[[], Any] = _ignore
         self.on_asked: Callable[[str, str], Any] = _ignore
         self.on_effect: Callable[[int, Callable[[], Any]], Any] = _answer_at_once
+        self.on_lone: Callable[[], Any] = _ignore
         self.on_refused: Callable[[int, int, list[tuple[int, Batch]], str], Any] | None = None
         self.on_answered: Callable[[], Any] = _ignore
         # ``target`` is the name of the port at the reading end, ``engine`` that of the engine of this port.
@@ -334,7 +336,7 @@ class Pipe:
 
         The reader may keep the pipe for long: an application thread processes its mailbox in its next call.
         """
-        self.on_writable = self.on_confirmed = self.on_asked = _ignore
+        self.on_writable = self.on_confirmed = self.on_asked = self.on_lone = _ignore
         self.on_effect = _answer_at_once
         self.on_refused = None
 
@@ -651,6 +653,13 @@ class Pipe:
 
     def _asked(self, verb: str, pattern: str) -> None:
         self.on_asked(verb, pattern)
+
+    def suggest_lease(self) -> None:
+        """Tell the writing thread that its messages come one by one, so that it may ask for a lease."""
+        self._post_to_writer(self._lease_suggested)
+
+    def _lease_suggested(self) -> None:
+        self.on_lone()
 
     def ask_effect(self, hops: int, then: Callable[[], Any]) -> None:
         """Call ``then`` in the reading thread when all that the writer was asked for is in effect.

@@ -114,11 +114,33 @@ class CallerThread:
         written = port.short_cut() if under is None else port.only_target()
         reader = None if written is None else self._dispatcher.reader_of(written)
         source = None if reader is None else self._source_with(reader)
+        if written is None and under is None and not port.routes:
+            return self._ask_to_receive()
         if written is None or reader is None or source is None:
             return None
         lease = Lease(self._slot.mailbox, self.port, written, source, self._dispatcher.reader_of, under)
         reader.post(partial(reader.lend, lease))
         return lease
+
+    def _ask_to_receive(self) -> Lease | None:
+        """Ask the only port that sends here, where nothing is sent from here."""
+        pipes = self.port.sources()
+        source = self._dispatcher.writer_of(pipes[0]) if len(pipes) == 1 else None
+        if source is None:
+            return None
+        lease = Lease(self._slot.mailbox, self.port, None, source, self._dispatcher.reader_of)
+        source.post(partial(source.lend, lease))
+        return lease
+
+    def ask_lease_to_send(self, on_offered: Callable[[Lease], Any]) -> None:
+        """Ask who reads what is sent here to lend its socket for that alone; call ``on_offered`` then."""
+        port = self.port
+        written = port.short_cut()
+        reader = None if written is None else self._dispatcher.reader_of(written)
+        if reader is not None:
+            lease = Lease(self._slot.mailbox, port, written, None, self._dispatcher.reader_of)
+            lease.on_offered = partial(on_offered, lease)
+            reader.post(partial(reader.lend, lease))
 
     def _source_with(self, reader: Port) -> Port | None:
         """Return the only port that sends here; ``reader``, if it is one of a group, and all of them do."""

@@ -130,6 +130,7 @@ def test_the_page_of_the_native_api_names_every_way(channel: type) -> None:
         "dispose",
         "kernel_closed",
         "on_confirmed",
+        "on_lone",
         "on_output",
         "on_writable",
         "until_stall_timeout",

@@ -124,6 +124,8 @@ class Channel:
         self._borrower = Borrower(caller.ask_lease)
         self.leased: Lease | None = None
         """The lease that is used."""
+        self._direct: Lease | None = None
+        """A lease that only sends.  Waits do not end it, since nothing is read with it."""
         # Whether the application watches the descriptor.  Only then it has to be armed again after a wait
         # for something else than messages.
         self._watched = False
@@ -144,6 +146,13 @@ class Channel:
             if self.leased.active or not self.leased.offered:
                 self._check_thread()
                 self._end_lease()
+        elif self._direct is not None:
+            if key is None and self._direct.send(body):
+                return
+            # What was posted is processed below, and is no reason to end it.
+            if not self._posted:
+                self._check_thread()
+                self._end_direct()
         self._send_batch(batch_of_one(checked(body), self._envelope_of(key)), timeout, key)
 
     def _send_with_headers(
@@ -349,6 +358,9 @@ class Channel:
         if self.leased:
             self._end_lease()
             return
+        if self._direct is not None:
+            self._end_direct()
+            return
         pipe = self._port.short_cut()
         # A pipe that drops has to see each message, to drop it or to make room for it.  Bare bodies are
         # appended without a look at the marks.
@@ -407,8 +419,16 @@ class Channel:
         """Return the bodies that have come, at least one and at most ``most``; wait for the first."""
         # ``_take`` and not ``_fetch`` brings more: ``_fetch`` would confirm the bodies collected so far,
         # which the application has not even seen.
-        self._check_thread()
         unread = self._unread
+        if self.leased and not unread and most > 0:
+            until = 0.0 if timeout is None else time.monotonic() + timeout
+            body = self.leased.receive(timeout)
+            if body is not None:
+                # No call up to here: a handler of a signal that raises would lose it.
+                return [body]
+            if timeout is not None:
+                timeout = max(0.0, until - time.monotonic())
+        self._check_thread()
         if most >= ALL:
             bodies = unread.take_all()
             while not bodies or (self._port.has_input() and self._take()):
@@ -494,6 +514,24 @@ class Channel:
                 lease.kept = None
             self.leased = None
             self._borrower.gave_back(lease)
+            self._find_short_cut()
+
+    def on_lone(self) -> None:
+        """What is sent from here goes out one by one: ask for a lease to do so without the poll thread."""
+        if self._direct is None and self.leased is None:
+            self.caller.ask_lease_to_send(self._use_direct)
+
+    def _use_direct(self, lease: Lease) -> None:
+        if self._direct is None and self.leased is None and lease.offered and not self._closed:
+            self._direct = lease
+            # From here on each message takes the long way, where the lease is.
+            self._fast.plug(None)
+
+    def _end_direct(self) -> None:
+        """Send through the poll thread again."""
+        lease, self._direct = self._direct, None
+        if lease is not None:
+            lease.give_back()
             self._find_short_cut()
 
     def confirm(self) -> None:
@@ -706,6 +744,7 @@ class Channel:
         self._closed = self._closed or reason
         if self.leased:
             self._end_lease()
+        self._end_direct()
 
     def close(self) -> None:
         """Leave the matrix.  Messages sent are still delivered; those not received go back to the routes."""
@@ -718,6 +757,7 @@ class Channel:
         if not self._port.closed:
             if self.leased:
                 self._end_lease()
+            self._end_direct()
             # Gives back the unused credit, which would be counted as messages in the pipe for ever.
             self._fast.plug(None)
             self._closed = self._closed or "it was closed"

@@ -68,7 +68,7 @@ MORE: dict[type, set[str]] = {
     AsyncioChannel: set(),
     DirectChannel: {"fileno", "peer"},
 }
-FOR_THE_KERNEL = {"dispose", "kernel_closed", "on_confirmed", "on_output", "on_writable"}
+FOR_THE_KERNEL = {"dispose", "kernel_closed", "on_confirmed", "on_lone", "on_output", "on_writable"}
 FOR_CHANNELS_FOR_TASKS = {
     "answer",
     "ask",
