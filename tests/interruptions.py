@@ -10,10 +10,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 from kernel.hosting import datagram_wire, lease, stream_half
+from plugins.engines.pgm import lone_halves
 from plugins.engines.sctp import lone_half
 from plugins.protocols.sctp import lone
 
-FILES = {module.__file__ for module in (lease, stream_half, datagram_wire, lone_half, lone)}
+FILES = {module.__file__ for module in (lease, stream_half, datagram_wire, lone_halves, lone_half, lone)}
 """The code of leases."""
 
 

@@ -23,6 +23,13 @@ class Encoder(Protocol):
         """Return the data of packets; PGM fragments what is larger than a packet."""
         ...
 
+    def encode_one(self, body: bytes) -> bytes | None:
+        """Return what ``encode`` returns for one message under the empty envelope, if that is one unit.
+
+        None: ask ``encode``.  Changes nothing.
+        """
+        ...
+
 
 class Decoder(Protocol):
     """The decoder of one source."""
@@ -32,6 +39,13 @@ class Decoder(Protocol):
 
     def decode(self, units: Sequence[bytes | None]) -> list[Batch]:
         """Process consecutive units, None where some were lost; return the complete batches."""
+        ...
+
+    def decode_one(self, unit: bytes) -> bytes | None:
+        """Return the body if the next unit is one message under the empty envelope and nothing else.
+
+        None: it has to be decoded.  Changes nothing.
+        """
         ...
 
 

@@ -15,6 +15,7 @@ from kernel.contracts.engine import EngineEvent, Host
 from kernel.hosting.datagram_wire import DatagramWire
 from kernel.hosting.interfaces import find_interface
 from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.lent_wire import LentWire
 from plugins.engines.pgm.location import Location
 from plugins.engines.pgm.options import GroupOptions
 from plugins.engines.pgm.sockets import Sockets
@@ -104,7 +105,6 @@ class GroupReceiver:
         self._deliver = deliver
         self._gone = gone
         self._timer = LazyTimer(host, self._on_timer)
-        self._reading = True
         # Losses come in storms, one event per gap; operators get one report per source and second.
         self._losses = Losses(lambda tsi, text: self._report(What.LOST.value, tsi_text(tsi), text))
         interface = find_interface(location.interface, location.group)
@@ -118,6 +118,17 @@ class GroupReceiver:
         except OSError:
             self._close_wires()
             raise
+        self.lent = LentWire(
+            host,
+            self._wires[0],
+            readable=self._on_readable,
+            writable=_never,
+            used=_never,
+        )
+        """The group's socket, for a thread of an application that receives lone messages.
+
+        Nobody sends to the other one, from which NAKs leave, so it is not watched.
+        """
         for warning in self._sockets.warnings:
             self._report("warning", detail=warning)
         # The protocol has no randomness of its own: a test gives a seed, an engine gives one from the system.
@@ -128,25 +139,23 @@ class GroupReceiver:
 
     def start(self) -> None:
         """Start to receive."""
-        self._watch()
+        self.lent.start()
 
     def pause(self) -> None:
         """Stop reading."""
-        self._reading = False
-        self._watch()
+        self.lent.pause(paused=True)
 
     def resume(self) -> None:
         """Continue reading, and request what was missed."""
-        self._reading = True
-        self._watch()
+        self._end_lease()
+        self.lent.pause(paused=False)
         self._on_readable()
 
     def close(self) -> None:
         """Leave the group, and close the sockets."""
         self._timer.cancel()
         # The poller must forget a descriptor before it is closed: its number may be used again at once.
-        for wire in self._wires:
-            self._host.poller.watch(wire.fileno(), readable=None, writable=None)
+        self.lent.close()
         self._close_wires()
 
     def statistics(self) -> dict[str, Any]:
@@ -158,11 +167,6 @@ class GroupReceiver:
             wire.close()
         self._wires = []
 
-    def _watch(self) -> None:
-        # Only the group's socket is watched. Nobody sends to the other one, from which NAKs leave.
-        readable = self._on_readable if self._reading else None
-        self._host.poller.watch(self._wires[0].fileno(), readable=readable, writable=None)
-
     def _on_readable(self) -> None:
         receiver = self.receiver
         now = self._host.now()
@@ -173,10 +177,17 @@ class GroupReceiver:
 
     def _on_timer(self) -> None:
         """Process timers; read first, since what would be requested may be waiting in the socket."""
-        if self._reading:
+        self._end_lease()
+        if not self.lent.paused:
             self._on_readable()
         else:
             self._report_events(self._host.now())
+
+    def _end_lease(self) -> None:
+        """Read again, before what comes behind something that another thread may have read."""
+        lease = self.lent.lease
+        if lease is not None:
+            lease.end()
 
     def _after(self, now: float) -> None:
         receiver = self.receiver
@@ -195,7 +206,7 @@ class GroupReceiver:
             self._report_events(now)
             due = self._losses.next_deadline()
         self._timer.arm(due)
-        if self._reading:
+        if not self.lent.paused:
             # Not while paused: NAKs would be sent whose answers are not read. Loss reports go on.
             self._timer.arm(receiver.next_deadline())
 
@@ -221,3 +232,7 @@ class GroupReceiver:
 
     def _report(self, what: str, peer: str = "", detail: str = "") -> None:
         self._host.report(EngineEvent(engine=self._engine, what=what, peer=peer, detail=detail))
+
+
+def _never() -> None:
+    """Nothing is written to the group's socket, and no timer depends on what came in order."""

@@ -17,6 +17,7 @@ from kernel.contracts.engine import EngineEvent, Host
 from kernel.hosting.datagram_wire import DatagramWire
 from kernel.hosting.interfaces import find_interface
 from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.lent_wire import LentWire
 from plugins.engines.pgm.location import Location
 from plugins.engines.pgm.options import GroupOptions
 from plugins.engines.pgm.sockets import Sockets
@@ -48,7 +49,6 @@ class GroupSource:
         self._refill = refill
         self._sent = sent
         self._timer = LazyTimer(host, self.work)
-        self._writing = False
         self._dropped = 0
         self._where = f"{location.group}:{location.port}"
         self.silent = False
@@ -57,7 +57,13 @@ class GroupSource:
         sockets = Sockets(options, location, interface, raw=raw)
         self._wires: list[DatagramWire] = []
         self._open(sockets, location.port)
-        self._group = sockets.address_of(None)
+        wire = self._wires[0]
+        self.lent = LentWire(
+            host, wire, readable=self._readable(wire), writable=self._on_writable, used=self._arm
+        )
+        """The socket that sends everything, for a thread of an application that sends lone messages."""
+        self.group = sockets.address_of(None)
+        """The address of the group."""
         identifier = bytes.fromhex(options.gsi) or os.urandom(6)
         self.source = Source(
             options.source,
@@ -85,14 +91,15 @@ class GroupSource:
 
     def start(self) -> None:
         """Start to receive NAKs, and send an SPM."""
-        for wire in self._wires:
-            self._host.poller.watch(wire.fileno(), readable=self._readable(wire), writable=None)
+        self.lent.start()
+        wire = self._wires[1]
+        self._host.poller.watch(wire.fileno(), readable=self._readable(wire), writable=None)
         self.work()
 
     @property
     def busy(self) -> bool:
         """Whether new data waits to be sent."""
-        return bool(self.source.queued) or self._writing
+        return bool(self.source.queued) or self.lent.writing
 
     def send(self, units: Sequence[bytes]) -> None:
         """Queue units; ``work`` sends them."""
@@ -100,12 +107,13 @@ class GroupSource:
 
     def close(self) -> None:
         """Announce the end of the session (OPT_FIN), and close the sockets."""
+        self.lent.settle()
         if not self.silent:
             # A source that was silent has no session that anybody knows of.
-            self._wires[0].send(self.source.close(), self._group)
+            self._wires[0].send(self.source.close(), self.group)
         self._timer.cancel()
-        for wire in self._wires:
-            self._host.poller.watch(wire.fileno(), readable=None, writable=None)
+        self.lent.close()
+        self._host.poller.watch(self._wires[1].fileno(), readable=None, writable=None)
         self._close_wires()
 
     def statistics(self) -> dict[str, Any]:
@@ -123,14 +131,15 @@ class GroupSource:
         """Send what is due, and set the timer."""
         if self.silent:
             return
+        self.lent.settle()
         source = self.source
-        if not self._writing:
+        if not self.lent.writing:
             # New messages are taken only when those before are sent, so that the pipes feel the rate at once.
             if not source.queued:
                 self._refill()
             packets = source.packets_to_send(self._host.now())
             if packets:
-                self._write(self._wires[0].send(packets, self._group))
+                self.lent.write(done=self._wires[0].send(packets, self.group))
                 if self._wires[0].dropped != self._dropped:
                     self._report_dropped(self._wires[0])
             # Packets that wait in the wire are not yet with the system, and would be lost with this process.
@@ -138,24 +147,19 @@ class GroupSource:
                 self._sent()
         # While the socket is full nothing can be sent, however much is due: ``_on_writable`` goes on. A timer
         # for a deadline that has passed would call this method without end.
-        if not self._writing:
-            self._timer.arm(source.next_deadline())
+        if not self.lent.writing:
+            self._arm()
+
+    def _arm(self) -> None:
+        self._timer.arm(self.source.next_deadline())
 
     def _close_wires(self) -> None:
         for wire in self._wires:
             wire.close()
 
-    def _write(self, done: bool) -> None:
-        # The poller is told of changes only.
-        if done == self._writing:
-            self._writing = not done
-            wire = self._wires[0]
-            writable = None if done else self._on_writable
-            self._host.poller.watch(wire.fileno(), readable=self._readable(wire), writable=writable)
-
     def _on_writable(self) -> None:
-        self._write(self._wires[0].flush())
-        if not self._writing:
+        self.lent.write(done=self._wires[0].flush())
+        if not self.lent.writing:
             # Before ``work``, which takes new units: where these fill the socket each time, nothing would
             # ever be reported as sent.
             if not self.busy:

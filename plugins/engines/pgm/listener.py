@@ -9,9 +9,12 @@ import trio
 from kernel.contracts.engine import EngineEvent, Host, Port
 from kernel.contracts.kinds import EngineSetup
 from kernel.contracts.message import Batch
+from kernel.hosting.lease import Lease
+from kernel.hosting.lent_wire import end_with_routes, pipe_to
 from plugins.engines.pgm.framing import Decoder, make_decoder
 from plugins.engines.pgm.group_receiver import GroupReceiver, Units
 from plugins.engines.pgm.location import parse_pgm_address
+from plugins.engines.pgm.lone_halves import ReceiverHalf
 
 
 class PgmReceiver:
@@ -24,7 +27,8 @@ class PgmReceiver:
         self._decoders: dict[bytes, Decoder] = {}
         self._port: Port | None = None
         self._group: GroupReceiver | None = None
-        self._messages = 0
+        self.messages = 0
+        """Messages that were received."""
         self._messages_refused = 0
         self._malformed = 0
         self._refusal_reported = False
@@ -54,7 +58,7 @@ class PgmReceiver:
         """Return the counters."""
         malformed = self._malformed + sum(decoder.malformed for decoder in list(self._decoders.values()))
         figures = {
-            "messages_in": self._messages,
+            "messages_in": self.messages,
             "messages_refused": self._messages_refused,
             "messages_malformed": malformed,
         }
@@ -72,7 +76,7 @@ class PgmReceiver:
             batches += decoder.decode(pieces)
         if not batches:
             return
-        self._messages += sum(len(batch.bodies) for batch in batches)
+        self.messages += sum(len(batch.bodies) for batch in batches)
         assert self._port is not None
         assert self._group is not None
         # False: a pipe is full. What was passed is in the pipes all the same; only reading stops, and the
@@ -85,6 +89,17 @@ class PgmReceiver:
         decoder = self._decoders.pop(tsi, None)
         # The counter outlives the decoder.
         self._malformed += decoder.malformed if decoder is not None else 0
+
+    def on_lease_asked(self, lease: Lease) -> None:
+        """Called when the thread of an application asks for a lease of the socket."""
+        port, group, asked = self._port, self._group, lease.source is self._port
+        if port is None or group is None or lease.outgoing is not None or not asked:
+            return
+        pipe, holder = pipe_to(lease, port), group.lent.holder()
+        if pipe is not None and holder is not None:
+            half = ReceiverHalf(group.lent, holder, group.receiver, self._decoders, self, self._host.now)
+            lease.offer(None, half, pipe, self._host.post)
+            end_with_routes(lease, port)
 
     # ------------------------------------------------------------------ the port's owner
 

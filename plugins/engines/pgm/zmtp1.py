@@ -31,6 +31,10 @@ def header(size: int, flags: int = 0) -> bytes:
     return b"\xff" + (size + 1).to_bytes(8, "big") + bytes((flags,))
 
 
+_SHORT = tuple(header(size) for size in range(_LONG - 1))
+"""The headers of short frames."""
+
+
 class Zmtp1Encoder:
     """Encodes batches as data of packets with at most ``tsdu_size`` bytes."""
 
@@ -68,6 +72,13 @@ class Zmtp1Encoder:
                 frames += messages
                 sizes += map(len, messages)
         return self._cut(b"".join(frames), sizes)
+
+    def encode_one(self, body: bytes) -> bytes | None:
+        """Return the data of the packet for one message; None if there are keys, or more packets."""
+        size = len(body)
+        if self._keys or size >= self._alone:
+            return None
+        return b"".join((_BEGINS_HERE, _SHORT[size] if size < len(_SHORT) else header(size), body))
 
     def _messages(self, batch: Batch) -> list[bytes]:
         first: list[bytes] = []
@@ -154,6 +165,25 @@ class Zmtp1Decoder:
                 self._size += len(unit) - _OFFSET
         self._decode(batches)
         return batches
+
+    def decode_one(self, unit: bytes) -> bytes | None:
+        """Return the body if the next unit is one whole message; None: it has to be decoded."""
+        end = len(unit)
+        if (
+            not self._synchronized
+            or self._size
+            or self._parts
+            or self._drops_parts
+            or end <= _OFFSET
+            or unit[:_OFFSET] != _BEGINS_HERE
+        ):
+            return None
+        size, head = _read_header(unit, _OFFSET)
+        begin = _OFFSET + head
+        # The length includes the flags byte.
+        if not 0 < size <= self._max_message + 1 or begin + size - 1 != end or unit[begin - 1]:
+            return None
+        return unit[begin:]
 
     def _resynchronize(self) -> None:
         self._synchronized = False

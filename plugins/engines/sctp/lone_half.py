@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernel.hosting.connection import LOOK
-from kernel.hosting.datagram_wire import Address, only
+from kernel.hosting.datagram_wire import Address
 from kernel.hosting.lease import Call, HasTurn, Lease, Passed
-from kernel.hosting.lent_wire import LentWire, end_with_routes, pipes_to
+from kernel.hosting.lent_wire import LentWire, end_with_routes, pipe_to
 from plugins.engines.sctp.framing import Kind
 from plugins.engines.sctp.sctp_stream import SctpStream
 from plugins.protocols.backend.units import one_unit, only_body
@@ -81,9 +81,11 @@ class LoneHalf:
 
     def encode(self, body: bytes) -> bytes | None:
         """Return the packet of a message; None: the usual way is needed."""
-        unit = body if self._plain else one_unit(body)
-        if self._conversation.ended or not self._output.sends_at_once(len(body)):
+        size = len(body)
+        # What is larger than a packet need not be copied first.
+        if size > self._path.probing.size or self._conversation.ended or not self._output.sends_at_once(size):
             return None
+        unit = body if self._plain else one_unit(body)
         sent = self._sent = outgoing(
             self._association, self._path, self._stream.number, unit, self._protocol, self._now()
         )
@@ -146,8 +148,9 @@ class LoneHalf:
 
     def decode(self, got: Any) -> Any:
         """Return the body of a message that came by itself; else None."""
-        packet = only(got)
-        if packet is None or got[3] != self._peer or self._conversation.ended:
+        packet, ancillary, _, address = got
+        # With ancillary data it is several packets (``DatagramWire``).
+        if ancillary or address != self._peer or self._conversation.ended:
             return None
         taken = self._taken = incoming(self._association, self._path, packet, self._now())
         if taken is None or not self._fits(taken):
@@ -250,9 +253,11 @@ def offer(
         or options.rto_min < LOOK
     ):
         return
-    peer, pipes, holder = host.socket_address_of(association), pipes_to(lease, ports), wire.holder()
-    if lease.source not in ports or peer is None or not pipes or holder is None:
+    pipes = [pipe for port in ports if (pipe := pipe_to(lease, port)) is not None]
+    peer, holder = host.socket_address_of(association), wire.holder()
+    if lease.source not in ports or len(pipes) < len(ports) or peer is None or holder is None:
         return
     half = LoneHalf(host, conversation, association, stream, wire, holder, peer, pipes)
     lease.offer(half, half, pipes[0], conversation.host.post)
-    end_with_routes(lease, ports)
+    for port in ports:
+        end_with_routes(lease, port)

@@ -43,6 +43,10 @@ class UnitEncoder:
             units += self._multipart(batch) if batch.multipart else self._plain(batch)
         return units
 
+    def encode_one(self, body: bytes) -> bytes | None:
+        """Return the unit of one message under the empty envelope.  Changes nothing."""
+        return one_unit(body)
+
     def _use(self, envelope: Envelope) -> bool:
         """Use this envelope for the units that follow; False if it cannot be encoded."""
         try:
@@ -106,6 +110,11 @@ class UnitDecoder:
                 if self._decoder.in_message():
                     self._count_malformed()
         return batches
+
+    def decode_one(self, unit: bytes) -> bytes | None:
+        """Return the body if a unit is one message under the empty envelope; else None.  Changes nothing."""
+        body = only_body(unit)
+        return None if body is None or len(body) > self._max_message else body
 
     def _count_malformed(self) -> None:
         self.malformed += 1

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.chance import Chance
 from plugins.protocols.pgm.checksum import ones_sum
@@ -48,12 +50,26 @@ from plugins.protocols.pgm.sequence import MASK
 from plugins.protocols.pgm.session import Session
 from plugins.protocols.pgm.token_bucket import TokenBucket
 
+_PLAIN_DATA = bytes((ODATA, 0))
+"""Type and options of a data packet without options."""
 NAK_BURST = 0.05
 """NAKs that may be sent at once, in seconds of the allowed rate."""
 FINISHED_EXPIRY = 10.0
 """Seconds of silence after which a source that has finished (OPT_FIN) is forgotten."""
 SPMR_BACK_OFF = 0.25
 """Seconds of which a random part passes before an SPM is requested, and between two requests (13.)."""
+
+
+class LoneUnit(msgspec.Struct):
+    """A unit that came by itself and in order, and what is to be noted of it (``Receiver.lone``)."""
+
+    session: Session
+    unit: bytes
+    number: int
+    trail: int
+    size: int
+    """Bytes of the packet."""
+    now: float
 
 
 class Receiver:
@@ -133,6 +149,34 @@ class Receiver:
                     self._updated.add(session)
                     continue
             self._receive_other(packet, now, address)
+
+    def lone(self, packet: bytes, now: float, address: object) -> LoneUnit | None:
+        """Return the unit of a packet that takes the fast path of ``receive``, where nothing waits before it.
+
+        None: it has to be processed.  Changes nothing: the caller notes what it takes.
+        """
+        size = len(packet)
+        if size < DATA.size or packet[4:6] != _PLAIN_DATA or self.events:
+            return None
+        own, to, _, _, checksum, identifier, length, number, trail = DATA.unpack_from(packet)
+        session = self._fast.get((identifier, own))
+        window = None if session is None else session.window
+        if (
+            session is None
+            or window is None
+            or to != self._port
+            or length != size - DATA.size
+            or address != session.address
+            or number != window.next
+            or window.ready
+            or session.recovery.missing
+            or not session.reassembly.is_idle()
+            or session.parity is not None
+            or not checksum
+            or ones_sum(packet)
+        ):
+            return None
+        return LoneUnit(session, packet[DATA.size :], number, trail, size, now)
 
     def _receive_other(self, packet: bytes, now: float, address: object) -> None:
         try:

@@ -32,6 +32,10 @@ class RepairQueue:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def is_idle(self) -> bool:
+        """Whether nothing is to be confirmed or repaired."""
+        return not (self._pending or self._confirm or self._later)
+
     def was_asked(self, number: int) -> bool:
         """Whether a NAK for a packet came lately."""
         return number in self._confirmed

@@ -69,6 +69,10 @@ class Reassembly:
         self._dropped += not complete
         return unit if complete else None
 
+    def is_idle(self) -> bool:
+        """Whether no unit is incomplete."""
+        return self._first is None
+
     def reset(self) -> None:
         """Drop the incomplete unit: what follows does not belong to it."""
         if self._first is not None:
@@ -147,7 +151,8 @@ class Session:
         self._spm_number: int | None = None
         self._join: int | None = None
         self._early: list[_Early] = []
-        self._reassembly = Reassembly(options.max_unit)
+        self.reassembly = Reassembly(options.max_unit)
+        """The fragments of the last unit, while it is incomplete."""
         # Whether a fragment was ever seen. Until then ``take`` hands the window's list on as it is.
         self._fragments = False
         self._ready_before_restart: list[bytes | Data | None] | None = None
@@ -253,13 +258,13 @@ class Session:
         for item in ready:
             if isinstance(item, Data):
                 assert item.extensions.fragment is not None
-                unit = self._reassembly.take(item.extensions.fragment, item.data)
+                unit = self.reassembly.take(item.extensions.fragment, item.data)
                 if unit is not None:
                     units.append(unit)
             else:
-                self._reassembly.reset()
+                self.reassembly.reset()
                 units.append(item)
-        self._statistics.dropped_units += self._reassembly.take_dropped()
+        self._statistics.dropped_units += self.reassembly.take_dropped()
         return units
 
     def _on_trail(self, trail: int) -> None:

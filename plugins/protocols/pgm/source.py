@@ -48,31 +48,32 @@ from plugins.protocols.pgm.request_delay import RequestDelay
 from plugins.protocols.pgm.sequence import MASK, after
 from plugins.protocols.pgm.source_parity import Parity, SourceParity
 from plugins.protocols.pgm.token_bucket import TokenBucket
-from plugins.protocols.pgm.transmit_window import TransmitWindow
+from plugins.protocols.pgm.transmit_window import AGE_GRAIN, TransmitWindow
 
 
 class SpmSchedule:
     """When SPMs are due (5.1.4 to 5.1.6): ambient ones while data flows, heartbeats in silence."""
 
     __slots__ = (
-        "_ambient", "_ambient_at", "_answer_from", "_asked", "_first", "_heartbeat_at", "_interval", "_most",
+        "_ambient", "_ambient_at", "_answer_from", "_asked", "_most", "first", "heartbeat_at", "interval",
     )  # fmt: skip
 
     def __init__(self, ambient: float, first: float, most: float) -> None:
         self._ambient = ambient
-        self._first = first
+        self.first = first
         self._most = most
         # Half, since the first heartbeat doubles it before use. IHB_TMR starts at IHB_MIN (5.1.5).
-        self._interval = first / 2
+        self.interval = first / 2
+        """Seconds from the last heartbeat to the next."""
         # The first SPM is due at once: receivers need one before they may send NAKs (6.2).
-        self._ambient_at = self._heartbeat_at = 0.0
+        self._ambient_at = self.heartbeat_at = 0.0
         self._asked = False
         # When the next request may be answered.
         self._answer_from = 0.0
 
     def due(self) -> float:
         """Return when the next SPM is due."""
-        return min(self._ambient_at, self._heartbeat_at)
+        return min(self._ambient_at, self.heartbeat_at)
 
     def at_once(self, now: float) -> None:
         """Make an SPM due at ``now``."""
@@ -89,8 +90,8 @@ class SpmSchedule:
 
     def sent_data(self, now: float) -> None:
         """Record that data was sent: start again with the shortest heartbeat interval."""
-        self._interval = self._first
-        self._heartbeat_at = now + self._first
+        self.interval = self.first
+        self.heartbeat_at = now + self.first
 
     def sent_spm(self, now: float) -> None:
         """Record that an SPM was sent."""
@@ -98,12 +99,12 @@ class SpmSchedule:
         # Any SPM answers a request that waits.
         if self._asked:
             self._asked = False
-            self._answer_from = now + self._first
+            self._answer_from = now + self.first
         # The two timers are independent (5.1.6): an ambient SPM that falls between two heartbeats counts as
         # neither.
-        if now >= self._heartbeat_at:
-            self._interval = min(2 * self._interval, self._most)
-            self._heartbeat_at = now + self._interval
+        if now >= self.heartbeat_at:
+            self.interval = min(2 * self.interval, self._most)
+            self.heartbeat_at = now + self.interval
 
 
 BURST_SECONDS = 0.002
@@ -120,6 +121,22 @@ CONGESTION_OVERHEAD = 12
 """Bytes of OPT_LENGTH and OPT_PGMCC_DATA, without the address."""
 PARITY_OVERHEAD = FRAGMENT_OVERHEAD + 8 + 2
 """Bytes of OPT_LENGTH, OPT_FRAGMENT, OPT_PARITY_GRP and a length."""
+
+
+class LonePacket(msgspec.Struct):
+    """A packet that is sent by itself, and what is to be noted when it was sent (``Source.lone``)."""
+
+    packet: bytes
+    number: int
+    now: float
+    tokens: float
+    """What is left of the rate."""
+    leaves: bool
+    """Whether the oldest packet leaves the window."""
+    oldest: int
+    """Its bytes."""
+    ages: tuple[tuple[int, float], ...]
+    """What is added to the ages of the window."""
 
 
 class SourceStatistics:
@@ -165,21 +182,21 @@ class Source:
         # The sum of all header fields that are the same in every plain ODATA packet. A field of several words
         # may be added as one number, because 2**16 is 1 modulo 65,535.
         self._head_sum = self._own_port + port + (ODATA << 8) + int.from_bytes(tsi[:6], "big")
-        self._window = TransmitWindow(
+        self.window = TransmitWindow(
             first, options.window_packets, options.window_bytes, options.window_seconds
         )
         burst = max(options.rate * BURST_SECONDS, MIN_BURST)
-        self._all = TokenBucket(options.rate, burst)
+        self.bucket = TokenBucket(options.rate, burst)
         # 5.1.3 leaves the priority of RDATA and ODATA to the implementation, and warns of both extremes:
         # repairs that always go first can stall new data, new data that always goes first makes losses final.
         self._repair_tokens = TokenBucket(options.rate * options.repair_share, burst * options.repair_share)
-        self._spms = SpmSchedule(options.ambient, options.heartbeat_first, options.heartbeat_max)
+        self.spms = SpmSchedule(options.ambient, options.heartbeat_first, options.heartbeat_max)
         self._repairs = RepairQueue(options.repeat_guard)
-        self._request_delay = RequestDelay(options.repeat_guard)
+        self.request_delay = RequestDelay(options.repeat_guard)
         self._queue: deque[tuple[bytes, Extensions]] = deque()
         self.queued = 0
         """Bytes that are queued and not sent."""
-        self._parity = SourceParity(options, self._window.get) if options.parity_group else None
+        self._parity = SourceParity(options, self.window.get) if options.parity_group else None
         self._spm_number = 0
         self._begun = False
         self._final_options = Extensions()
@@ -187,12 +204,12 @@ class Source:
     @property
     def lead(self) -> int:
         """The sequence number of the last packet sent (leading edge)."""
-        return self._window.lead
+        return self.window.lead
 
     @property
     def trail(self) -> int:
         """The sequence number of the oldest packet that can be repaired (trailing edge)."""
-        return self._window.trail
+        return self.window.trail
 
     # ------------------------------------------------------------------ data in
 
@@ -216,7 +233,7 @@ class Source:
         # are sent, in the order of the queue and without gaps, so the number is known here already: parity
         # packets reuse the numbers of their group (11.2) and take none.
         size_of_fragment = self.tsdu_size - FRAGMENT_OVERHEAD
-        first = after(self._window.lead, len(self._queue) + 1)
+        first = after(self.window.lead, len(self._queue) + 1)
         return [
             (unit[offset : offset + size_of_fragment], Extensions(fragment=Fragment(first, offset, size)))
             for offset in range(0, size, size_of_fragment)
@@ -224,8 +241,8 @@ class Source:
 
     def announce(self, now: float) -> None:
         """Send SPMs now and at growing intervals, as after data: a receiver is about to listen."""
-        self._spms.sent_data(now)
-        self._spms.at_once(now)
+        self.spms.sent_data(now)
+        self.spms.at_once(now)
 
     def close(self, reset: Reset | None = None) -> list[bytes]:
         """Return the last packets of the session: OPT_FIN, or OPT_RST if it was given up."""
@@ -256,7 +273,7 @@ class Source:
         elif decoded.kind == NNAK:
             self.statistics.nnaks_in += 1
         elif decoded.kind == SPMR:
-            self._spms.requested(now)
+            self.spms.requested(now)
 
     def _on_ack(self, ack: Ack, now: float) -> None:
         self.statistics.acks_in += 1
@@ -280,19 +297,19 @@ class Source:
                 self._beyond_repair(len(nak.numbers) - len(known), now)
             return
         # A list may repeat numbers, and the header's number too. Each is confirmed and repaired once.
-        here = [number for number in dict.fromkeys(nak.numbers) if self._window.get(number) is not None]
+        here = [number for number in dict.fromkeys(nak.numbers) if self.window.get(number) is not None]
         if len(here) < len(nak.numbers):
             self._beyond_repair(len(nak.numbers) - len(here), now)
         if here:
             # The last one was found missing last, mostly by the packet behind it.
             if not self._repairs.was_asked(here[-1]):
-                self._repairs.guard = self._request_delay.measured(here[-1], now)
+                self._repairs.guard = self.request_delay.measured(here[-1], now)
             self._repairs.ask(here, now)
 
     def _beyond_repair(self, count: int, now: float) -> None:
         """Handle a NAK for packets that have left the window: an SPM tells receivers the trailing edge."""
         self.statistics.beyond_repair += count
-        self._spms.at_once(now)
+        self.spms.at_once(now)
 
     # ------------------------------------------------------------------ packets out
 
@@ -300,27 +317,27 @@ class Source:
         """Return the packets to send now: confirmations, SPMs, repairs, new data, in this order (5.1.3)."""
         # First, because the trailing edge goes into every packet that follows: no packet may announce as
         # repairable what the next NAK would not get.
-        self._window.expire(now)
-        self._all.fill(now)
+        self.window.expire(now)
+        self.bucket.fill(now)
         self._repair_tokens.fill(now)
         out: list[bytes] = []
         # The order is that of 5.1.3: NCFs strictly first, then SPMs, then data. NCFs suppress NAKs of other
         # receivers only if they arrive before their back-off ends.
         self._confirm(out, now)
-        if self._spms.due() <= now:
+        if self.spms.due() <= now:
             out.append(self._spm())
-            self._spms.sent_spm(now)
+            self.spms.sent_spm(now)
             # An SPM shows that its leading edge is missing, as a packet behind that would.
-            self._request_delay.sent.append((after(self._window.lead), now))
+            self.request_delay.sent.append((after(self.window.lead), now))
             # An SPM counts against the rate but does not wait for tokens: 5.1.3 puts it before all data, and
             # its own timers bound it.
-            self._all.tokens -= len(out[-1])
+            self.bucket.tokens -= len(out[-1])
         # Both are empty if nothing is to be repaired.
         if self._repairs or self._parity:
             self._repair(out, now)
         if self.congestion is not None:
             self.congestion.handle_timeout(now)
-        if self._queue and self._all.tokens > 0:
+        if self._queue and self.bucket.tokens > 0:
             self._send_new(out, now)
         self.statistics.packets_out += len(out)
         self.statistics.bytes_out += sum(map(len, out))
@@ -342,24 +359,24 @@ class Source:
         """Add a packet that counts against the repairs' share."""
         out.append(packet)
         self._repair_tokens.tokens -= len(packet)
-        self._all.tokens -= len(packet)
+        self.bucket.tokens -= len(packet)
 
     def _repair(self, out: list[bytes], now: float) -> None:
         # Both buckets must have tokens. They may go below zero by one packet, so that no packet waits for an
         # exact fit.
-        while self._repair_tokens.tokens > 0 and self._all.tokens > 0:
+        while self._repair_tokens.tokens > 0 and self.bucket.tokens > 0:
             repair = self._next_repair(now)
             if repair is None:
                 break
             self._spend(out, repair)
             self.statistics.repairs += 1
-            self._spms.sent_data(now)
+            self.spms.sent_data(now)
 
     def _next_repair(self, now: float) -> bytes | None:
         # A number may have left the window between the NAK and now. It is skipped; the receiver learns that
         # from the trailing edge of any packet.
         while (number := self._repairs.next(now)) is not None:
-            packet = self._window.get(number)
+            packet = self.window.get(number)
             if packet is not None:
                 return self._as_repair(packet)
         # Parity comes after selective repairs. Selective ones are for incomplete groups, or for receivers
@@ -375,7 +392,7 @@ class Source:
                 port=self._port,
                 extensions=parity.extensions,
                 number=parity.number,
-                trail=self._window.trail,
+                trail=self.window.trail,
                 data=parity.data,
                 parity=True,
                 variable=parity.variable,
@@ -386,13 +403,13 @@ class Source:
         """Return the RDATA packet for an ODATA packet, with the current trailing edge (8.2)."""
         # RDATA differs from ODATA in type, checksum and trailing edge only (8.2).
         head = packet[:4] + bytes((RDATA, packet[5], 0, 0)) + packet[8:20]
-        return sealed(head + self._window.trail.to_bytes(4, "big") + packet[24:])
+        return sealed(head + self.window.trail.to_bytes(4, "big") + packet[24:])
 
     def _send_new(self, out: list[bytes], now: float) -> None:
         """Number and send new data."""
-        window, queue, pack = self._window, self._queue, DATA.pack
+        window, queue, pack = self.window, self._queue, DATA.pack
         own_port, port, identifier = self._own_port, self._port, self.tsi[:6]
-        tokens, parity, congestion = self._all.tokens, self._parity, self.congestion
+        tokens, parity, congestion = self.bucket.tokens, self._parity, self.congestion
         # One time stamp for the whole batch: it is within AGE_GRAIN anyway.
         window.stamp(now)
         # Locals and one loop: this is the hot path of a source. ``tokens`` may become negative by one packet;
@@ -424,9 +441,41 @@ class Source:
                 unasked = [self._parity_packet(made, ODATA) for made in parity.at_end(number)]
                 tokens -= sum(map(len, unasked))
                 out += unasked
-        self._all.tokens = tokens
-        self._request_delay.sent.append((window.lead, now))
-        self._spms.sent_data(now)
+        self.bucket.tokens = tokens
+        self.request_delay.sent.append((window.lead, now))
+        self.spms.sent_data(now)
+
+    def lone(self, tsdu: bytes, now: float) -> LonePacket | None:
+        """Return the packet that ``packets_to_send`` would return for this unit alone.
+
+        None: it has to be queued.  Changes nothing: the caller notes the packet when it was sent.  Old
+        packets leave the window, and SPMs are sent, when ``packets_to_send`` is called at its deadline.
+        """
+        window, size = self.window, len(tsdu)
+        if (
+            not self._begun
+            or self._queue
+            or not self._repairs.is_idle()
+            or self._parity is not None
+            or self.congestion is not None
+            or size > self.tsdu_size
+        ):
+            return None
+        tokens, leaves = self.bucket.at_time(now), window.leaves_for(size + DATA.size)
+        if tokens <= 0 or leaves > 1:
+            return None
+        number, trail = (window.lead + 1) & MASK, window.trail
+        checksum = checksum_of(self._head_sum + size + number + trail + ones_sum(tsdu))
+        head = DATA.pack(self._own_port, self._port, ODATA, 0, checksum, self.tsi[:6], size, number, trail)
+        return LonePacket(
+            packet=head + tsdu,
+            number=number,
+            now=now,
+            tokens=tokens - size - DATA.size,
+            leaves=leaves == 1,
+            oldest=len(window.packets[trail]) if leaves else 0,
+            ages=() if window.ages and now - window.ages[-1][1] <= AGE_GRAIN else ((number, now),),
+        )
 
     def _special(self, tsdu: bytes, extensions: Extensions, number: int, trail: int) -> bytes:
         """Return a packet with options: a fragment, or the first of the session (OPT_SYN, 9.6)."""
@@ -464,7 +513,7 @@ class Source:
 
     def _spm(self) -> bytes:
         self.statistics.spms += 1
-        window = self._window
+        window = self.window
         extensions = self._final_options
         # An SPM after the end has OPT_FIN or OPT_RST in place of the options for joining: 9.7 and 9.8 require
         # them in every SPM from then on, and nobody should join a session that ends.
@@ -490,7 +539,7 @@ class Source:
 
     def next_deadline(self) -> float:
         """Return when ``packets_to_send`` will have something to send."""
-        due = self._spms.due()
+        due = self.spms.due()
         confirm_at = self._repairs.confirm_at()
         if confirm_at < due:
             due = min(due, max(confirm_at, self._repair_tokens.ready_at()))
@@ -498,12 +547,12 @@ class Source:
             due = min(due, self._repair_tokens.ready_at())
         # Repairs need tokens in both buckets, so the later of the two times counts.
         if self._repairs or self._parity:
-            due = min(due, max(self._all.ready_at(), self._repair_tokens.ready_at()))
+            due = min(due, max(self.bucket.ready_at(), self._repair_tokens.ready_at()))
         congestion = self.congestion
         # When the congestion window is closed, tokens do not help: an acknowledgement or the timeout of
         # ``congestion`` opens it.
         if self._queue and (congestion is None or congestion.may_send()):
-            due = min(due, self._all.ready_at())
+            due = min(due, self.bucket.ready_at())
         waits_until = congestion.next_deadline() if congestion is not None else None
         return due if waits_until is None else min(due, waits_until)
 

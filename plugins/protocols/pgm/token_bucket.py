@@ -16,21 +16,28 @@ class TokenBucket:
     average.
     """
 
-    __slots__ = ("_at", "_burst", "_rate", "tokens")
+    __slots__ = ("_burst", "_rate", "at", "tokens")
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
         self._burst = burst
-        self._at = -math.inf
+        self.at = -math.inf
+        """When ``tokens`` was right."""
         self.tokens = burst
 
     def fill(self, now: float) -> float:
         """Return the number of tokens at ``now``. Zero or less means: wait."""
-        # A clock that goes back must not take tokens away.
-        if now > self._at:
-            self.tokens = min(self._burst, self.tokens + self._rate * (now - self._at))
-            self._at = now
+        if now > self.at:
+            self.tokens = self.at_time(now)
+            self.at = now
         return self.tokens
+
+    def at_time(self, now: float) -> float:
+        """Return what ``fill`` would return, and change nothing."""
+        # A clock that goes back must not take tokens away.
+        if now <= self.at:
+            return self.tokens
+        return min(self._burst, self.tokens + self._rate * (now - self.at))
 
     def has_one(self, now: float) -> bool:
         """Whether there is one at ``now``, within the precision of time."""
@@ -38,4 +45,4 @@ class TokenBucket:
 
     def ready_at(self) -> float:
         """Return when there will be one, as of the last ``fill``."""
-        return self._at if self.tokens >= 1 - PRECISION else self._at + (1 - self.tokens) / self._rate
+        return self.at if self.tokens >= 1 - PRECISION else self.at + (1 - self.tokens) / self._rate

@@ -14,7 +14,7 @@ precision is worth."""
 class TransmitWindow:
     """Packets from ``trail`` to ``lead``, both included; bounded in packets, bytes and seconds."""
 
-    __slots__ = ("_ages", "_bytes", "_most", "_most_bytes", "_packets", "_seconds", "lead", "trail")
+    __slots__ = ("_most", "_most_bytes", "_seconds", "ages", "bytes", "lead", "packets", "trail")
 
     def __init__(self, first: int, most: int, most_bytes: int, seconds: float) -> None:
         self.trail = first
@@ -22,35 +22,45 @@ class TransmitWindow:
         self._most = most
         self._most_bytes = most_bytes
         self._seconds = seconds
-        self._packets: dict[int, bytes] = {}
-        self._bytes = 0
-        self._ages: deque[tuple[int, float]] = deque()
+        self.packets: dict[int, bytes] = {}
+        """Those that can be repaired, by number."""
+        self.bytes = 0
+        """Their bytes."""
+        self.ages: deque[tuple[int, float]] = deque()
+        """Numbers, and when the packets from there on were sent."""
 
     def __len__(self) -> int:
-        return len(self._packets)
+        return len(self.packets)
 
     def get(self, number: int) -> bytes | None:
         """Return a packet, or None if it is not in the window."""
-        return self._packets.get(number)
+        return self.packets.get(number)
 
     def add(self, packet: bytes) -> None:
         """Add the packet after ``lead``; the oldest leave if there is no room."""
         self.lead = lead = after(self.lead)
         # A dictionary and not a list: numbers wrap, and NAKs ask for single ones.
-        self._packets[lead] = packet
-        self._bytes += len(packet)
-        if len(self._packets) > self._most or self._bytes > self._most_bytes:
+        self.packets[lead] = packet
+        self.bytes += len(packet)
+        if len(self.packets) > self._most or self.bytes > self._most_bytes:
             self._shrink()
+
+    def leaves_for(self, size: int) -> int:
+        """Return how many packets leave if one of ``size`` bytes is added: 0, 1, or more than 1 as 2."""
+        if len(self.packets) < self._most and self.bytes + size <= self._most_bytes:
+            return 0
+        oldest = self.packets.get(self.trail, b"")
+        return 1 if oldest and self.bytes + size - len(oldest) <= self._most_bytes else 2
 
     def stamp(self, now: float) -> None:
         """Record the time of the packets that are added next."""
-        ages = self._ages
+        ages = self.ages
         if not ages or now - ages[-1][1] > AGE_GRAIN:
             ages.append((after(self.lead), now))
 
     def expire(self, now: float) -> None:
         """Remove packets that are too old."""
-        ages = self._ages
+        ages = self.ages
         while ages and ages[0][1] <= now - self._seconds:
             ages.popleft()
             # A stamp is the age of all packets up to the next stamp, or up to the leading edge.
@@ -58,16 +68,16 @@ class TransmitWindow:
 
     def next_expiry(self) -> float | None:
         """Return when ``expire`` will remove something, or None."""
-        return self._ages[0][1] + self._seconds if self._ages else None
+        return self.ages[0][1] + self._seconds if self.ages else None
 
     def _shrink(self) -> None:
         # One packet always stays, also if it alone exceeds the bytes: the last packet must be repairable.
-        while len(self._packets) > self._most or (self._bytes > self._most_bytes and len(self._packets) > 1):
+        while len(self.packets) > self._most or (self.bytes > self._most_bytes and len(self.packets) > 1):
             self._drop_before(after(self.trail))
 
     def _drop_before(self, number: int) -> None:
         while distance(self.trail, number) > 0:
-            packet = self._packets.pop(self.trail, None)
+            packet = self.packets.pop(self.trail, None)
             if packet is not None:
-                self._bytes -= len(packet)
+                self.bytes -= len(packet)
             self.trail = after(self.trail)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +19,7 @@ from plugins.engines.sctp.options import HostedSctp, SctpEngineOptions
 from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.endpoint import Endpoint
 from tests.plugins.engines.sctp.plans import dialler, listener
+from tests.states import differences, dump
 from tests.system.conftest import route
 
 PORTS = (5000, 6000)
@@ -27,8 +27,11 @@ ADDRESSES = (b"\x7f\0\0\1", b"\x7f\0\0\2")
 DELAY = 0.001
 LONG = 2.0
 """Seconds in which what was lost is sent again."""
-OF_THE_USUAL_WAY = frozenset(("_turns", "arrival", "_entry", "_virtual", "touched", "_batches", "_body_size"))
-"""What the scheduler of streams counts, where a message has to wait; which association was touched since the last flush; what the decoder found last; and how long the last messages were."""
+OF_THE_USUAL_WAY = frozenset(
+    ("_turns", "arrival", "_entry", "_virtual", "touched", "_batches", "_body_size", "_role")
+)
+"""What the scheduler of streams counts, where a message has to wait; which association was touched since the
+last flush; what the decoder found last; how long the last messages were; and this test itself."""
 
 
 class MemoryPort:
@@ -211,53 +214,9 @@ class World:
 
     def state(self) -> Any:
         seen: set[int] = set()
-        return [dump(side.conversation, seen) for side in self.sides] + [
+        return [dump(side.conversation, seen, OF_THE_USUAL_WAY) for side in self.sides] + [
             (side.packets_in, side.packets_out, side.bytes_in, side.bytes_out) for side in self.sides
         ]
-
-
-def dump(what: Any, seen: set[int]) -> Any:
-    """Return what an object consists of, down to numbers and strings, as far as it is ours.
-
-    Each object once; of those that were ``seen``, and of keys, what they are.
-    """
-    kind = type(what)
-    if isinstance(what, (list, tuple, deque)):
-        return [dump(each, seen) for each in what]
-    if isinstance(what, dict):
-        return {_name(key): dump(value, seen) for key, value in what.items()}
-    ours = kind.__module__.startswith("plugins.") and not isinstance(what, (int, str, OneSide))
-    # Values may be shared or not.
-    value = getattr(getattr(kind, "__struct_config__", None), "frozen", False)
-    if not ours or (id(what) in seen and not value):
-        return what if isinstance(what, (int, float, str, bytes, type(None))) else _name(what)
-    seen.add(id(what))
-    names = {*getattr(what, "__dict__", ()), *getattr(kind, "__struct_fields__", ())}
-    for base in kind.__mro__:
-        names |= set(getattr(base, "__slots__", ()))
-    return {
-        name: dump(getattr(what, name), seen)
-        for name in sorted(names - OF_THE_USUAL_WAY)
-        if not callable(getattr(what, name, None))
-    }
-
-
-def _name(what: Any) -> str:
-    if isinstance(what, (int, str, bytes, tuple)):
-        return repr(what)
-    number = getattr(what, "number", "")
-    return type(what).__name__ if callable(number) else f"{type(what).__name__} {number}"
-
-
-def differences(one: Any, other: Any, where: str = "") -> list[str]:
-    """Return where two dumps differ."""
-    if type(one) is type(other) is dict and one.keys() == other.keys():
-        pairs = [(f"{where}.{name}", one[name], other[name]) for name in one]
-    elif type(one) is type(other) is list and len(one) == len(other):
-        pairs = [(f"{where}[{at}]", *each) for at, each in enumerate(zip(one, other, strict=True))]
-    else:
-        return [] if one == other else [f"{where}: {one} and {other}"]
-    return [found for name, each, another in pairs for found in differences(each, another, name)]
 
 
 class Both:
