@@ -11,6 +11,7 @@ import errno
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from struct import Struct
 from typing import Any
 
@@ -118,19 +119,19 @@ class DatagramWire:
 
     @property
     def lendable(self) -> bool:
-        """Whether another thread may send and read with ``sending`` and ``reading``."""
+        """Whether another thread may send and read with ``sender`` and ``reader``."""
         return self._batches
 
-    def sending(self, address: Address) -> tuple[Callable[..., int], tuple[Address]]:
-        """Return the function that sends a datagram, and its argument behind that.  It raises ``OSError``."""
-        return self._socket.sendto, (address,)
+    def sender(self) -> Callable[[bytes, Address], int]:
+        """Return the function that sends a datagram to an address.  It raises ``OSError``."""
+        return self._socket.sendto
 
-    def reading(self) -> tuple[Callable[[int, int], Read], tuple[int, int]]:
-        """Return the function that reads what has come together, and its arguments.
+    def reader(self) -> tuple[Callable[[int], Read], int]:
+        """Return the function that reads what has come together, and its argument.
 
         It raises ``OSError``.  With ancillary data it is several datagrams of one size.
         """
-        return self._socket.recvmsg, (READ_SIZE, _ANCILLARY)
+        return partial(self._socket.recvmsg, READ_SIZE), _ANCILLARY
 
     def put_back(self, read: Read) -> None:
         """Have ``receive`` return this first."""

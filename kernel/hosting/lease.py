@@ -138,12 +138,19 @@ class Lent(Protocol):
         ...
 
 
+class Withholding(Protocol):
+    """A conversation in which a message may have to wait for another."""
+
+    withheld: bool
+    """Whether messages wait in the pipe until the peer has answered."""
+
+
 class Sends(Lent, Protocol):
     """The half that is written."""
 
     @property
-    def withheld(self) -> bool:
-        """Whether messages wait in the pipe until the peer has answered."""
+    def withholding(self) -> Withholding:
+        """What knows whether an answer may be received directly."""
         ...
 
     @property
@@ -151,10 +158,11 @@ class Sends(Lent, Protocol):
         """What knows of questions; None: the protocol has none."""
         ...
 
-    def sending(self) -> Call:
-        """Return the function that gives data to the system, and its arguments behind the data.
+    def sending(self) -> tuple[Callable[..., int], Any]:
+        """Return the function that gives data to the system, and its argument behind the data.
 
-        It returns how many bytes the system has taken, or raises ``OSError``.
+        The argument is None if there is none.  The function returns how many bytes the system has taken, or
+        raises ``OSError``.
         """
         ...
 
@@ -185,8 +193,8 @@ class Receives(Lent, Protocol):
         """That of the socket."""
         ...
 
-    def receiving(self) -> Call:
-        """Return the function that reads without waiting, and its arguments."""
+    def receiving(self) -> tuple[Callable[[int], Any], int]:
+        """Return the function that reads without waiting, and its argument."""
         ...
 
     def decode(self, got: Any) -> Any:
@@ -212,10 +220,6 @@ class Passed(Protocol):
     taken: int
     bytes_taken: int
     """Bytes of the bodies that its reader has taken."""
-
-
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function and arguments."""
 
 
 class Asking(Protocol):
@@ -247,10 +251,8 @@ class _NoQuestions:
     asked: Any
 
 
-class _NothingSent:
-    """What is not written."""
-
-    __slots__ = ()
+class _NothingWaits:
+    """``Withholding``, where nothing is sent."""
 
     withheld = False
 
@@ -289,6 +291,7 @@ class Lease:
         "_to_connection",
         "_turn",
         "_waiting",
+        "_withholding",
         "_writes",
         "active",
         "addressed",
@@ -372,7 +375,8 @@ class Lease:
         self._got: list[Any] = []
         self._seen = 0
         self._turn: Any = None
-        self._sends: Any = _NothingSent()
+        self._sends: Any = None
+        self._withholding: Withholding = _NothingWaits()
         self._writes: Any = None
         self._reads: Any = None
         _LEASES.add(self)
@@ -403,7 +407,8 @@ class Lease:
                 return False
             self._data, self._length = data, len(body)
             size, sent = len(data), self._sent
-            call = map(self._send, (data,), *self._to)
+            to = self._to
+            call = map(self._send, (data,)) if to is None else map(self._send, (data,), to)
             # Once more: here is the last place where a handler may run before the system has the data (6).
             if not self.active or self._turn is not self._holder.turn:
                 return False
@@ -497,12 +502,12 @@ class Lease:
                 or self._posted
                 or self._reads.paused
                 # The other thread has to send the next question when the answer to this one is here.
-                or self._sends.withheld
+                or self._withholding.withheld
             ):
                 return False
             got = self._got
             try:
-                got.extend(map(self._receive, *self._read))
+                got.extend(map(self._receive, self._read))
             except BlockingIOError:
                 return None
             except OSError:
@@ -588,6 +593,7 @@ class Lease:
     def _lend(self, sends: Sends) -> None:
         """Set what is used to send."""
         self._sends, self._holder = sends, sends.holder
+        self._withholding = sends.withholding
         self._connection = self._writes = sends.connection
         # A protocol without addresses has no questions, so nothing has to wait for an answer.
         addresses = sends.addresses
@@ -597,14 +603,14 @@ class Lease:
             self.question = self.envelope if addresses.asks else None
         self._send, to = sends.sending()
         # As ``map`` takes it.
-        self._to = tuple((each,) for each in to)
+        self._to = None if to is None else (to,)
         self._encode, self._note_sent = sends.encode, sends.note_sent
 
     def _borrow(self, source: Receives) -> None:
         """Set what is used to receive."""
         self._reads, self._holder = source.connection, source.holder
         self._receive, read = source.receiving()
-        self._read = tuple((each,) for each in read)
+        self._read = (read,)
         self._decode, self._note_received = source.decode, source.note_received
         self.descriptor = source.descriptor
         sleep = select.poll()

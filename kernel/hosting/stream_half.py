@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kernel.contracts.protocol import ShortMessages
-from kernel.hosting.lease import Call, HasTurn, Lease
+from kernel.hosting.lease import HasTurn, Lease
 
 if TYPE_CHECKING:
     from kernel.hosting.connection import Connection
@@ -35,9 +35,9 @@ class StreamHalf(NamedTuple):
     holder: HasTurn
 
     @property
-    def withheld(self) -> bool:
-        """Whether messages wait in the pipe until the peer has answered."""
-        return self.conversation.withheld
+    def withholding(self) -> Counting:
+        """The conversation itself."""
+        return self.conversation
 
     @property
     def addresses(self) -> Any:
@@ -59,13 +59,13 @@ class StreamHalf(NamedTuple):
         """That of the protocol."""
         return self.protocol.decode_one
 
-    def sending(self) -> Call:
+    def sending(self) -> tuple[Callable[[bytes], int], None]:
         """See ``Half``."""
-        return self._socket().send, ()
+        return self._socket().send, None
 
-    def receiving(self) -> Call:
+    def receiving(self) -> tuple[Callable[[int], bytes], int]:
         """See ``Half``."""
-        return self._socket().recv, (_READ,)
+        return self._socket().recv, _READ
 
     def _socket(self) -> Any:
         connected = self.connection.wire.connected

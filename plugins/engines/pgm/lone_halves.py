@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kernel.hosting.datagram_wire import Address
-from kernel.hosting.lease import Call, HasTurn, Lease, Passed
+from kernel.hosting.lease import HasTurn, Lease, Passed, Withholding
 from kernel.hosting.lent_wire import LentWire
 from plugins.engines.pgm.framing import Decoder, Encoder
 from plugins.protocols.pgm.receiver import LoneUnit, Receiver
@@ -36,7 +36,8 @@ class Sending(Protocol):
 class SourceHalf:
     """``Sends``, for a source whose engine has nothing else to send."""
 
-    withheld = False
+    withheld: bool = False
+    """No message waits for another one here."""
     addresses = None
 
     def __init__(
@@ -55,9 +56,14 @@ class SourceHalf:
         self._now = now
         self._made: LonePacket | None = None
 
-    def sending(self) -> Call:
+    @property
+    def withholding(self) -> Withholding:
+        """This half itself."""
+        return self
+
+    def sending(self) -> tuple[Callable[..., int], Address]:
         """See ``Sends``."""
-        return self.connection.wire.sending(self._group)
+        return self.connection.wire.sender(), self._group
 
     def encode(self, body: bytes) -> bytes | None:
         """Return the packet of a message; None: the usual way is needed."""
@@ -138,9 +144,9 @@ class ReceiverHalf:
         """That of the socket."""
         return self.connection.wire.fileno()
 
-    def receiving(self) -> Call:
+    def receiving(self) -> tuple[Callable[[int], Any], int]:
         """See ``Receives``."""
-        return self.connection.wire.reading()
+        return self.connection.wire.reader()
 
     def decode(self, got: Any) -> Any:
         """Return the body of a message that came by itself; else None."""

@@ -13,12 +13,12 @@ timers.  What a lease makes due, as T3-rtx or a delayed SACK, is armed at its ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernel.hosting.connection import LOOK
 from kernel.hosting.datagram_wire import Address
-from kernel.hosting.lease import Call, HasTurn, Lease, Passed
+from kernel.hosting.lease import HasTurn, Lease, Passed, Withholding
 from kernel.hosting.lent_wire import LentWire, end_with_routes, pipe_to
 from plugins.engines.sctp.framing import Kind
 from plugins.engines.sctp.sctp_stream import SctpStream
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 class LoneHalf:
     """``Half``: both directions of a conversation.  It sends on one stream, and receives on all."""
 
-    withheld = False
+    withheld: bool = False
+    """No message waits for another one here."""
     addresses = None
 
     def __init__(
@@ -69,13 +70,18 @@ class LoneHalf:
         """That of the socket."""
         return self.connection.wire.fileno()
 
-    def sending(self) -> Call:
-        """See ``Half``."""
-        return self.connection.wire.sending(self._peer)
+    @property
+    def withholding(self) -> Withholding:
+        """This half itself."""
+        return self
 
-    def receiving(self) -> Call:
+    def sending(self) -> tuple[Callable[..., int], Address]:
         """See ``Half``."""
-        return self.connection.wire.reading()
+        return self.connection.wire.sender(), self._peer
+
+    def receiving(self) -> tuple[Callable[[int], Any], int]:
+        """See ``Half``."""
+        return self.connection.wire.reader()
 
     # ------------------------------------------------------------------ out
 
