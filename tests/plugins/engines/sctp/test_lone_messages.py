@@ -227,6 +227,15 @@ class Both:
         self.worlds = (self.usual, self.short)
         self.direct = 0
 
+    def disturb(self) -> None:
+        """Change what would stay as it is: windows, as if other messages had been there, and slow start."""
+        for side in (*self.usual.sides, *self.short.sides):
+            association = side.association
+            assert association.receiver is not None
+            association.sender.peer_window -= 1
+            association.receiver.told_window -= 1
+            association.paths.all[0].ssthresh = association.paths.all[0].cwnd - 1
+
     def wait(self, seconds: float) -> None:
         for world in self.worlds:
             world.wait(seconds)
@@ -279,6 +288,7 @@ def test_both_ways_send_the_same_and_leave_the_same_behind(plain: bool, interlea
         stream = chance.choice((0, 0, 0, 1))
         both.wait(chance.choice((DELAY, DELAY, DELAY, 0.003, 0.05, 0.3)))
         both.same()
+        both.disturb()
         expected = [body]
         # Mostly one message, and sometimes two at once.
         if chance.random() < 0.05:
