@@ -45,6 +45,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Sized
+from functools import partial
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
@@ -351,9 +352,9 @@ class Lease:
         """The pipe that messages take on the usual way (``Passed``); None: it only receives."""
         self.incoming: Any = None
         """The same of those that are received.  Set with the offer."""
-        self.on_offered: Callable[[], Any] = _ignore
-        """Called in the thread of the application when a lease that only sends is offered: no wait that ends
-        would look for it."""
+        self.on_offered: Callable[[Lease], Any] = _ignore
+        """Called with it in the thread of the application when a lease that only sends is offered: no wait
+        that ends would look for it."""
         self.asking: Asking = _NoQuestions()
         """What knows which question is open."""
         self.question: Envelope | None = None
@@ -588,7 +589,7 @@ class Lease:
         self.offered = True
         self._looked_at().look_later(self)
         if source is None:
-            self.port.post(self.on_offered)
+            self.port.post(partial(self.on_offered, self))
 
     def _lend(self, sends: Sends) -> None:
         """Set what is used to send."""
@@ -671,7 +672,7 @@ class Lease:
             read.take_back(self._got.pop() if self._got else None)
 
 
-def _ignore() -> None:
+def _ignore(_: Lease) -> None:
     """Nobody waits for the offer."""
 
 

@@ -139,7 +139,7 @@ class CallerThread:
         reader = None if written is None else self._dispatcher.reader_of(written)
         if reader is not None:
             lease = Lease(self._slot.mailbox, port, written, None, self._dispatcher.reader_of)
-            lease.on_offered = partial(on_offered, lease)
+            lease.on_offered = on_offered
             reader.post(partial(reader.lend, lease))
 
     def _source_with(self, reader: Port) -> Port | None:
