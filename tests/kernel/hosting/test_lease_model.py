@@ -248,6 +248,7 @@ class World:
         hurries: bool,
         tasks: bool,
         numbers: bool,
+        one_way: str,
     ) -> None:
         self.scheduler = Scheduler(seed)
         self.random = self.scheduler.random
@@ -269,6 +270,10 @@ class World:
         self.hurries = hurries
         self.tasks = tasks
         """Whether the application waits in an event loop."""
+        self.one_way = one_way
+        """``sends`` or ``receives``, where the application does nothing else."""
+        self.heard = 0
+        """Messages that the peer has heard."""
         self.numbers = numbers
         """Whether what is sent is numbered, and the owner sends something of its own."""
         self._withheld = False
@@ -332,6 +337,12 @@ class World:
 
     def lend(self, lease: Lease) -> None:
         self.lease = lease
+
+    def lend_output(self, lease: Lease) -> None:
+        self.lease = lease
+
+    def lease_used(self) -> None:
+        """There are no timers here."""
 
     def take_back(self, data: bytes) -> None:
         self.lease = None
@@ -471,7 +482,51 @@ class World:
                 self.callers.process()
         return body
 
+    def only_send(self) -> None:
+        """The application, where nothing is answered."""
+        for number in range(ROUNDS):
+            if self.leased is None and self.random.random() < 0.5:
+                self.want_one_way(sends=True)
+            # The offer is posted.
+            self.callers.process()
+            self.ask(b"%d" % number)
+            if self.leased is not None and not self.leased.active and self.random.random() < 0.2:
+                self.end()
+        self.scheduler.step(lambda: self.heard == ROUNDS)
+        self.over = True
+        self.owners.bell.ring()
+
+    def only_receive(self) -> None:
+        """The application, where nothing is asked."""
+        for number in range(ROUNDS):
+            if self.leased is None and self.random.random() < 0.5:
+                self.want_one_way(sends=False)
+            assert self.answer() == b"%d" % number
+        self.over = True
+        self.owners.bell.ring()
+
+    def want_one_way(self, *, sends: bool) -> None:
+        port: Any = SimpleNamespace(has_input=lambda: bool(self.incoming), post=self.callers.post)
+        outgoing, source = (self.outgoing, None) if sends else (None, port)
+        lease = self.leased = Lease(self.callers, port, outgoing, source, lambda _: None)
+        me: Any = self
+
+        def offer() -> None:
+            half = StreamHalf(me, me, me, me, me)
+            if sends:
+                lease.offer(half, None, None, self.owners.post)
+            else:
+                lease.offer(None, half, self.outgoing, self.owners.post)
+
+        self.owners.post(offer)
+
     # the peer
+
+    def tell(self) -> None:
+        """A peer that says something without being asked."""
+        for number in range(ROUNDS):
+            self.scheduler.step()
+            self.from_peer.append(b"%d" % number)
 
     def peer(self) -> None:
         expected = number = 0
@@ -487,7 +542,9 @@ class World:
                         continue
                 assert question == b"%d" % expected, "a message was overtaken"
                 expected += 1
-                self.from_peer.append(question)
+                self.heard = expected
+                if not self.one_way:
+                    self.from_peer.append(question)
 
 
 def run(
@@ -503,6 +560,7 @@ def run(
     hurries: bool = False,
     tasks: bool = False,
     numbers: bool = False,
+    one_way: str = "",
 ) -> int:
     """Run one world to its end; return how many messages passed directly."""
     questions = Questions(forgets=forgets) if asks else None
@@ -516,6 +574,7 @@ def run(
         hurries=hurries,
         tasks=tasks,
         numbers=numbers,
+        one_way=one_way,
     )
     bell: Any = world.callers.bell
 
@@ -529,8 +588,19 @@ def run(
             return ready + ([(BELL, 1)] if bell.rung else [])
 
     monkeypatch.setattr(module, "select", SimpleNamespace(poll=Poll, POLLIN=1))
-    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda _: world.scheduler.step()))
-    world.scheduler.run({"application": world.application, "owner": world.own, "peer": world.peer})
+    # Between two messages that are sent some time passes, or none.
+    now = iter(range(1_000_000))
+    clock = SimpleNamespace(
+        sleep=lambda _: world.scheduler.step(),
+        perf_counter=lambda: next(now) if world.random.random() < 0.5 else 0,
+    )
+    monkeypatch.setattr(module, "time", clock)
+    actors = {"application": world.application, "owner": world.own, "peer": world.peer}
+    if one_way == "sends":
+        actors["application"] = world.only_send
+    elif one_way == "receives":
+        actors |= {"application": world.only_receive, "peer": world.tell}
+    world.scheduler.run(actors)
     return world.direct
 
 
@@ -541,6 +611,8 @@ def run(
         pytest.param({"two": True}, id="two connections"),
         pytest.param({"asks": True}, id="one question at a time"),
         pytest.param({"numbers": True}, id="numbers"),
+        pytest.param({"one_way": "sends", "numbers": True}, id="only sends"),
+        pytest.param({"one_way": "receives"}, id="only receives"),
         pytest.param({"tasks": True}, id="a task"),
         pytest.param({"tasks": True, "two": True}, id="a task, two connections"),
         pytest.param({"tasks": True, "asks": True}, id="a task, one question at a time"),
@@ -563,6 +635,17 @@ def test_nothing_is_lost_or_overtaken_in_any_order_of_steps(
         pytest.param({"lock": AlwaysFree, "two": True}, id="no turn, two connections"),
         pytest.param({"lock": AlwaysFree, "tasks": True}, id="no turn, a task"),
         pytest.param({"lock": AlwaysFree, "numbers": True}, id="no turn, numbers"),
+        pytest.param(
+            {"lock": AlwaysFree, "numbers": True, "one_way": "sends"}, id="no turn, one that only sends"
+        ),
+        pytest.param(
+            {"overtakes": True, "one_way": "sends"},
+            id="one that only sends, while others wait in the pipe",
+        ),
+        pytest.param(
+            {"keeps": True, "one_way": "receives"},
+            id="a thread that only receives sleeps at its bell and keeps its lease",
+        ),
         pytest.param(
             {"keeps": True, "tasks": True}, id="a task waits for its bell alone and keeps its lease"
         ),
