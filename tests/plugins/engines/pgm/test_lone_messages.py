@@ -85,7 +85,10 @@ def test_a_source_sends_the_same_on_both_ways(framing: str, limits: dict[str, in
         else:
             direct += 1
             assert [packet] == expected
-            half.note_sent(_lease(), [len(packet)], len(packet), len(body))
+            asked = _lease()
+            half.note_sent(asked, [len(packet)], len(packet), len(body))
+            counted = asked.outgoing
+            assert (asked.trips, counted.written, counted.taken, counted.bytes_taken) == (1, 1, 1, len(body))
         # Repairs have a share of the rate, which is brought up to date when it is used.
         same(usual, short, frozenset(("_repair_tokens",)))
     assert (direct, engine.sent) == (direct, direct)
@@ -127,6 +130,9 @@ class OneReceiver:
             return None
         assert half.note_received(asked, got, body)
         assert got == []
+        counted = asked.incoming
+        assert (asked.trips, asked.received) == (1, 1)
+        assert (counted.written, counted.taken, counted.bytes_taken) == (1, 1, len(body))
         return [asked.kept]
 
 

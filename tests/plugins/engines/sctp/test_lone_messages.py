@@ -170,6 +170,9 @@ class OneSide(Role):
         if packet is None:
             return False
         half.note_sent(lease, [len(packet)], len(packet), len(body))
+        counted = lease.outgoing
+        assert (lease.trips, lease.received) == (1, 0)
+        assert (counted.written, counted.taken, counted.bytes_taken) == (1, 1, len(body))
         self.sent.append(packet)
         return True
 
@@ -180,6 +183,10 @@ class OneSide(Role):
         if body is None:
             return None
         assert half.note_received(lease, got, body)
+        assert (lease.trips, lease.received) == (1, 1)
+        # Of the stream on which it came.
+        counted = [(pipe.written, pipe.taken, pipe.bytes_taken) for pipe in half._pipes if pipe.written]
+        assert counted == [(1, 1, len(body))]
         assert (got, lease.kept) == ([], body)
         return bytes(body)
 
