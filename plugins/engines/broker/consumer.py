@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.arguments import read_consumer_priority
+from plugins.engines.broker.receiver import LEAST_PER_MESSAGE
 
 if TYPE_CHECKING:
     from plugins.engines.broker.queue import Queue
@@ -72,17 +73,14 @@ class Consumer:
             return 0
         if not receiver.active:
             return 0
+        # As many as fit into the window at most.  One always does while it is open, however large.
+        room = window.left // LEAST_PER_MESSAGE + 1
         if self.auto_ack:
             # It adds nothing to what the receiver has unacknowledged, but is stopped by it (RabbitMQ).
-            return 0 if receiver.prefetch and receiver.outstanding >= receiver.prefetch else window.room()
+            return 0 if receiver.prefetch and receiver.outstanding >= receiver.prefetch else room
         # From here on the result may be negative: a client may lower a prefetch below what is outstanding.
         if self.prefetch:
-            room = self.prefetch - self.outstanding
-            # An open window has room for one message in any case.
-            if room > 1:
-                room = min(room, window.room())
-        else:
-            room = window.room()
+            room = min(room, self.prefetch - self.outstanding)
         if receiver.prefetch:
             room = min(room, receiver.prefetch - receiver.outstanding)
         return room

@@ -14,10 +14,13 @@ delivered and not acknowledged (then the receiver's ``Unacked`` has it, and the 
 Every message has a position, which no other message of the queue ever gets.  The store knows messages by
 their positions.  The backlog is sorted by them, so that a requeued message finds its old place.
 
-``publish`` only appends, and marks the queue as touched.  ``process`` does what follows: it expires,
-delivers, and drops what exceeds a limit.  The virtual host calls it once a turn for each touched queue,
-however many batches came.  So what was published in one turn is delivered as few large batches.  Operations
-that look at the backlog call ``process`` first.
+``publish`` appends, and marks the queue as touched.  ``process`` does what follows: it expires, delivers,
+and drops what exceeds a limit.  The virtual host calls it once a turn for each touched queue, however many
+batches came.  So what was published in one turn is delivered as few large batches.  Operations that look at
+the backlog call ``process`` first.
+
+There is one shortcut, for a message that comes alone: ``publish`` delivers to the only consumer of an empty
+queue at once, if nothing else was delivered to it in this turn.
 
 A queue does not know why a consumer takes no more.  It asks each one for ``room``.  Whatever gives a consumer
 room again (an acknowledgement, an opened window, a session that resumes) touches the queue.
@@ -70,6 +73,7 @@ class Queue:
         "_keyed_from",
         "_limited",
         "_may_expire",
+        "_only_consumer",
         "_rejects",
         "_returned_too_often",
         "_touched",
@@ -147,6 +151,12 @@ class Queue:
         self.consumer_count = 0
         self._active: Consumer | None = None
         """With x-single-active-consumer: the only one that gets messages."""
+        self._only_consumer: Consumer | None = None
+        """The consumer, if there is just one, for ``_hand_over``.
+
+        None if the queue has priorities, since the next message of this turn may have a higher one, and with
+        x-single-active-consumer, since ``process`` remembers who the active one is.
+        """
         self.incoming: dict[Identity, Binding] = {}
         self.outstanding = 0
         """How many messages were delivered and not acknowledged."""
@@ -239,14 +249,37 @@ class Queue:
         span = Span(self.next_position, batch, 0, accepted, expires_at)
         self.next_position += accepted
         self.messages_in += accepted
-        self.backlog.append(span, batch.size)
         if self.stored is not None and (envelope.persistent or self.keeps_all):
             # Written now, before any delivery: the store's records have the order in which things happened.
             self.vhost.store.keep_messages(self, span)
+        waiting = self._only_consumer
+        # Not behind others, of the backlog or of this turn: together they take less.
+        if (
+            waiting is not None
+            and not self.backlog.count
+            and not waiting.receiver.deliveries
+            and self._hand_over(waiting, span, batch.size)
+        ):
+            return accepted
+        self.backlog.append(span, batch.size)
         # ``touch`` looks itself.  The test spares a call for all batches of a turn but the first.
         if not self._touched:
             self.touch()
         return accepted
+
+    def _hand_over(self, consumer: Consumer, span: Span, size: int) -> bool:
+        """Deliver new messages to the only consumer, if it has room for all of them; return whether it had.
+
+        The backlog is empty, so there is nothing that ``process`` would have to do before or behind them.
+        """
+        count = span.stop - span.start
+        if self._keyed_from is not None or consumer.room() < count:
+            return False
+        # ``Backlog.take`` divides a batch that is too large for the window.
+        if count > 1 and size > consumer.receiver.window.left:
+            return False
+        self._hand_to(consumer, [span], count, size)
+        return True
 
     def takes_keyed(self, envelope: Envelope) -> bool:
         """Whether messages that differ in their keys may stay together here.
@@ -407,7 +440,12 @@ class Queue:
         self.last_used = now
         self.consumer_count += 1
         self._insert(consumer)
+        self._find_only_consumer()
         self.touch()
+
+    def _find_only_consumer(self) -> None:
+        may_get_any = not self.policy.single_active_consumer and len(self.backlog.levels) == 1
+        self._only_consumer = self.all_consumers()[0] if may_get_any and self.consumer_count == 1 else None
 
     def _insert(self, consumer: Consumer) -> None:
         """Let a consumer take turns, as the last one of its priority."""
@@ -435,6 +473,7 @@ class Queue:
         self.consumers = []
         self._full = {}
         self.consumer_count = 0
+        self._only_consumer = None
 
     def remove_consumer(self, consumer: Consumer, now: float) -> None:
         """Remove a consumer; what it has unacknowledged stays outstanding."""
@@ -445,6 +484,7 @@ class Queue:
             if consumer in peers:
                 peers.remove(consumer)
         self.consumers = [peers for peers in self.consumers if peers]
+        self._find_only_consumer()
         self.plan_expiry(now)
         if consumer is not self._active:
             self.touch()
@@ -584,6 +624,14 @@ class Queue:
         spans, count, size = self.backlog.take(most, receiver.window.left, overdue)
         if not count:
             return
+        if self._counts:
+            spans = [part for span in spans for part in self._counts.marked(span)]
+        if self._keyed_from is not None and not receiver.accepts_keyed:
+            spans = [part for span in spans for part in _divided(span)]
+        self._hand_to(consumer, spans, count, size)
+
+    def _hand_to(self, consumer: Consumer, spans: list[Span], count: int, size: int) -> None:
+        """Deliver spans that are not in the backlog: ``count`` messages with ``size`` octets of bodies."""
         self.messages_out += count
         if not consumer.auto_ack:
             self.outstanding += count
@@ -592,11 +640,7 @@ class Queue:
             for span in spans:
                 if span.location is not None:
                     self.forget(span)
-        if self._counts:
-            spans = [part for span in spans for part in self._counts.marked(span)]
-        if self._keyed_from is not None and not receiver.accepts_keyed:
-            spans = [part for span in spans for part in _divided(span)]
-        receiver.deliver(consumer, spans, count, size)
+        consumer.receiver.deliver(consumer, spans, count, size)
 
     def _expiry(self, expiration: int | None, now: float) -> float | None:
         self._may_expire = True

@@ -52,10 +52,6 @@ class Window:
         self.starved: dict[Queue, None] = {}
         """Queues that had messages when the window was closed, in that order."""
 
-    def room(self) -> int:
-        """Return how many messages fit at most.  One always does while the window is open, however large."""
-        return self.left // LEAST_PER_MESSAGE + 1
-
     def refill(self, left: int, now: float) -> None:
         """Set the window to ``left`` bytes, and process queues that waited for it while it is open."""
         self.left = left
