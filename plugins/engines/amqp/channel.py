@@ -207,7 +207,9 @@ class Channel(Publisher):
 
     def send_deliveries(self) -> None:
         """Encode what was delivered to the receiver.  Nothing is left in it afterwards."""
-        deliveries = self.receiver.take_deliveries()
+        receiver = self.receiver
+        # ``take_deliveries``, without the call.
+        deliveries, receiver.deliveries = receiver.deliveries, []
         if len(deliveries) == 1:
             consumer, first_tag, span = deliveries[0]
             batch, start = span.batch, span.start

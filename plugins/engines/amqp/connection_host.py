@@ -16,9 +16,10 @@ from plugins.engines.amqp.inspection import Row, inspect
 from plugins.engines.amqp.session import Session
 from plugins.engines.broker.public import Accepted, BrokerEngine, StreamClient
 from plugins.protocols.amqp091.connection import ServerConnection
+from plugins.protocols.amqp091.events import Published
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
 from plugins.protocols.amqp091.methods import connection as connection_methods
-from plugins.protocols.amqp091.states import ConnectionState
+from plugins.protocols.amqp091.states import CONNECTION_OPEN
 
 
 class ConnectionHost(StreamClient):
@@ -96,14 +97,16 @@ class ConnectionHost(StreamClient):
 
         In steps: a login or a close has to be answered before what comes after it is decoded.
         """
-        acknowledged = self._conversation.receive_acknowledgement(data, now)
-        if acknowledged is not None:
-            self.session.acknowledged(acknowledged, now)
-        else:
+        alone = self._conversation.receive_alone(data, now)
+        if alone is None:
             for events in self._conversation.receive_in_steps(data, now):
                 self.session.handle(events, now)
                 if self.login_refused or self.closing:
                     return
+        elif isinstance(alone, Published):
+            self.session.published(alone, now)
+        else:
+            self.session.acknowledged(alone, now)
         if self._incomplete:
             # In the middle of a message it publishes as well, and an alarm has to stop it.
             self.published = True
@@ -117,7 +120,7 @@ class ConnectionHost(StreamClient):
             # An error in this server ends this connection, and no other one.
             conversation.close(541, f"INTERNAL_ERROR - {error}")
             self.session.end(now)
-        is_open = conversation.state is ConnectionState.OPEN
+        is_open = conversation.state is CONNECTION_OPEN
         # A deadline that only moves away need not be told.  It does so with every read once the connection is
         # open.  Before that, and after it, each state has a deadline of its own, which may be earlier than
         # the last one.
@@ -147,7 +150,7 @@ class ConnectionHost(StreamClient):
         super().on_deadline(now)
         # Without it, a client that waits for a slow disk would take the broker for dead: the answers that
         # wait hold up the heartbeats behind them.
-        is_open = self._conversation.state is ConnectionState.OPEN
+        is_open = self._conversation.state is CONNECTION_OPEN
         if self.is_open and is_open and self.waits_for_store:
             self.write_now(HEARTBEAT_FRAME)
 

@@ -264,7 +264,8 @@ class Session:
         if self._confirm_scheduler is _NOBODY_WAITS:
             self._confirm_scheduler = ConfirmScheduler()
 
-    def _on_published(self, event: Published, now: float) -> None:
+    def published(self, event: Published, now: float) -> None:
+        """The client has published messages under one envelope."""
         channel = self.channels.get(event.channel)
         if channel is None:
             return
@@ -299,7 +300,7 @@ class Session:
             return
         for batch in event.batch.divided():
             # One of them may end the channel, or the session.
-            self._on_published(Published(event.channel, event.mandatory, event.immediate, batch), now)
+            self.published(Published(event.channel, event.mandatory, event.immediate, batch), now)
 
     def acknowledged(self, event: Acknowledged, now: float) -> None:
         """The client has acknowledged deliveries."""
@@ -367,12 +368,14 @@ class Session:
             channel.send_deliveries()
             if channel.undeliverable:
                 channel.give_up_undeliverable(now)
-        if self._confirm_scheduler:
+        scheduler = self._confirm_scheduler
+        # The first comparison alone is false for every client without confirms.
+        if scheduler is not _NOBODY_WAITS and scheduler:
             store = self.broker.store
-            for channel in self._confirm_scheduler.take_ready(self.feed.confirmed, store.safe):
+            for channel in scheduler.take_ready(self.feed.confirmed, store.safe):
                 self._finish_channel(channel)
             # Routes call ``BrokerEngine.on_confirmed`` by themselves; the store has to be asked each time.
-            if self._confirm_scheduler.needs_store:
+            if scheduler.needs_store:
                 store.when_safe(self.client.is_busy)
 
     def _finish_channel(self, channel: Channel) -> None:
@@ -394,7 +397,7 @@ _HANDLERS: dict[type[Event], Callable[[Session, Any, float], None]] = {
     LoginRequested: Session._on_login,
     MethodReceived: Session._on_method,
     OpenRequested: Session._on_open,
-    Published: Session._on_published,
+    Published: Session.published,
     PublishedUnderKeys: Session._on_published_under_keys,
     Rejected: Session._on_rejected,
 }

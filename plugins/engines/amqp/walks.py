@@ -146,9 +146,11 @@ _READ = (
         "the broker's poll thread reads from the socket",
     ),
     Hop(
-        "plugins/protocols/amqp091/published_batches.py", "PublishedBatches.read", "the frames become a batch"
+        "plugins/protocols/amqp091/published_batches.py",
+        "PublishedBatches.read_alone",
+        "the frames become a batch of one message",
     ),
-    Hop("plugins/engines/amqp/session.py", "Session._on_published", "the session finds the channel"),
+    Hop("plugins/engines/amqp/session.py", "Session.published", "the session finds the channel"),
     Hop("plugins/engines/broker/host/publisher.py", "Publisher.admit", "may this user publish there?"),
     Hop(
         "plugins/engines/broker/virtual_host.py",
@@ -180,7 +182,7 @@ TO_APPLICATION = (
 
 DURABLE = (
     *_READ,
-    Hop("plugins/engines/broker/queue.py", "Queue.publish", "the queue appends it"),
+    Hop("plugins/engines/broker/queue.py", "Queue.publish", "the queue keeps it"),
     Hop("plugins/engines/broker/storage/log.py", "Log.keep", "and it waits for the log"),
     Hop(
         "plugins/engines/broker/host/engine.py",

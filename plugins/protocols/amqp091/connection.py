@@ -32,16 +32,20 @@ from typing import Any, ClassVar
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Buffer, Envelope
 from plugins.protocols.amqp091 import frames
+from plugins.protocols.amqp091.acknowledgements import FRAME_SIZE as ACKNOWLEDGEMENT_SIZE
+from plugins.protocols.amqp091.acknowledgements import read_lone_acknowledgement
 from plugins.protocols.amqp091.channel import Channel
 from plugins.protocols.amqp091.conversation import Conversation
 from plugins.protocols.amqp091.errors import ConnectionFault
 from plugins.protocols.amqp091.events import (
+    Acknowledged,
     ChallengeAnswered,
     ChallengeReceived,
     ConnectionOpened,
     Event,
     LoginRequested,
     OpenRequested,
+    Published,
 )
 from plugins.protocols.amqp091.field_tables import NO_ARGUMENTS
 from plugins.protocols.amqp091.message_assembler import ClientAssembler, ServerAssembler
@@ -49,7 +53,15 @@ from plugins.protocols.amqp091.message_encoder import Delivery, NotCarried
 from plugins.protocols.amqp091.methods import channel, connection
 from plugins.protocols.amqp091.options import ClientOptions, CommonOptions, ServerOptions
 from plugins.protocols.amqp091.reply_codes import ReplyCode
-from plugins.protocols.amqp091.states import ChannelSignal, ChannelState, ConnectionSignal, ConnectionState
+from plugins.protocols.amqp091.states import (
+    CHANNEL_OPEN,
+    CONNECTION_CLOSED,
+    CONNECTION_OPEN,
+    EXPECTS_METHOD,
+    ChannelSignal,
+    ConnectionSignal,
+    ConnectionState,
+)
 
 SERVER_CAPABILITIES: dict[str, bool] = {
     "publisher_confirms": True,
@@ -112,6 +124,36 @@ class ServerConnection(Conversation):
     def accept_keyed(self) -> None:
         """From now on report messages that differ in their keys together: as ``PublishedUnderKeys``."""
         self._published.accept_keyed()
+
+    def receive_alone(self, data: bytes, now: float) -> Acknowledged | Published | None:
+        """Process a chunk that is one basic.ack, or one message of a known flow, and nothing else.
+
+        Return the only event that ``receive_data`` would.  None: it is something else, and nothing was read.
+        Clients that work message by message send such chunks only, and these need no loop, no list of events
+        and no look at what waits for the owner.
+        """
+        # In the middle of a frame, these octets are a part of it.
+        if self.state is not CONNECTION_OPEN or self._buffer.chunks:
+            return None
+        event: Acknowledged | Published | None = None
+        if len(data) > ACKNOWLEDGEMENT_SIZE:
+            event = self._published.read_alone(data)
+        elif len(data) == ACKNOWLEDGEMENT_SIZE:
+            event = self._acknowledged_alone(data)
+        if event is not None:
+            self._now = now
+            self._heartbeats.last_received = now
+        return event
+
+    def _acknowledged_alone(self, data: bytes) -> Acknowledged | None:
+        found = read_lone_acknowledgement(data)
+        if found is None:
+            return None
+        number, tag = found
+        item = self.channels.get(number)
+        if item is None or item.state is not CHANNEL_OPEN or item.content_state is not EXPECTS_METHOD:
+            return None
+        return Acknowledged(number, tag, tag, False)
 
     def _waits_for_owner(self, data: bytes, position: int) -> bool:
         return data[position + 7 : position + 11] in _CLOSES or self.state in _OWNER_DECIDES
@@ -219,7 +261,7 @@ class ServerConnection(Conversation):
         """
         # An owner may take its time, for example to ask another engine about the user.  The client may hang
         # up, or the deadline of the handshake may pass, before the answer.
-        if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+        if self.state in (ConnectionState.CLOSING, CONNECTION_CLOSED):
             return True
         if self.state is not expected:
             raise LocalProtocolError(f"nothing to answer: the connection is {self.state.name}")
@@ -253,7 +295,7 @@ class ServerConnection(Conversation):
         False: it is not that simple, and ``send_many_deliveries`` has to see to it.
         """
         item = self.channels.get(channel)
-        if item is None or item.state is not ChannelState.OPEN or self.state is not ConnectionState.OPEN:
+        if item is None or item.state is not CHANNEL_OPEN or self.state is not CONNECTION_OPEN:
             return False
         return self._encoder.deliver_one(channel, consumer_tag, delivery_tag, redelivered, envelope, body)
 
@@ -362,7 +404,7 @@ class ClientConnection(Conversation):
 
     def open_channel(self, number: int) -> None:
         """Send channel.open; ChannelOpened follows.  Raises ``LocalProtocolError``."""
-        if self.state is not ConnectionState.OPEN:
+        if self.state is not CONNECTION_OPEN:
             raise LocalProtocolError(f"the connection is {self.state.name}: no channel can be opened")
         if not 0 < number <= (self.channel_max or 65535):
             raise LocalProtocolError(f"channel {number} is outside of 1 to {self.channel_max or 65535}")

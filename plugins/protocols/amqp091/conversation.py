@@ -49,10 +49,8 @@ from kernel.contracts.message import Buffer
 from plugins.protocols.amqp091 import frames
 from plugins.protocols.amqp091.acknowledgements import (
     ACK,
-    FRAME_SIZE,
     acknowledgement_frame,
     read_acknowledgements,
-    read_lone_acknowledgement,
 )
 from plugins.protocols.amqp091.channel import Channel
 from plugins.protocols.amqp091.errors import BoundariesLost, ConnectionFault, MalformedField
@@ -74,16 +72,20 @@ from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import CommonOptions
 from plugins.protocols.amqp091.reply_codes import ReplyCode, reply_text
 from plugins.protocols.amqp091.states import (
+    CHANNEL_CLOSING,
+    CHANNEL_OPEN,
     CONNECTION,
+    CONNECTION_CLOSED,
+    CONNECTION_OPEN,
+    EXPECTS_METHOD,
     ChannelSignal,
     ChannelState,
     ConnectionSignal,
     ConnectionState,
-    ContentState,
 )
 
-_OPEN_CHANNEL = ChannelState.OPEN
-_OPEN_CONNECTION = ConnectionState.OPEN
+_BEFORE_THE_FIRST_FRAME = (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START)
+"""In these states the peer may send a protocol header."""
 
 ConnectionStep: TypeAlias = tuple[ConnectionSignal, Callable[[Any, Any, list[Event]], None]]
 """What a method on channel 0 does: the signal that changes the state, and then a method of the conversation,
@@ -131,7 +133,7 @@ class Conversation(ABC):
         self._reported = False
 
     def __repr__(self) -> str:
-        open_channels = sum(item.state is _OPEN_CHANNEL for item in self.channels.values())
+        open_channels = sum(item.state is CHANNEL_OPEN for item in self.channels.values())
         return f"<{type(self).__name__} {self.state.name}, {open_channels} channels open>"
 
     # Bytes in.
@@ -147,12 +149,16 @@ class Conversation(ABC):
         request, for example, before the close of its channel, even if both came in the same chunk.
         """
         self._now = now
-        self._heartbeats.received(now)
-        if self._boundaries_lost or self.state is ConnectionState.CLOSED or not data:
+        self._heartbeats.last_received = now
+        if self._boundaries_lost or self.state is CONNECTION_CLOSED or not data:
             return
         # ``bytes``: slices of it become bodies, which outlive the buffer of the reader, and keys of
         # templates, which have to be hashable.
-        data = self._buffer.add(data if type(data) is bytes else bytes(data))
+        if type(data) is not bytes:
+            data = bytes(data)
+        # Mostly the chunk before ended with a frame, and nothing has to be joined.
+        if self._buffer.chunks:
+            data = self._buffer.add(data)
         position = 0
         while data:
             events: list[Event] = []
@@ -162,28 +168,6 @@ class Conversation(ABC):
                     self._buffer.keep(data[position:], needed)
                 data = b""
             yield events
-
-    def receive_acknowledgement(self, data: bytes, now: float) -> Acknowledged | None:
-        """Process a chunk that is nothing but basic.ack of one message: return what ``receive_data`` would.
-
-        None: it is something else, and nothing was read.  A consumer that works message by message sends
-        such chunks only, and its frames need no loop, no list and no look at what waits for the owner.
-        """
-        if len(data) != FRAME_SIZE or self.state is not _OPEN_CONNECTION:
-            return None
-        # In the middle of a frame, these octets are a part of it.
-        if self._boundaries_lost or self._buffer.chunks:
-            return None
-        found = read_lone_acknowledgement(data)
-        if found is None:
-            return None
-        number, tag = found
-        item = self.channels.get(number)
-        if item is None or item.state is not _OPEN_CHANNEL or item.content_state is not ContentState.METHOD:
-            return None
-        self._now = now
-        self._heartbeats.received(now)
-        return Acknowledged(number, tag, tag, False)
 
     def receive_eof(self, now: float) -> list[Event]:
         """The peer has closed the wire: return ConnectionClosed, unless it was reported before."""
@@ -197,12 +181,12 @@ class Conversation(ABC):
         """
         end = len(data)
         # Each frame may close the connection, so the state is looked at again in front of every frame.
-        while self.state is not ConnectionState.CLOSED and not self._boundaries_lost:
+        while self.state is not CONNECTION_CLOSED and not self._boundaries_lost:
             # Eight octets: the smallest frame, and the length of the protocol header.
             if end - position < 8:
                 return position, 8
             try:
-                if self.state in (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START):
+                if self.state in _BEFORE_THE_FIRST_FRAME:
                     taken = self._read_protocol_header(data[position : position + 8], events)
                     if taken:
                         position += taken
@@ -240,7 +224,7 @@ class Conversation(ABC):
 
     def _read_batches(self, data: bytes, position: int, events: list[Event]) -> int:
         """Let a batch reader read from ``position`` on; return the position behind what it has read."""
-        if self.state is not ConnectionState.OPEN:
+        if self.state is not CONNECTION_OPEN:
             return position
         # The type of the frame is not looked at here.  A body frame may begin with the same four octets, but
         # the readers compare the header of the frame, too, and take nothing of it.
@@ -250,7 +234,7 @@ class Conversation(ABC):
         if ids == ACK:
             item = self.channels.get(int.from_bytes(data[position + 1 : position + 3], "big"))
             # The reader of acknowledgements has no templates, so the state of the channel is checked here.
-            if item is not None and item.state is _OPEN_CHANNEL and item.content_state is ContentState.METHOD:
+            if item is not None and item.state is CHANNEL_OPEN and item.content_state is EXPECTS_METHOD:
                 return read_acknowledgements(data, position, item.number, events)
         return position
 
@@ -275,7 +259,7 @@ class Conversation(ABC):
             number, ReplyCode.UNEXPECTED_FRAME, "expected method frame, got non method frame instead"
         )
         # What comes on a channel after our close belongs to the time before the peer has read it.
-        if item.state is ChannelState.CLOSING:
+        if item.state is CHANNEL_CLOSING:
             return
         method = item.method
         too_large = self._assembler.frame(item, kind, payload, events)
@@ -289,7 +273,7 @@ class Conversation(ABC):
 
     def _existing(self, number: int, code: int, text: str, class_id: int = 0, method_id: int = 0) -> Channel:
         """Return an open or closing channel; raise ``ConnectionFault`` with this code and text otherwise."""
-        if self.state is not ConnectionState.OPEN:
+        if self.state is not CONNECTION_OPEN:
             raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, f"a frame on channel {number} before open-ok")
         item = self.channels.get(number)
         if item is None or item.state is ChannelState.CLOSED:
@@ -313,11 +297,11 @@ class Conversation(ABC):
         if number and kind is not channel.Open:
             ids = (kind.class_id, kind.method_id)
             item = self._existing(number, ReplyCode.CHANNEL_ERROR, "expected 'channel.open'", *ids)
-            if item.state is ChannelState.CLOSING and kind not in (channel.Close, channel.CloseOk):
+            if item.state is CHANNEL_CLOSING and kind not in (channel.Close, channel.CloseOk):
                 return
             # Section 4.2.6 lets a sender abort a content by sending a method.  RabbitMQ answers 505 all the
             # same, and so do we.
-            if item.content_state is not ContentState.METHOD:
+            if item.content_state is not EXPECTS_METHOD:
                 raise item.unexpected()
         try:
             # A publisher whose messages the batch reader cannot take, for example because they have several
@@ -350,14 +334,14 @@ class Conversation(ABC):
 
     def _channel_opening(self, number: int, events: list[Event]) -> None:
         """Process channel.open.  Only a server gets here: a client refuses it in the check of the sender."""
-        if self.state is not ConnectionState.OPEN:
+        if self.state is not CONNECTION_OPEN:
             raise ConnectionFault(ReplyCode.UNEXPECTED_FRAME, "channel.open before connection.open-ok")
         item = self.channels.get(number)
         if item is None:
             self._check_channel_count()
             item = self.channels[number] = Channel(number)
         # The peer has not answered our close yet: whatever else it sends on this channel is dropped.
-        if item.state is ChannelState.CLOSING:
+        if item.state is CHANNEL_CLOSING:
             return
         # Both signals go through the table: a second channel.open on an open channel raises 504.
         item.received(ChannelSignal.OPEN)
@@ -386,7 +370,7 @@ class Conversation(ABC):
             item.received(signal)
             process(self, item, method, events)
             return
-        if item.state is not _OPEN_CHANNEL:
+        if item.state is not CHANNEL_OPEN:
             raise ConnectionFault(ReplyCode.CHANNEL_ERROR, f"{method.name} before channel.open-ok")
         if method.has_content:
             self._assembler.begin(item, method, frame)
@@ -423,7 +407,7 @@ class Conversation(ABC):
         ``class_id`` and ``method_id``: the method that caused it; 0: none did.
         """
         # A client may close a channel that the server has not opened yet.
-        item = self._sendable(channel_number, ChannelState.OPEN, ChannelState.OPENING)
+        item = self._sendable(channel_number, CHANNEL_OPEN, ChannelState.OPENING)
         if item is None:
             return
         item.sent(ChannelSignal.CLOSE_SENT)
@@ -448,7 +432,7 @@ class Conversation(ABC):
                 raise self._unexpected(method)
             self._move(signal)
             process(self, method, events)
-        elif self.state is ConnectionState.OPEN:
+        elif self.state is CONNECTION_OPEN:
             events.append(MethodReceived(0, method))
         else:
             raise self._unexpected(method)
@@ -456,7 +440,7 @@ class Conversation(ABC):
     def _closed_by_peer(self, method: connection.Close, events: list[Event]) -> None:
         self._queue(0, connection.CloseOk())
         # If both sides have sent close, the connection is CLOSING still: it ends with the peer's close-ok.
-        if self.state is ConnectionState.CLOSED:
+        if self.state is CONNECTION_CLOSED:
             cause = (method.class_id_of_cause, method.method_id_of_cause)
             self._report(ConnectionClosed(method.reply_code, method.reply_text, *cause), events)
 
@@ -480,16 +464,16 @@ class Conversation(ABC):
                 f"the connection is {self.state.name}: {signal.value} is not allowed now"
             )
         self.state = following
-        if following is ConnectionState.OPEN:
+        if following is CONNECTION_OPEN:
             self._deadline = None
             # Heartbeats begin only now.  Until then the deadline of the handshake covers a silent peer.
             self._heartbeats.start(self.heartbeat, self._now)
-        elif following in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+        elif following in (ConnectionState.CLOSING, CONNECTION_CLOSED):
             # Not left to the collection of garbage: connections and their owners refer to each other, and
             # the bodies may be large.
             for number in list(self._assembler.incomplete):
                 self._assembler.forget(self.channels[number])
-            if following is ConnectionState.CLOSED:
+            if following is CONNECTION_CLOSED:
                 self._deadline = None
                 self._heartbeats.stop()
 
@@ -498,9 +482,9 @@ class Conversation(ABC):
 
         The arguments are as for ``close_channel``.
         """
-        if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+        if self.state in (ConnectionState.CLOSING, CONNECTION_CLOSED):
             return
-        if self.state in (ConnectionState.AWAITING_HEADER, ConnectionState.AWAITING_START):
+        if self.state in _BEFORE_THE_FIRST_FRAME:
             # No method may be sent before connection.start (grammar of class connection).
             self._move(ConnectionSignal.LOST)
             return
@@ -516,7 +500,7 @@ class Conversation(ABC):
 
     def closed(self) -> bool:
         """Whether the wire may be closed after ``data_to_send`` has been written."""
-        return self.state is ConnectionState.CLOSED
+        return self.state is CONNECTION_CLOSED
 
     def _fail(self, fault: ConnectionFault, events: list[Event]) -> None:
         self.close(fault.reply_code, fault.text, fault.class_id, fault.method_id)
@@ -562,7 +546,7 @@ class Conversation(ABC):
 
     def is_not_read(self, now: float) -> None:
         """The owner does not read the wire now: restart the time after which a silent peer counts as lost."""
-        self._heartbeats.received(now)
+        self._heartbeats.last_received = now
 
     @property
     def incomplete(self) -> Collection[int]:
@@ -582,7 +566,7 @@ class Conversation(ABC):
         out = self._out[:]
         if out:
             self._out.clear()
-            self._heartbeats.sent()
+            self._heartbeats.sent += 1
         return out
 
     def send_method(self, channel_number: int, method: Method) -> None:
@@ -592,7 +576,7 @@ class Conversation(ABC):
         # An owner sends only notices on channel 0, such as connection.blocked.  One that comes before open-ok
         # or after close is dropped, because it concerns an open connection.
         if channel_number == 0:
-            if self.state is ConnectionState.OPEN:
+            if self.state is CONNECTION_OPEN:
                 self._queue(0, method)
             return
         if self._sendable(channel_number) is not None:
@@ -610,10 +594,10 @@ class Conversation(ABC):
         """
         item = self.channels.get(number)
         if item is None:
-            if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            if self.state in (ConnectionState.CLOSING, CONNECTION_CLOSED):
                 return None
             raise LocalProtocolError(f"channel {number} was never opened")
-        if self.state is not ConnectionState.OPEN or item.state not in (states or (_OPEN_CHANNEL,)):
+        if self.state is not CONNECTION_OPEN or item.state not in (states or (CHANNEL_OPEN,)):
             return None
         return item
 

@@ -27,10 +27,10 @@ class FrameBuffer:
         self._needed = 0
 
     def add(self, chunk: bytes) -> bytes:
-        """Return all octets that are to be read now; empty while the first frame is still incomplete."""
-        if not self.chunks:
-            # The usual case: the chunk before ended with a frame.  Nothing is copied.
-            return chunk
+        """Return all octets that are to be read now; empty while the first frame is still incomplete.
+
+        Called while ``chunks`` is not empty: else ``chunk`` itself is what is to be read.
+        """
         self.chunks.append(chunk)
         self._size += len(chunk)
         if self._size < self._needed:

@@ -17,9 +17,14 @@ class Heartbeats:
         self._silent_intervals = silent_intervals
         self._interval = 0
         self._next_look = 0.0
-        self._last_received = 0.0
-        self._sent = 0
-        """How often something was sent since the last check."""
+        # The owner sets these two by itself, for each chunk, which costs less than two calls.
+        self.last_received = 0.0
+        """When octets came from the peer: any octet counts as a sign of life."""
+        self.sent = 0
+        """How often something was sent since the last check.
+
+        If that was anything but heartbeats, the next check needs none.
+        """
         self._beats = 0
         """How often of these it was a heartbeat of ours."""
 
@@ -28,19 +33,11 @@ class Heartbeats:
         self._interval = interval
         self._next_look = now + interval / 4
         # The time before the connection was open does not count as silence.
-        self._last_received = now
+        self.last_received = now
 
     def stop(self) -> None:
         """Send and expect no more heartbeats."""
         self._interval = 0
-
-    def received(self, now: float) -> None:
-        """Octets came from the peer: any octet counts as a sign of life."""
-        self._last_received = now
-
-    def sent(self) -> None:
-        """Octets were sent to the peer: unless they are a heartbeat, the next check needs none."""
-        self._sent += 1
 
     def next_deadline(self) -> float | None:
         """Return when ``due`` or ``peer_is_silent`` may change its answer; None: never."""
@@ -48,19 +45,19 @@ class Heartbeats:
             return None
         # Each chunk that is received moves the second time away.  An owner need not set its timer again for
         # that: if it is woken too early, nothing is due, and it asks again.
-        return min(self._next_look, self._last_received + self._silent_intervals * self._interval)
+        return min(self._next_look, self.last_received + self._silent_intervals * self._interval)
 
     def peer_is_silent(self, now: float) -> bool:
         """Whether the peer counts as lost.  The connection is then closed without close and close-ok."""
         silent = self._silent_intervals * self._interval
-        return bool(silent) and now >= self._last_received + silent
+        return bool(silent) and now >= self.last_received + silent
 
     def due(self, now: float) -> bool:
         """Whether a heartbeat has to be sent now."""
         if not self._interval or now < self._next_look:
             return False
-        silent = self._sent <= self._beats
+        silent = self.sent <= self._beats
         self._next_look = now + self._interval / (2 if silent else 4)
-        self._sent = 0
+        self.sent = 0
         self._beats = int(silent)
         return silent

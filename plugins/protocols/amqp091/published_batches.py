@@ -265,6 +265,32 @@ class PublishedBatches:
             report_published(channel, mandatory, immediate, batch, events)
         return position
 
+    def read_alone(self, data: bytes) -> Published | None:
+        """Return the message that ``data`` consists of, if it is one of a known flow.
+
+        There are seven octets at least.  It is what ``read`` does, in half the time.
+        """
+        template = self._templates.get(data[: 8 + _frame_size(data, 3)[0]])
+        if template is None:
+            return None
+        method, header, tail, unpack, head_length, channel, mandatory, immediate, envelope = template
+        stop = len(data) - 1
+        if head_length >= stop:
+            return None
+        its_header, size, its_tail, frame_size = unpack(data, len(method))
+        if (
+            head_length + size != stop
+            or size != frame_size
+            or its_tail != tail
+            or its_header != header
+            or data[stop] != END
+            or size > self.maximum_body_size
+            or channel in self._incomplete
+        ):
+            return None
+        batch = Batch([data[head_length:stop]], size, envelope, False, size)
+        return Published(channel, mandatory, immediate, batch)
+
     def _read_keyed(
         self,
         keyed: KeyedBatches,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -19,8 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel.contracts.message import Envelope, batch_of
+from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.unacked import Unacked
 from plugins.protocols.amqp091.connection import ServerConnection
+from plugins.protocols.amqp091.events import Published
 from plugins.protocols.amqp091.frames import method_frame
 from plugins.protocols.amqp091.message_encoder import MessageEncoder
 from plugins.protocols.amqp091.methods import basic, queue, tx
@@ -42,9 +44,10 @@ QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
 def _the_long_way() -> Iterator[None]:
     """Have every step done in the ordinary way while this lasts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ServerConnection, "receive_acknowledgement", lambda *_: None)
+        patch.setattr(ServerConnection, "receive_alone", lambda *_: None)
         patch.setattr(ServerConnection, "send_delivery", lambda *_: False)
         patch.setattr(Unacked, "take_oldest", lambda *_: None)
+        patch.setattr(Queue, "_hand_over", lambda *_: False)
         yield
 
 
@@ -190,6 +193,7 @@ def _chunks(draw: st.DrawFn) -> list[tuple[int, bytes]]:
         frames = draw(
             st.one_of(
                 _answers_in_order,
+                st.lists(_publishes, min_size=2, max_size=3),
                 st.one_of(_publishes, _publishes, _consumes, _acknowledges, _nacks, _others, _begins).map(
                     lambda frame: [frame]
                 ),
@@ -259,7 +263,7 @@ def test_a_lone_acknowledgement_is_the_event_that_it_is_in_company() -> None:
     client = server.connect()
     conversation = client.hosted._conversation
     frame = _acknowledgement(1, 7, multiple=False)
-    alone = conversation.receive_acknowledgement(frame, 0.0)
+    alone = conversation.receive_alone(frame, 0.0)
     assert [alone] == conversation.receive_data(frame, 0.0)
     server.close()
 
@@ -279,7 +283,105 @@ def test_a_lone_acknowledgement_is_the_event_that_it_is_in_company() -> None:
 def test_what_is_no_lone_acknowledgement_is_left_unread(chunk: bytes) -> None:
     server = StillServer()
     conversation = server.connect().hosted._conversation
-    assert conversation.receive_acknowledgement(chunk, 0.0) is None
+    assert conversation.receive_alone(chunk, 0.0) is None
+    server.close()
+
+
+_MESSAGE = _published(1, [100], 0, "q")
+_BODY_AT = len(_MESSAGE) - 101
+
+
+def test_a_lone_message_is_the_event_that_it_is_in_company() -> None:
+    server = StillServer()
+    conversation = server.connect().hosted._conversation
+    assert conversation.receive_alone(_MESSAGE, 0.0) is None, "its flow is not known yet"
+    (first,) = conversation.receive_data(_MESSAGE, 0.0)
+    for size in (100, 1, 5000):
+        message = _published(1, [size], 0, "q")
+        alone = conversation.receive_alone(message, 0.0)
+        assert isinstance(alone, Published)
+        assert [alone] == conversation.receive_data(message, 0.0)
+        assert alone.batch.envelope is first.batch.envelope
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        _MESSAGE[:-1],
+        _MESSAGE[:30],
+        _MESSAGE[:22],
+        _MESSAGE * 2,
+        _MESSAGE + _MESSAGE[:20],
+        _MESSAGE[:-1] + b"\x00",  # no frame end
+        _MESSAGE[: _BODY_AT - 1] + b"\x63" + _MESSAGE[_BODY_AT:],  # the frame is shorter than the body
+        _published(1, [0], 0, "q"),
+        _published(1, [100], 0, "another"),
+        _published(1, [100], 3, "q"),  # more properties
+        _MESSAGE.replace(b"\x02\x00\x01", b"\x02\x00\x02", 1),  # the header is on another channel
+        _published(2, [100], 0, "q"),  # a channel that is not open
+        _published(1, [200_000], 0, "q"),  # two body frames
+    ],
+)
+def test_what_is_no_lone_message_of_the_flow_is_left_unread(chunk: bytes) -> None:
+    server = StillServer()
+    conversation = server.connect().hosted._conversation
+    conversation.receive_data(_MESSAGE, 0.0)
+    assert conversation.receive_alone(chunk, 0.0) is None
+    server.close()
+
+
+def test_other_properties_of_the_same_size_are_left_unread() -> None:
+    server = StillServer()
+    conversation = server.connect().hosted._conversation
+    conversation.receive_data(_published(1, [100], 3, "q"), 0.0)
+    assert conversation.receive_alone(_published(1, [100], 4, "q"), 0.0) is None
+    assert conversation.receive_alone(_published(1, [100], 3, "q"), 0.0) is not None
+    server.close()
+
+
+@pytest.mark.parametrize("chunk", [_MESSAGE, _acknowledgement(1, 1, multiple=False)])
+@pytest.mark.parametrize(
+    "close", [lambda it: it.close_channel(1, 404, "gone", 0, 0), lambda it: it.close(320, "")]
+)
+def test_after_our_close_nothing_comes_any_more(
+    chunk: bytes, close: Callable[[ServerConnection], None]
+) -> None:
+    server = StillServer()
+    conversation = server.connect().hosted._conversation
+    conversation.receive_data(_MESSAGE, 0.0)
+    close(conversation)
+    assert conversation.receive_alone(chunk, 0.0) is None
+    server.close()
+
+
+@pytest.mark.parametrize("chunk", [_MESSAGE, _acknowledgement(1, 1, multiple=False)])
+def test_a_lone_chunk_is_a_sign_of_life(chunk: bytes) -> None:
+    server = StillServer()
+    conversation = server.connect().hosted._conversation
+    conversation.receive_data(_MESSAGE, 1.0)
+    assert conversation.receive_alone(chunk, 7.0) is not None
+    assert conversation._heartbeats.last_received == 7.0
+    server.close()
+
+
+def test_what_comes_behind_a_method_that_was_begun_is_no_lone_message() -> None:
+    """A message that interrupts another one on its channel is an error, which is found frame by frame."""
+    server = StillServer()
+    conversation = server.connect().hosted._conversation
+    conversation.receive_data(_MESSAGE, 0.0)
+    conversation.receive_data(_method(1, basic.Publish(routing_key="q")), 0.0)
+    assert conversation.receive_alone(_MESSAGE, 0.0) is None
+    server.close()
+
+
+def test_a_message_that_is_too_large_is_no_lone_message() -> None:
+    server = StillServer()
+    conversation = server.connect().hosted._conversation
+    conversation.receive_data(_MESSAGE, 0.0)
+    conversation._published.maximum_body_size = 150
+    assert conversation.receive_alone(_published(1, [150], 0, "q"), 0.0) is not None
+    assert conversation.receive_alone(_published(1, [151], 0, "q"), 0.0) is None
     server.close()
 
 
@@ -289,10 +391,10 @@ def test_octets_in_the_middle_of_a_message_are_no_acknowledgement(begun: int) ->
     server = StillServer()
     conversation = server.connect().hosted._conversation
     conversation.receive_data(_published(1, [100], 0, "q")[:begun], 0.0)
-    assert conversation.receive_acknowledgement(_acknowledgement(1, 7, multiple=False), 0.0) is None
+    assert conversation.receive_alone(_acknowledgement(1, 7, multiple=False), 0.0) is None
     server.close()
 
 
 def test_before_open_ok_there_is_no_acknowledgement() -> None:
     conversation = ServerConnection(ServerOptions(), 0.0)
-    assert conversation.receive_acknowledgement(_acknowledgement(1, 1, multiple=False), 0.0) is None
+    assert conversation.receive_alone(_acknowledgement(1, 1, multiple=False), 0.0) is None

@@ -296,8 +296,8 @@ def test_no_heartbeat_is_sent_where_something_else_was() -> None:
     beats = Heartbeats(2)
     beats.start(10, 0.0)
     assert beats.due(2.5)
-    beats.sent()  # the heartbeat
-    beats.sent()  # and something else
+    beats.sent += 1  # the heartbeat
+    beats.sent += 1  # and something else
     assert not beats.due(7.5)
     assert beats.due(10.0)
 
@@ -310,7 +310,7 @@ def test_a_peer_never_waits_for_a_whole_interval() -> None:
         last, longest = 0.0, 0.0
         for now in (step / 10 for step in range(1, 400)):
             if beats.due(now) or now == tenths / 10:
-                beats.sent()
+                beats.sent += 1
                 longest = max(longest, now - last)
                 last = now
         assert longest <= 7.6, f"something else after {tenths / 10} s"
