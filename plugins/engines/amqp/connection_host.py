@@ -16,7 +16,7 @@ from plugins.engines.amqp.inspection import Row, inspect
 from plugins.engines.amqp.session import Session
 from plugins.engines.broker.public import Accepted, BrokerEngine, StreamClient
 from plugins.protocols.amqp091.connection import ServerConnection
-from plugins.protocols.amqp091.events import Published
+from plugins.protocols.amqp091.events import Acknowledged, Published
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
 from plugins.protocols.amqp091.methods import connection as connection_methods
 from plugins.protocols.amqp091.states import CONNECTION_OPEN
@@ -105,8 +105,10 @@ class ConnectionHost(StreamClient):
                     return
         elif isinstance(alone, Published):
             self.session.published(alone, now)
-        else:
+        elif isinstance(alone, Acknowledged):
             self.session.acknowledged(alone, now)
+        else:
+            self.session.rejected(alone, now)
         if self._incomplete:
             # In the middle of a message it publishes as well, and an alarm has to stop it.
             self.published = True

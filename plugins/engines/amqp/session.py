@@ -311,7 +311,8 @@ class Session:
             except BrokerError as refusal:
                 self._refuse(channel, refusal, 60, 80, now)
 
-    def _on_rejected(self, event: Rejected, now: float) -> None:
+    def rejected(self, event: Rejected, now: float) -> None:
+        """The client has rejected deliveries."""
         channel = self.channels.get(event.channel)
         if channel is not None:
             try:
@@ -399,5 +400,5 @@ _HANDLERS: dict[type[Event], Callable[[Session, Any, float], None]] = {
     OpenRequested: Session._on_open,
     Published: Session.published,
     PublishedUnderKeys: Session._on_published_under_keys,
-    Rejected: Session._on_rejected,
+    Rejected: Session.rejected,
 }

@@ -376,7 +376,7 @@ class Queue:
 
     def reject(self, span: Span, now: float) -> None:
         """A consumer has rejected these messages without requeueing them."""
-        self.outstanding -= len(span)
+        self.outstanding -= span.stop - span.start
         self._give_up(span, "rejected", now)
 
     def give_up(self, span: Span, why: str, now: float) -> None:

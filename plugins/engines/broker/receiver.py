@@ -210,6 +210,12 @@ class Receiver:
 
         ``first``, ``last`` and ``multiple`` are those of ``acknowledge``, and so is the error.
         """
+        if first == last and not multiple:
+            # As in ``acknowledge``.
+            handed = self.unacked.take_oldest(first)
+            if handed is not None:
+                self.refuse([handed], requeue=requeue, now=now)
+                return
         taken, refusal = self.take_unacked(first, last, multiple=multiple)
         self.refuse(taken, requeue=requeue, now=now)
         if refusal is not None:

@@ -62,6 +62,15 @@ class Span(msgspec.Struct, gc=False):
             return batch
         return batch.slice(self.start, self.stop)
 
+    def under(self, envelope: Envelope) -> Batch:
+        """Return the messages as a batch under another envelope."""
+        batch, start, stop = self.batch, self.start, self.stop
+        if batch.width and stop - start != len(batch.bodies):
+            # The batch of ``slice`` would only be there to be copied.
+            size = (stop - start) * batch.width
+            return Batch(batch.bodies[start:stop], size, envelope, False, batch.width, batch.group)
+        return self.as_batch().under(envelope)
+
     def divided(self) -> list[Span]:
         """Return the messages of a keyed batch as spans of batches.  They are not stored."""
         spans: list[Span] = []

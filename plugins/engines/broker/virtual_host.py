@@ -207,18 +207,19 @@ class VirtualHost:
         # Messages that are refused one after another mostly had one envelope.  That of the dead letters, with
         # its table ``x-death``, costs as much as all else that is done for one of them.
         second = int(self.broker.clock(now))
-        death = (span.envelope, reason, queue.name, exchange, policy.dead_letter_key, second)
+        death = (span.batch.envelope, reason, queue.name, exchange, policy.dead_letter_key, second)
         if death != self._last_death:
             self._last_death, self._dead = death, dead_envelope(*death)
         envelope = self._dead
-        batch = span.as_batch().under(envelope)
+        batch = span.under(envelope)
         # A dead letter has no BCC header any more (``dead_envelope``).
         try:
             route = self.routes.find(envelope)
         except PreconditionFailed:
             # The new entry in x-death makes the headers too deeply nested for the store.
             return
-        _publish_to(route.sinks, batch, now)
+        if route.sinks:
+            _publish_to(route.sinks, batch, now)
         # Nobody waits for an answer, so a full queue that refuses a dead letter loses it (RabbitMQ).
         for target in route.queues:
             if reason == "rejected" or not would_cycle(envelope, target.name):

@@ -31,9 +31,7 @@ from typing import Any, ClassVar
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Buffer, Envelope
-from plugins.protocols.amqp091 import frames
-from plugins.protocols.amqp091.acknowledgements import FRAME_SIZE as ACKNOWLEDGEMENT_SIZE
-from plugins.protocols.amqp091.acknowledgements import read_lone_acknowledgement
+from plugins.protocols.amqp091 import acknowledgements, frames
 from plugins.protocols.amqp091.channel import Channel
 from plugins.protocols.amqp091.conversation import Conversation
 from plugins.protocols.amqp091.errors import ConnectionFault
@@ -46,6 +44,7 @@ from plugins.protocols.amqp091.events import (
     LoginRequested,
     OpenRequested,
     Published,
+    Rejected,
 )
 from plugins.protocols.amqp091.field_tables import NO_ARGUMENTS
 from plugins.protocols.amqp091.message_assembler import ClientAssembler, ServerAssembler
@@ -125,8 +124,8 @@ class ServerConnection(Conversation):
         """From now on report messages that differ in their keys together: as ``PublishedUnderKeys``."""
         self._published.accept_keyed()
 
-    def receive_alone(self, data: bytes, now: float) -> Acknowledged | Published | None:
-        """Process a chunk that is one basic.ack, or one message of a known flow, and nothing else.
+    def receive_alone(self, data: bytes, now: float) -> Acknowledged | Published | Rejected | None:
+        """Process a chunk that is one message of a known flow, or settles one, and nothing else.
 
         Return the only event that ``receive_data`` would.  None: it is something else, and nothing was read.
         Clients that work message by message send such chunks only, and these need no loop, no list of events
@@ -135,25 +134,24 @@ class ServerConnection(Conversation):
         # In the middle of a frame, these octets are a part of it.
         if self.state is not CONNECTION_OPEN or self._buffer.chunks:
             return None
-        event: Acknowledged | Published | None = None
-        if len(data) > ACKNOWLEDGEMENT_SIZE:
+        event: Acknowledged | Published | Rejected | None = None
+        if len(data) > acknowledgements.FRAME_SIZE:
             event = self._published.read_alone(data)
-        elif len(data) == ACKNOWLEDGEMENT_SIZE:
-            event = self._acknowledged_alone(data)
+        elif len(data) == acknowledgements.FRAME_SIZE:
+            event = self._settled_alone(data)
         if event is not None:
             self._now = now
             self._heartbeats.last_received = now
         return event
 
-    def _acknowledged_alone(self, data: bytes) -> Acknowledged | None:
-        found = read_lone_acknowledgement(data)
-        if found is None:
+    def _settled_alone(self, data: bytes) -> Acknowledged | Rejected | None:
+        event = acknowledgements.read_alone(data)
+        if event is None:
             return None
-        number, tag = found
-        item = self.channels.get(number)
+        item = self.channels.get(event.channel)
         if item is None or item.state is not CHANNEL_OPEN or item.content_state is not EXPECTS_METHOD:
             return None
-        return Acknowledged(number, tag, tag, False)
+        return event
 
     def _waits_for_owner(self, data: bytes, position: int) -> bool:
         return data[position + 7 : position + 11] in _CLOSES or self.state in _OWNER_DECIDES

@@ -146,8 +146,9 @@ _acknowledges = st.builds(
     st.sampled_from((False, False, False, True)),
 )
 _nacks = st.builds(
-    lambda channel, tag, requeue: _method(channel, basic.Nack(delivery_tag=tag, requeue=requeue)),
+    lambda channel, kind, tag, requeue: _method(channel, kind(delivery_tag=tag, requeue=requeue)),
     _channel,
+    st.sampled_from((basic.Nack, basic.Reject)),
     _tag,
     st.booleans(),
 )
@@ -258,12 +259,23 @@ def test_a_turn_with_one_message_makes_few_calls() -> None:
     assert calls.total() / 10 < 65, calls
 
 
-def test_a_lone_acknowledgement_is_the_event_that_it_is_in_company() -> None:
+@pytest.mark.parametrize(
+    "method",
+    [
+        basic.Ack(delivery_tag=7),
+        basic.Reject(delivery_tag=7, requeue=True),
+        basic.Reject(delivery_tag=7, requeue=False),
+        basic.Nack(delivery_tag=7, requeue=True),
+        basic.Nack(delivery_tag=7, requeue=False),
+    ],
+)
+def test_what_settles_a_message_alone_is_the_event_that_it_is_in_company(method: Method) -> None:
     server = StillServer()
     client = server.connect()
     conversation = client.hosted._conversation
-    frame = _acknowledgement(1, 7, multiple=False)
+    frame = _method(1, method)
     alone = conversation.receive_alone(frame, 0.0)
+    assert alone is not None
     assert [alone] == conversation.receive_data(frame, 0.0)
     server.close()
 
@@ -273,6 +285,9 @@ def test_a_lone_acknowledgement_is_the_event_that_it_is_in_company() -> None:
     [
         _acknowledgement(1, 7, multiple=True),
         _acknowledgement(1, 0, multiple=False),
+        _method(1, basic.Nack(delivery_tag=7, multiple=True)),
+        _method(1, basic.Reject(delivery_tag=0)),
+        _method(1, basic.RecoverAsync(requeue=True)),
         _acknowledgement(2, 7, multiple=False),  # a channel that is not open
         _acknowledgement(1, 7, multiple=False)[:-1] + b"\x00",  # no frame end
         _acknowledgement(1, 7, multiple=False)[:-1],
