@@ -48,7 +48,7 @@ from plugins.engines.mqtt.sender import Sender
 from plugins.engines.mqtt.session import FOR_EVER, Session
 from plugins.protocols.mqtt.encoder import encode
 from plugins.protocols.mqtt.errors import PacketFault, protocol_error
-from plugins.protocols.mqtt.packet_types import PacketType
+from plugins.protocols.mqtt.packet_types import PUBACK, PUBREL, PacketType
 from plugins.protocols.mqtt.packets import (
     Acknowledgement,
     Auth,
@@ -155,7 +155,7 @@ class MqttClient(StreamClient):
     @property
     def unpublished_bytes(self) -> int:
         """How many bytes there are of a packet that is not complete."""
-        return self._parser.incomplete_bytes()
+        return len(self._parser.rest)
 
     def inspect(self, what: str) -> list[dict[str, Any]]:
         """Return rows for an operator."""
@@ -210,7 +210,7 @@ class MqttClient(StreamClient):
             # processed [MQTT-3.1.4-6].
             if self.closing or self.login_refused:
                 return
-        if self._parser.in_packet():
+        if self._parser.rest:
             # In the middle of a message it publishes as well, and an alarm has to stop it.
             self.published = True
         if fault is not None:
@@ -245,7 +245,7 @@ class MqttClient(StreamClient):
         if self._later:
             self._send_later()
         outgoing = session.outgoing
-        if outgoing is not None and outgoing.has_messages:
+        if outgoing is not None:
             outgoing.send(sender, now)
         # Behind the queues: there may be very many retained messages, and they take several turns.
         if session.retained:
@@ -630,13 +630,13 @@ class MqttClient(StreamClient):
 
     def _on_acknowledgement(self, packet: Acknowledgement, now: float) -> None:
         begun, kind, ids = self._started(), packet.kind, packet.ids
-        if kind == PacketType.PUBREL:
+        if kind == PUBREL:
             (self._incoming or self._begin_incoming()).release(ids)
             return
         session = begun.session
         # Also for a client that was never sent anything: it finds that it does not know these identifiers.
         outgoing = session.outgoing or session.begin_outgoing(now)
-        if kind == PacketType.PUBACK:
+        if kind == PUBACK:
             # Whatever its reason code: a failure counts as acknowledged, too [MQTT-4.4.0-2].
             outgoing.acknowledge(ids)
         elif kind == PacketType.PUBCOMP:

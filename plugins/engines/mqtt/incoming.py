@@ -26,7 +26,7 @@ from kernel.contracts.message import Batch, Buffer, Envelope
 from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.public import AccessRefused, BrokerError, Login, Publisher
 from plugins.protocols.mqtt.messages import envelope_of
-from plugins.protocols.mqtt.packet_types import PacketType
+from plugins.protocols.mqtt.packet_types import PUBACK, PUBREC, PacketType
 from plugins.protocols.mqtt.packets import AcknowledgementType, Publish, PublishUnderTopics
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publishing import acknowledge
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from plugins.engines.mqtt.options import MqttListenerOptions
     from plugins.engines.mqtt.session import Session
 
+_SUCCESS = ReasonCode.SUCCESS
 _MOST_ENVELOPES = 1024
 """Envelopes that are remembered for one head of packets."""
 
@@ -111,7 +112,7 @@ class Incoming:
         reason = self._publish(packet, topic, payloads, ids, now)
         if reason is None or not qos:
             return
-        kind: AcknowledgementType = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
+        kind: AcknowledgementType = PUBACK if qos == 1 else PUBREC
         self._answer(kind, ids, reason, counts=reason < FAILED)
 
     def publish_under_topics(self, packet: PublishUnderTopics, now: float) -> None:
@@ -174,7 +175,7 @@ class Incoming:
                 return None
             refused = isinstance(refusal, AccessRefused)
             return ReasonCode.NOT_AUTHORIZED if refused else ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
-        return ReasonCode.SUCCESS if publisher.reached else ReasonCode.NO_MATCHING_SUBSCRIBERS
+        return _SUCCESS if publisher.reached else ReasonCode.NO_MATCHING_SUBSCRIBERS
 
     def _publish_once(self, batch: Batch, ids: Sequence[int], now: float) -> None:
         """Publish messages of QoS 2, and note their identifiers."""
@@ -228,9 +229,9 @@ class Incoming:
             else:
                 fresh[number] = payload
         # A PUBREC that is not sent yet comes by itself.
-        due = {number for answer in self.answers if answer.kind == PacketType.PUBREC for number in answer.ids}
+        due = {number for answer in self.answers if answer.kind == PUBREC for number in answer.ids}
         if repeated := [number for number in again if number not in due and number not in fresh]:
-            self._answer(PacketType.PUBREC, repeated, ReasonCode.SUCCESS, counts=False)
+            self._answer(PUBREC, repeated, _SUCCESS, counts=False)
         return list(fresh.values()), list(fresh)
 
     def release(self, ids: Sequence[int]) -> None:
@@ -249,7 +250,7 @@ class Incoming:
     def _answer(self, kind: AcknowledgementType, ids: Sequence[int], reason: int, *, counts: bool) -> None:
         # PUBACK of MQTT 3.1.1 has no reason code. So a message to one of the broker's own topics is answered
         # as any other, and goes nowhere.
-        code = reason if self._client.version == 5 else ReasonCode.SUCCESS
+        code = reason if self._client.version == 5 else _SUCCESS
         # Mostly nothing has to be waited for: then it is sent now, and nothing is noted for the end of the
         # turn.
         if not self.answers and self._confirms.tell_all():
@@ -278,7 +279,7 @@ class Incoming:
             one = answers.popleft()
             self._send(one.kind, one.ids, one.reason_code)
             return
-        kind: AcknowledgementType = PacketType.PUBACK
+        kind: AcknowledgementType = PUBACK
         code, ids = 0, list[int]()
         while answers:
             answer = answers[0]
@@ -308,7 +309,7 @@ class Incoming:
     def _send(self, kind: AcknowledgementType, ids: Sequence[int], reason: int) -> None:
         if not ids:
             return
-        if kind == PacketType.PUBACK:
+        if kind == PUBACK:
             self._unanswered -= len(ids)
         client = self._client
         if reason >= FAILED:
@@ -317,6 +318,6 @@ class Incoming:
                 return
             # 4.3.3: with a reason code of 0x80 or greater the identifier is free at once, and no PUBREL
             # comes.
-            if kind == PacketType.PUBREC:
+            if kind == PUBREC:
                 self._session.received.discard(ids)
         client.send(acknowledge(kind, ids, reason))

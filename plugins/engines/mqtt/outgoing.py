@@ -273,36 +273,33 @@ class Outgoing:
 
     # Messages
 
-    @property
-    def has_messages(self) -> bool:
-        """Whether there is something to ``send``."""
-        return bool(self.receiver.deliveries or self._waiting or self._unsafe or self._again)
-
     def send(self, sender: Sender, now: float) -> None:
-        """Send what the queues have delivered."""
+        """Send what the queues have delivered, if there is anything."""
         receiver = self.receiver
-        if self._again:
-            self._send_again(sender, now)
-            # New messages come behind all that is sent again, so that the order stays (MQTT 5.0, 4.6).
-            if self._again:
-                return
-        deliveries = receiver.take_deliveries()
+        if not (receiver.deliveries or self._waiting or self._unsafe or self._again):
+            return
+        # New messages come behind all that is sent again, so that the order stays (MQTT 5.0, 4.6).
+        if self._again and not self._send_again(sender, now):
+            return
+        # ``take_deliveries``, without the call.
+        deliveries, receiver.deliveries = receiver.deliveries, []
         if self._noted.durable:
             deliveries = self._safe(deliveries, sender)
         if self._waiting:
             deliveries = [*self._waiting, *deliveries]
             self._waiting.clear()
         done = _Done([], [])
-        # These two are empty but for the first messages after a restart.
-        if self._acknowledged_before:
+        # Both are empty but for the first messages after a restart.
+        if self._acknowledged_before or self._begun:
             deliveries = self._without_acknowledged(deliveries, done.processed)
-        if self._begun:
             deliveries = self._with_begun_apart(deliveries)
         for index, handed in enumerate(deliveries):
             if not self._send(sender, handed, done, now):
                 self._waiting.extend(deliveries[index:])
                 break
-        self._finish(done, now)
+        # With QoS 1 and 2 both are empty: the client has to answer first.
+        if done.processed or done.undeliverable:
+            self._finish(done, now)
         if self._waiting and self._reserve(self._waiting):
             self._wait_in_front(sender)
 
@@ -523,8 +520,11 @@ class Outgoing:
         if self._released:
             sender.release(list(self._released), self._noted.mark())
 
-    def _send_again(self, sender: Sender, now: float) -> None:
-        """Send again as many messages as the client takes, which may be fewer than it took before."""
+    def _send_again(self, sender: Sender, now: float) -> bool:
+        """Send again as many messages as the client takes; return whether these were all.
+
+        It may take fewer than it took before.
+        """
         again = self._again
         unsent = {number for one in again for number in one.ids}
         # What is left for the client to take [MQTT-3.3.4-9].
@@ -536,6 +536,7 @@ class Outgoing:
             left -= self._send_one_again(sender, handed, ids, now)
             done += 1
         del again[:done]
+        return not again
 
     def _send_one_again(self, sender: Sender, handed: Handed, ids: Sequence[int], now: float) -> int:
         """Send messages of one envelope again; return how many were sent."""

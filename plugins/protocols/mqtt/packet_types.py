@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
+from typing import Literal
 
 
 class PacketType(IntEnum):
@@ -27,6 +28,12 @@ class PacketType(IntEnum):
     AUTH = 15
     """Only in MQTT 5.0."""
 
+
+# For what is done once a packet: in Python 3.11 an access to a member through its class takes 60 ns
+# (measured; EnumType has ``__getattr__``).
+PUBACK: Literal[PacketType.PUBACK] = PacketType.PUBACK
+PUBREC: Literal[PacketType.PUBREC] = PacketType.PUBREC
+PUBREL: Literal[PacketType.PUBREL] = PacketType.PUBREL
 
 FLAGS: Mapping[PacketType, int] = MappingProxyType(
     {

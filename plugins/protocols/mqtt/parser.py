@@ -95,10 +95,10 @@ class Parser:
         "_maximum_qos",
         "_needed",
         "_publishes",
-        "_rest",
         "_retain_available",
         "_side",
         "max_packet_bytes",
+        "rest",
         "version",
     )
 
@@ -131,10 +131,10 @@ class Parser:
         self._publishes = PublishReader(
             from_server=side == "client", topic_alias_maximum=topic_alias_maximum, shared=shared_heads
         )
-        self._rest = bytearray()
-        """Bytes of an incomplete packet."""
+        self.rest = bytearray()
+        """Bytes of a packet that is not complete.  For the owner to look at, and not to change."""
         self._needed = 0
-        """How many bytes ``_rest`` has to have before it is read again."""
+        """How many bytes ``rest`` has to have before it is read again."""
         self._accepted = False
         """Whether the CONNECT was read, or the CONNACK."""
         self._first_bytes = _first_bytes(side, version, False, maximum_qos, retain_available)
@@ -146,20 +146,12 @@ class Parser:
         """
         self._publishes.accept_keyed()
 
-    def in_packet(self) -> bool:
-        """Whether the bytes so far end in the middle of a packet."""
-        return bool(self._rest)
-
-    def incomplete_bytes(self) -> int:
-        """Return how many bytes there are of a packet that is not complete."""
-        return len(self._rest)
-
     def receive_data(self, data: bytes) -> list[Packet]:
         """Return the packets that ``data`` completes, in order.
 
         Raises ``PacketFault`` and nothing else; the parser must not be used after that.
         """
-        rest = self._rest
+        rest = self.rest
         if rest:
             # Collected in place, and joined once the packet is complete: so each byte is copied a bounded
             # number of times, even if the peer sends single bytes.
@@ -180,9 +172,9 @@ class Parser:
 
     def receive_eof(self) -> None:
         """Take notice that the peer sends no more.  Raises ``PacketFault`` in the middle of a packet."""
-        if self._rest:
+        if self.rest:
             raise malformed(
-                f"the connection ended in the middle of a packet, after {len(self._rest)} bytes of it"
+                f"the connection ended in the middle of a packet, after {len(self.rest)} bytes of it"
             )
 
     def _packets(self, data: bytes, packets: list[Packet]) -> int:

@@ -95,7 +95,8 @@ class StreamClient(ConnectionOwner):
         ``send``.
         """
         self._unsent: list[Buffer] = []
-        self._flushing = False
+        self._is_due = False
+        """Whether ``finish`` is sure to write in this turn: the client was read, or ``finish`` has begun."""
         self._write_after = 0
         """The mark that the store has to reach before anything is written; 0: none."""
         self._rate: Bucket | None = None
@@ -162,7 +163,7 @@ class StreamClient(ConnectionOwner):
         unsent = self._unsent
         # Only for the first: what is unsent is written at the end of a turn that is due already, or when the
         # store is ready.  In ``flush`` it would be busy for the next turn, which would have nothing to do.
-        if not unsent and not self._flushing:
+        if not unsent and not self._is_due:
             self.is_busy()
         unsent.append(data)
 
@@ -360,9 +361,9 @@ class StreamClient(ConnectionOwner):
             return
         # Before ``flush``, which may publish as well: that is looked at in the next turn.
         self.published = False
-        self._flushing = True
+        self._is_due = True
         self.flush(now)
-        self._flushing = False
+        self._is_due = False
         if self._rate is not None and self.messages_in > self._rated:
             self._keep_rate(self._rate, now)
         if self._write_after and self._must_wait():
@@ -447,6 +448,7 @@ class StreamClient(ConnectionOwner):
             if self._connection.ended:
                 return
         # Busy in any case: nearly every read has an answer, and a front end need not say so.
+        self._is_due = True
         self.engine.is_busy(self)
         if not (self.closing or self.login_refused):
             self.received(data, now)

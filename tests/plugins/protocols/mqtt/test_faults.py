@@ -606,5 +606,5 @@ def test_a_packet_that_is_cut_off_is_a_fault_of_this_packet_or_another_valid_one
         parser = make(example.sides[0], example.version, topic_alias_maximum=10)
         short = data[:1] + bytes((data[1] - 1,)) + data[2:-1]
         fault = _fault_of(parser, [short])
-        assert not parser.in_packet()
+        assert not parser.rest
         assert fault is None or example.packet.kind.name in str(fault)

@@ -41,7 +41,7 @@ def test_single_bytes_are_read(example: Example) -> None:
         one = parser(example, side)
         found = [packet for byte in example.data for packet in one.receive_data(bytes((byte,)))]
         assert plain(found) == plain([example.packet])
-        assert not one.in_packet()
+        assert not one.rest
 
 
 @for_each("example", EXAMPLES, ids=name)
@@ -49,7 +49,7 @@ def test_an_end_in_the_middle_of_a_packet_is_noticed(example: Example) -> None:
     one = parser(example, example.sides[0])
     one.receive_eof()
     one.receive_data(example.data[:-1])
-    assert one.in_packet()
+    assert one.rest
     with pytest.raises(Exception, match="in the middle of a packet"):
         one.receive_eof()
 

@@ -96,10 +96,10 @@ def test_a_large_packet_in_small_pieces_takes_linear_time(version: int, step: in
     assert counts[1] < counts[0] * 1.1
     # And none of it is in joining: what has come is kept in one buffer.
     parser = opened("server", version)
-    rest = parser._rest
+    rest = parser.rest
     for piece in pieces[:-1]:
         parser.receive_data(piece)
-    assert parser._rest is rest
+    assert parser.rest is rest
     assert len(rest) == len(b"".join(pieces[:-1]))
 
 

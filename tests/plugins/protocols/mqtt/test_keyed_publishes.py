@@ -180,7 +180,7 @@ def read(parser: Parser, chunks: Sequence[bytes]) -> tuple[list[Any], Any]:
             found += parser.receive_data(chunk)
     except PacketFault as fault:
         return plain([*found, *fault.packets]), (fault.reason_code, str(fault))
-    return plain(found), parser.in_packet()
+    return plain(found), bytes(parser.rest)
 
 
 def chunks_of(data: bytes, cuts: list[int]) -> list[bytes]:

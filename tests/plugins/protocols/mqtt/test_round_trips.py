@@ -65,7 +65,7 @@ def test_packets_in_any_chunks(side: Side, version: int, data: some.DataObject) 
     for start, stop in zip([0, *cuts], [*cuts, len(octets)], strict=True):
         found += parser.receive_data(octets[start:stop])
     assert plain(found) == plain(packets)
-    assert not parser.in_packet()
+    assert not parser.rest
 
 
 @pytest.mark.slow
