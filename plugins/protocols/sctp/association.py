@@ -39,7 +39,7 @@ from plugins.protocols.sctp.reconfiguration import Reconfiguration
 from plugins.protocols.sctp.schedule import Outgoing, Terms
 from plugins.protocols.sctp.secret import Secret
 from plugins.protocols.sctp.sender import Sender
-from plugins.protocols.sctp.states import OPEN, RECEIVING, SENDING, State
+from plugins.protocols.sctp.states import CLOSED, OPEN, RECEIVING, SENDING, State
 
 _ORDINARY = Terms()
 
@@ -56,7 +56,7 @@ class Association:
         touched: dict[Association, None],
     ) -> None:
         """Make an association; ``touched`` is where it enters itself when it may have something to send."""
-        self.state = State.CLOSED
+        self.state = CLOSED
         self.events: list[Event] = []
         """Events that the host has not taken yet; the host empties the list."""
         self.tag = secret.number()
@@ -169,7 +169,7 @@ class Association:
     def abort(self, reason: str = "", cause: Cause = Cause.USER_ABORT) -> None:
         """Abort at once, and tell the peer with ABORT (9.1). The first 200 bytes of ``reason`` are sent."""
         self.touched[self] = None
-        if self.state is not State.CLOSED:
+        if self.state is not CLOSED:
             chunk = Listed(Type.ABORT, (Parameter(cause, reason.encode()[:200]),))
             # Without the peer's tag the ABORT could not be accepted (8.5.1, B).
             if self.output.peer_tag:
@@ -181,7 +181,7 @@ class Association:
 
     def next_deadline(self) -> float | None:
         """Return when ``handle_timeout`` is due, and ``data_to_send`` after it; None: no timer runs."""
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return None
         # Computed anew each time: deadlines change with every packet, and the endpoint asks only when it
         # needs one.
@@ -198,7 +198,7 @@ class Association:
         self._reconfiguration.handle_timeout(now)
         for path in self.paths.all:
             # A timer of a path before this one may have ended the association.
-            if self.state is State.CLOSED:
+            if self.state is CLOSED:
                 return
             if path.retransmission_due is not None and path.retransmission_due <= now:
                 self._data_timed_out(path, now)
@@ -210,7 +210,7 @@ class Association:
     def data_to_send(self, now: float) -> Packets:
         """Return the packets to send now, each with the peer's address that it goes to."""
         sender = self.sender if self.state in SENDING else None
-        receiver = self.receiver if self.state is not State.CLOSED else None
+        receiver = self.receiver if self.state is not CLOSED else None
         # Data first: a request to reset streams, and SHUTDOWN, wait until everything before them is
         # acknowledged, which is only known after this flush has asked the sender.
         made = self.output.flush(self.paths, sender, receiver, now)
@@ -387,7 +387,7 @@ class Association:
         try:
             at = 0
             # Consecutive DATA chunks go to the receiver as one batch: this loop is the path of every message.
-            while at < len(received) and self.state is not State.CLOSED:
+            while at < len(received) and self.state is not CLOSED:
                 chunk = received[at]
                 begin, at = at, at + 1
                 if type(chunk) is Data:
@@ -412,7 +412,7 @@ class Association:
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(chunk, path, now)
-            return self.state is not State.CLOSED
+            return self.state is not CLOSED
         if isinstance(chunk, Plain) and kind != Type.PAD and kind not in Type.__members__.values():
             # Unknown type: the two highest bits say whether to report it and whether to go on (3.2).
             if kind & 0x40:
@@ -491,9 +491,9 @@ class Association:
 
     def end(self, what: What, detail: str = "") -> None:
         """Enter CLOSED, and report why. Later calls do nothing: several timers may expire together."""
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return
-        self.state = State.CLOSED
+        self.state = CLOSED
         self.closed_gracefully = what is What.CLOSED
         self._timer = None
         self.output.forget()

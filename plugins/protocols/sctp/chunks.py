@@ -45,6 +45,7 @@ class Type(IntEnum):
     I_FORWARD_TSN = 194
 
 
+_INTERLEAVED = int(Type.I_DATA)
 ENDING, BEGINNING, UNORDERED, IMMEDIATE = 0x01, 0x02, 0x04, 0x08
 """Flags of DATA and I-DATA."""
 REFLECTED = 0x01
@@ -228,7 +229,7 @@ def decode_data(packet: bytes, at: int, found: list[Chunk]) -> int:
     Raises ``MalformedPacket``.
     """
     kind, end = packet[at], len(packet)
-    interleaved = kind == Type.I_DATA
+    interleaved = kind == _INTERLEAVED
     header = I_DATA if interleaved else DATA
     unpack, size, fsn = header.unpack_from, header.size, 0
     # One loop for all data of a packet, without a call per chunk: a packet of small messages has many.

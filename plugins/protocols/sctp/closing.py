@@ -19,7 +19,7 @@ from plugins.protocols.sctp.chunks import Plain, Sack, Shutdown, Type
 from plugins.protocols.sctp.events import Event, What
 from plugins.protocols.sctp.path import Path
 from plugins.protocols.sctp.sequence import MASK32
-from plugins.protocols.sctp.states import DRAINING, SENDING, SHUTTING_DOWN, State
+from plugins.protocols.sctp.states import DRAINING, SENDING, SHUTDOWN_SENT, SHUTTING_DOWN, State
 
 if TYPE_CHECKING:
     from plugins.protocols.sctp.association import Association
@@ -71,7 +71,7 @@ class Closing:
         if association.state not in DRAINING or not association.sender.is_empty():
             return False
         association.state = (
-            State.SHUTDOWN_SENT if association.state is State.SHUTDOWN_PENDING else State.SHUTDOWN_ACK_SENT
+            SHUTDOWN_SENT if association.state is State.SHUTDOWN_PENDING else State.SHUTDOWN_ACK_SENT
         )
         # T2-shutdown now tests the path; a heartbeat's failure must not end a shutdown earlier than that.
         association.paths.stop_heartbeats()
@@ -84,7 +84,7 @@ class Closing:
     def _send_shutdown(self, now: float) -> None:
         association = self._association
         path = association.paths.current()
-        if association.state is State.SHUTDOWN_SENT:
+        if association.state is SHUTDOWN_SENT:
             assert association.receiver is not None
             chunk = chunks.encode(Shutdown(association.receiver.received.cumulative & MASK32))
         else:
@@ -109,7 +109,7 @@ class Closing:
 
     def data_received(self, now: float) -> None:
         """Answer data that arrives in SHUTDOWN-SENT with another SHUTDOWN, which acknowledges it (9.2)."""
-        if self._association.state is State.SHUTDOWN_SENT:
+        if self._association.state is SHUTDOWN_SENT:
             self._send_shutdown(now)
 
     def repeat_shutdown_ack(self, now: float) -> None:
@@ -119,7 +119,7 @@ class Closing:
     def on_shutdown(self, chunk: Shutdown, path: Path, now: float) -> None:
         association = self._association
         # Both sides shut down at once: the SHUTDOWNs have crossed.
-        if association.state is State.SHUTDOWN_SENT:
+        if association.state is SHUTDOWN_SENT:
             association.state = State.SHUTDOWN_ACK_SENT
             self._send_shutdown(now)
         elif association.state is State.SHUTDOWN_ACK_SENT:

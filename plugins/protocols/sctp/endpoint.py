@@ -38,7 +38,7 @@ from plugins.protocols.sctp.output import Packets
 from plugins.protocols.sctp.packets import Packet
 from plugins.protocols.sctp.parameters import Cause, Parameter
 from plugins.protocols.sctp.secret import Secret
-from plugins.protocols.sctp.states import State
+from plugins.protocols.sctp.states import CLOSED, State
 
 _MAX_ANSWERS = 256
 """Packets that answer packets without an association.
@@ -154,7 +154,7 @@ class Endpoint:
         self._touched.clear()
         for association in touched:
             made += association.data_to_send(now)
-            if association.state is State.CLOSED:
+            if association.state is CLOSED:
                 self._forget(association, now)
             else:
                 self._deadlines.arm(association)
@@ -201,7 +201,7 @@ class Endpoint:
             known = self._by_peer.get(peer)
             # A peer may list addresses that are not its own (5.4): it must not take packets away from another
             # association.
-            if known is None or known.state is State.CLOSED:
+            if known is None or known.state is CLOSED:
                 self._by_peer[peer] = association
                 self._associations[association].append(peer)
 
@@ -255,7 +255,7 @@ class Endpoint:
 
     def _find(self, peer_port: int, source: bytes) -> Association | None:
         association = self._by_peer.get((peer_port, source))
-        return association if association is not None and association.state is not State.CLOSED else None
+        return association if association is not None and association.state is not CLOSED else None
 
     def _answer(self, packet: Packet, source: bytes, tag: int, chunk: Chunk) -> None:
         # Answers need no association, so that anybody can cause them.
@@ -475,7 +475,7 @@ class _Deadlines:
     def _is_void(self, at: float, order: int, association: Association) -> bool:
         # An entry is replaced by a second, earlier one, and stays in the heap: to remove it there would cost
         # a search.
-        return association.state is State.CLOSED or self._armed.get(association) != at
+        return association.state is CLOSED or self._armed.get(association) != at
 
 
 def _no_new_addresses(offer: Offer, association: Association) -> None:

