@@ -243,7 +243,11 @@ class Loop:
             return True
         now = clock()
         until = now + spinning.moment
+        looks = 0
         while now < until:
+            if spinning.is_in_the_way(looks):
+                return False
+            looks += 1
             if poll(0) or mailbox.posted:
                 spinning.paid()
                 return True

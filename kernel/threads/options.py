@@ -14,8 +14,9 @@ class PollThreadOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     spin: Annotated[float, msgspec.Meta(ge=0, le=0.01)] | None = None
     """Seconds for which the thread looks for more work before every sleep.  0: it sleeps at once.  If it is
-    not set, it looks for 60 microseconds, and only while that pays: a core that sleeps takes some 20
-    microseconds to wake.  A thread that always looks keeps its core busy, and takes it from others."""
+    not set, it looks for 60 microseconds, and only while that pays and there is a core for it: one that
+    sleeps takes some 20 microseconds to wake.  A thread that always looks keeps its core busy, and takes it
+    from others."""
     cpus: tuple[int, ...] = ()
     """The processors that the thread may run on; empty: any.  Linux only."""
 

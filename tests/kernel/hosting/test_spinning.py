@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from kernel.hosting import spinning
@@ -31,6 +34,12 @@ class Socket:
         self.looks += 1
         self.now += 1e-6
         return NEWS if self.now >= self.news_at else []
+
+
+@pytest.fixture(autouse=True)
+def room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests may keep all cores busy."""
+    monkeypatch.setattr(spinning, "crowded", lambda: False)
 
 
 @pytest.fixture
@@ -143,3 +152,85 @@ def test_what_is_there_already_is_no_reason_to_look_for_more(socket: Socket) -> 
         socket.delay = 0.0 if number % 2 else 1.0
         socket.wait(poll)
     assert socket.looks * 1e-6 < MOMENT * (20_000 / MOST_RESTS + 12) + 20_000 * 1e-6
+
+
+def test_who_is_in_the_way_of_others_sleeps_at_once(socket: Socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spinning, "crowded", lambda: True)
+    poll = SpinningPoll(socket.poll)
+    for _ in range(100):
+        socket.wait(poll)
+    assert socket.sleeps == 100
+    assert socket.looks == 100, "what is there already is seen before anybody is counted"
+    # And looks again as soon as there is a core for it.
+    monkeypatch.setattr(spinning, "crowded", lambda: False)
+    socket.wait(poll)
+    assert socket.sleeps == 100
+
+
+def test_somebody_who_comes_while_it_looks_gets_the_core(
+    socket: Socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket.delay = 1.0
+    monkeypatch.setattr(spinning, "crowded", lambda: socket.now > 5e-6)
+    socket.wait(SpinningPoll(socket.poll))
+    assert socket.sleeps == 1
+    assert 5 < socket.looks < MOMENT * 1e6 / 2
+
+
+def test_who_is_told_to_looks_on_a_crowded_machine(socket: Socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spinning, "crowded", lambda: True)
+    poll = SpinningPoll(socket.poll, 100e-6)
+    for _ in range(50):
+        socket.wait(poll)
+    assert socket.sleeps == 0
+
+
+def test_a_read_that_is_in_the_way_of_others_blocks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spinning, "crowded", lambda: True)
+    calls = []
+
+    def read(size: int, flags: int = 0) -> bytes:
+        calls.append(bool(flags))
+        if flags:
+            raise BlockingIOError
+        return b"late"
+
+    recv = SpinningRead(read)
+    assert [recv(10), recv(10)] == [b"late", b"late"]
+    assert calls == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    "text, cores, crowded",
+    [
+        ("0.87 0.61 0.64 3/79 7180\n", 2, True),
+        ("0.87 0.61 0.64 2/79 7180\n", 2, False),
+        ("128.00 64.10 3.02 12/1043 99999\n", 8, True),
+        ("0.00 0.00 0.00 1/2 1\n", 1, False),
+        ("", 1, False),
+        ("something else", 1, False),
+    ],
+)
+def test_a_machine_is_crowded_while_more_threads_can_run_than_it_has_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, cores: int, crowded: bool
+) -> None:
+    monkeypatch.undo()
+    (tmp_path / "loadavg").write_text(text)
+    with (tmp_path / "loadavg").open("rb") as file:
+        monkeypatch.setattr(spinning, "_loadavg", file.fileno())
+        monkeypatch.setattr(spinning, "_cores", cores)
+        assert spinning.crowded() is crowded
+
+
+def test_where_the_system_does_not_say_it_no_machine_is_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(spinning, "_loadavg", -1)
+    assert spinning.crowded() is False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how many threads can run")
+def test_the_system_counts_the_threads_that_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    # This thread runs.
+    monkeypatch.setattr(spinning, "_cores", 0)
+    assert spinning.crowded() is True

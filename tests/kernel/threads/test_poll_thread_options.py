@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan
+from kernel.hosting import spinning
 from kernel.hosting.spinning import INTERRUPTED, MOST_RESTS
 from kernel.pipes.doorbell import Doorbell
 from kernel.pipes.mailbox import Mailbox
@@ -70,6 +71,8 @@ class Poller:
 
 def loop_with(poller: Poller, monkeypatch: pytest.MonkeyPatch, spin: float | None = None) -> Loop:
     monkeypatch.setattr(loop_module, "time", SimpleNamespace(perf_counter=lambda: poller.now))
+    # Other tests may keep all cores busy.
+    monkeypatch.setattr(spinning, "crowded", lambda: False)
     loop = Loop(Mailbox(), own_thread=False, spin=spin)
     loop.poller.close()
     loop.poller = poller  # type: ignore[assignment]
@@ -142,6 +145,22 @@ def test_a_look_ends_when_others_want_the_core(monkeypatch: pytest.MonkeyPatch) 
     loop.turn(None)
     assert poller.asked == [None, 0, 0, None]
     loop.mailbox.bell.close()
+
+
+def test_a_thread_does_not_look_on_a_crowded_machine_unless_it_is_told_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More threads can run than there are cores.  The first look needs none: what is there is there."""
+    by_itself, told_to = Poller(0, 2, 4), Poller(0)
+    loops = [loop_with(by_itself, monkeypatch), loop_with(told_to, monkeypatch, spin=0.0002)]
+    monkeypatch.setattr(spinning, "crowded", lambda: True)
+    for _ in range(3):
+        for loop in loops:
+            loop.turn(None)
+    assert by_itself.asked == [None, 0, None, 0, None]
+    assert told_to.asked.count(0) > 10
+    for loop in loops:
+        loop.mailbox.bell.close()
 
 
 def test_a_thread_without_spin_sleeps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
