@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import threading
 import time
 
 from benchmarks import pump
-from benchmarks.amqp.bare import BareClient
+from benchmarks.amqp import vhosts
+from benchmarks.processes import Child
 from benchmarks.scenario import Figures, Row, Scenario, Side
 from kernel.plugins import Origin, PluginRegistry
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
-from plugins.protocols.amqp091.methods import queue
 
 ONE = "two pipelines in one process"
 TWO = "two pipelines, each in a process"
@@ -23,6 +22,7 @@ NEAR = "echo in a thread"
 FAR = "echo in a process"
 SPLIT = "two virtual hosts in two processes"
 WHOLE = "two virtual hosts in one process"
+SPLIT_MIXED, WHOLE_MIXED = f"{SPLIT}, mixed", f"{WHOLE}, mixed"
 UP = "a process comes up"
 AIM_UP = "the aim: 0.4 s"
 
@@ -113,14 +113,17 @@ def _round_trip(scale: float, kind: str) -> Figures:
     return {"p50": statistics.median(times[100:]) * 1e6}
 
 
-def _virtual_hosts(scale: float, shards: dict[str, str]) -> Figures:
-    """Publish to two virtual hosts, in blocks that were encoded before; return how many messages a second both took."""
+def _virtual_hosts(scale: float, shards: dict[str, str], *, mixed: bool = False) -> Figures:
+    """Publish to two virtual hosts; return how many messages a second both took."""
     limited = [
         {"name": name, "vhost": vhost, "arguments": {"x-max-length": 1000}}
         for vhost in ("/", "other")
         for name in ("a", "b", "c", "d")
     ]
-    bindings = [{"exchange": "amq.fanout", "queue": each["name"], "vhost": each["vhost"]} for each in limited]
+    bindings = [
+        {"exchange": "amq.topic", "queue": each["name"], "vhost": each["vhost"], "key": "#"}
+        for each in limited
+    ]
     options = {
         "address": "127.0.0.1:0",
         "vhosts": ["/", "other"],
@@ -129,33 +132,24 @@ def _virtual_hosts(scale: float, shards: dict[str, str]) -> Figures:
         "shards": shards,
     }
     plan = Plan(
-        # The first shard is not a process; both publishers are in this one, so it has one of their threads beside it.
         threads=(ThreadPlan(name="first"), ThreadPlan(name="second", kind="process")),
         engines=(EnginePlan(name="broker", kind="amqp", thread="first", options=options),),
     )
+    blocks = int((300 if mixed else 1500) * scale)
     with Kernel(plan, _registry()) as kernel:
         kernel.wait_running(60)
         address = kernel.address_of("broker")
-        clients = [BareClient(address, vhost) for vhost in ("/", "other")]
-        block = clients[0].encoded([b"x" * 100] * 1000, "k", "amq.fanout")
-        blocks = int(200 * scale)
-
-        def publish(client: BareClient) -> None:
-            for _ in range(blocks):
-                client.socket.sendall(block)
-            # It is answered after all that was published before.
-            client.call(queue.Declare(queue="a", passive=True), queue.DeclareOk)
-
-        threads = [threading.Thread(target=publish, args=(client,)) for client in clients]
-        start = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        took = time.perf_counter() - start
-        for client in clients:
-            client.socket.close()
-    return {"rate": 2 * blocks * 1000 / took}
+        with (
+            Child(vhosts.publish, address, "/", mixed, blocks) as one,
+            Child(vhosts.publish, address, "other", mixed, blocks) as other,
+        ):
+            for publisher in (one, other):
+                publisher.hear()
+            for publisher in (one, other):
+                publisher.say("go")
+            times = [publisher.hear() for publisher in (one, other)]
+    took = max(end for _, end in times) - min(began for began, _ in times)
+    return {"rate": 2 * blocks * vhosts.BLOCK / took}
 
 
 def _up(scale: float) -> Figures:
@@ -180,6 +174,8 @@ SCENARIO = Scenario(
         Side(NEAR, lambda scale: _round_trip(scale, "poll")),
         Side(SPLIT, lambda scale: _virtual_hosts(scale, {"other": "second"})),
         Side(WHOLE, lambda scale: _virtual_hosts(scale, {})),
+        Side(SPLIT_MIXED, lambda scale: _virtual_hosts(scale, {"other": "second"}, mixed=True)),
+        Side(WHOLE_MIXED, lambda scale: _virtual_hosts(scale, {}, mixed=True)),
         Side(UP, _up),
         Side(AIM_UP, lambda scale: {"seconds": 0.4}),
     ),
@@ -219,6 +215,15 @@ SCENARIO = Scenario(
             bar=">= 1.8",
             ours=SPLIT,
             peers=(WHOLE,),
+        ),
+        Row(
+            name="process_shards_mixed",
+            what="the same, each message with a key and a size of its own, 60 to 139 B",
+            figure="rate",
+            unit="msg/s",
+            bar=">= 1.8",
+            ours=SPLIT_MIXED,
+            peers=(WHOLE_MIXED,),
         ),
         Row(
             name="process_up",
