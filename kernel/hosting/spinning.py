@@ -30,12 +30,13 @@ INTERRUPTED = 20e-6
 """Seconds between two looks at the clock, which are 2 us apart, if something else has run meanwhile."""
 _LOOKS_PER_COUNT = 16
 """After so many looks, which take some 20 us, it is asked again whether the machine is crowded."""
+LOADAVG = "/proc/loadavg"
 _DONT_WAIT = socket.MSG_DONTWAIT
 
 
 def _open_loadavg() -> int:
     try:
-        return os.open("/proc/loadavg", os.O_RDONLY)
+        return os.open(LOADAVG, os.O_RDONLY)
     except OSError:
         return -1
 
