@@ -232,7 +232,7 @@ def test_the_short_ways_lead_to_the_same(arguments: dict[str, Any], chunks: list
 
 
 def test_a_turn_with_one_message_makes_few_calls() -> None:
-    """Each acknowledgement brings the next message: 48 calls of Python, and 82 without the short ways."""
+    """Each acknowledgement brings the next message: 48 calls of Python, 82 before there were short ways."""
     world = _World({})
     world.write(0, _method(1, basic.Qos(prefetch_count=1)))
     world.write(0, _method(1, basic.Consume(queue="q", consumer_tag="first")))
