@@ -170,18 +170,34 @@ class Backlog:
         self.size -= size
         return spans, count, size
 
-    def take_oldest(self, most: int) -> Span | None:
+    def take_oldest(self, most: int) -> list[Span]:
         """Remove up to ``most`` messages at the front of the lowest priority: those that are dropped first.
 
-        None: a page was read instead.  It may have fewer messages or octets than it said, so the caller looks
-        again.
+        There may be more of them.  Empty: a page was read instead, which may have fewer messages or octets
+        than it said.  So the caller looks again.
         """
         level = next(level for level in self.levels if level)
         if level[0].batch is None:
             # The page is on disk already, but it may have fewer messages than it said.
             self._read_front(level)
-            return None
-        return self._taken(_front_of(level, most))
+            return []
+        spans: list[Span] = []
+        count = size = 0
+        # In a queue with a limit and a full backlog, as many go in each turn as come.
+        while level and count < most and level[0].batch is not None:
+            span = level[0]
+            length = span.stop - span.start
+            if length > most - count:
+                length = most - count
+                span = span.split(length)
+            else:
+                level.popleft()
+            spans.append(span)
+            count += length
+            size += length * span.batch.width or span.size()
+        self.count -= count
+        self.size -= size
+        return spans
 
     def take_expired(self, now: float) -> list[Span]:
         """Remove the expired messages at the front of each level.

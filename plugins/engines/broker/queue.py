@@ -323,8 +323,6 @@ class Queue:
             self._deliver(overdue)
             if self._expired_between:
                 self._give_up_expired(now)
-        if self._keyed_from is not None:
-            self._divide_keyed()
         if self._may_expire and backlog.count:
             self._expire(now)
             expiry = backlog.next_expiry()
@@ -334,6 +332,9 @@ class Queue:
         # the deliveries.
         if self._limited and not self._rejects:
             self._drop_excess(now)
+        # Only what stays: to divide a message takes as long as all else that is done for it.
+        if self._keyed_from is not None:
+            self._divide_keyed()
         # The first comparison alone is false for almost every queue, and is made each turn.
         if backlog.size > self.most_resident and backlog.size - backlog.paged > self.most_resident:
             self.vhost.store.page_out(self)
@@ -697,8 +698,7 @@ class Queue:
                 self._drop_oldest(1, now)
 
     def _drop_oldest(self, excess: int, now: float) -> None:
-        span = self.backlog.take_oldest(excess)
-        if span is not None:
+        for span in self.backlog.take_oldest(excess):
             self._give_up(span, "maxlen", now)
 
     def _give_up(self, span: Span, reason: Reason, now: float) -> None:
