@@ -49,7 +49,7 @@ _cores = os.cpu_count() or 1
 def crowded() -> bool:
     """Whether more threads of this machine can run now than it has cores, so that a look takes one of them.
 
-    It takes 0.6 us.  False where the system does not say it: on Linux alone it does.
+    It takes 0.7 us.  False where the system does not say it: on Linux alone it does.
     """
     try:
         # "0.87 0.61 0.64 3/79 7180": of 79 threads, 3 run or could.

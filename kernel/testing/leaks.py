@@ -52,7 +52,7 @@ class Leaks:
             f"descriptor {number}: {what}"
             for number, what in open_descriptors().items()
             # The same number may have been closed and opened again for something else.  LOADAVG is opened
-            # once in a process, with the first poll thread or lease, and stays open.
+            # once in a process, when its module is imported, and stays open.
             if self._descriptors.get(number) != what and what != LOADAVG
         ]
 

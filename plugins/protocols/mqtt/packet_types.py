@@ -29,8 +29,8 @@ class PacketType(IntEnum):
     """Only in MQTT 5.0."""
 
 
-# For what is done once a packet: in Python 3.11 an access to a member through its class takes 60 ns
-# (measured; EnumType has ``__getattr__``).
+# For what is done for each packet: in Python 3.11 an access to a member through its class takes 60 ns
+# (measured; EnumType has ``__getattr__``; decision 39).
 PUBACK: Literal[PacketType.PUBACK] = PacketType.PUBACK
 PUBREC: Literal[PacketType.PUBREC] = PacketType.PUBREC
 PUBREL: Literal[PacketType.PUBREL] = PacketType.PUBREL
