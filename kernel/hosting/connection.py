@@ -150,6 +150,7 @@ class Connection:
         "_owner",
         "_read_size",
         "_receive_into",
+        "_send_first",
         "_short_read",
         "_timer",
         "arm",
@@ -199,6 +200,7 @@ class Connection:
         # becomes readable, and their payload has to be copied out of records or frames in any case.
         self._receive_into: Callable[[memoryview], int | None] | None = getattr(wire, "receive_into", None)
         self._large = large if self._receive_into is not None else None
+        self._send_first: Callable[[Buffer, deque[Buffer]], bool] | None = getattr(wire, "send_first", None)
         self._timer = LazyTimer(host, self._on_time)
         self.arm: Callable[[float | None], None] = self._timer.arm
         """Have ``on_deadline`` called at a deadline; None: there is none for now."""
@@ -358,6 +360,7 @@ class Connection:
         """Go on with the wire that the handshake has made."""
         self.wire = wire
         self._receive_into = getattr(wire, "receive_into", None)
+        self._send_first = getattr(wire, "send_first", None)
         if self._receive_into is None:
             self._large = None
         self.paused &= ~Pause.UPGRADING
@@ -375,11 +378,22 @@ class Connection:
             return
         if self.lease is not None:
             self.lease.flush()
+        # Tried at once: most sockets take everything, and the poller is not needed.
+        if len(data) == 1 and self._send_first is not None and not self.writing:
+            # Nothing waits, and so nothing is queued for the usual case.
+            self.bytes_out += len(data[0])
+            try:
+                if self._send_first(data[0], self._out):
+                    return
+            except OSError as error:
+                self.end(f"connection lost: {error}")
+                return
+            self._set_full(full=True)
+            return
         # Also while the socket is full: the order of the bytes is the order of the calls.
         self._out.extend(data)
         size = sum(map(len, data))
         self.bytes_out += size
-        # Tried at once: most sockets take everything, and the poller is not needed.
         if not self.writing:
             self._write()
             return
@@ -396,10 +410,13 @@ class Connection:
             return
         # The descriptor is watched for writing only while the socket is full, so only a change matters here.
         if done == self.writing:
-            self.writing = not done
-            # When the socket becomes full: what waits by now are messages, and answers are counted from here.
-            self._answers = 0
-            self._watch()
+            self._set_full(full=not done)
+
+    def _set_full(self, *, full: bool) -> None:
+        self.writing = full
+        # When it becomes full: what waits by now are messages, and answers are counted from here.
+        self._answers = 0
+        self._watch()
 
     def _on_writable(self) -> None:
         self._write()

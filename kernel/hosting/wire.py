@@ -110,6 +110,21 @@ class PlainWire:
         except (BlockingIOError, InterruptedError):
             return None
 
+    def send_first(self, buffer: Buffer, buffers: deque[Buffer]) -> bool:
+        """As ``send``, of a buffer before which none waits; what the socket does not take is put there.
+
+        Most turns write one buffer, to a socket that takes it.
+        """
+        try:
+            sent = self.connected.send(buffer)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        if sent == len(buffer):
+            return True
+        buffers.append(buffer)
+        drop_sent(buffers, sent, self._begun)
+        return False
+
     def send(self, buffers: deque[Buffer]) -> bool:
         """Write as much as the socket takes; one buffer with send, several with sendmsg."""
         sock = self.connected

@@ -85,6 +85,11 @@ class MemoryWire:
         self._flying -= len(piece)
         return piece
 
+    def send_first(self, buffer: Buffer, buffers: deque[Buffer]) -> bool:
+        """As ``send``, of one buffer."""
+        buffers.append(buffer)
+        return self.send(buffers)
+
     def send(self, buffers: deque[Buffer]) -> bool:
         """Write as much as the other end's capacity allows."""
         self._check()

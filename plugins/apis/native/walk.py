@@ -25,7 +25,7 @@ HOPS = (
     Hop(
         "plugins/protocols/backend/connection.py", "BackendConnection.send_batches", "the batch becomes bytes"
     ),
-    Hop("kernel/hosting/wire.py", "PlainWire.send", "the bytes go to the socket, in one system call"),
+    Hop("kernel/hosting/wire.py", "PlainWire.send_first", "the bytes go to the socket, in one system call"),
     Hop(
         "kernel/hosting/connection.py", "Connection._on_readable", "the other kernel's poll thread reads them"
     ),

@@ -92,8 +92,8 @@ class ConnectionHost(StreamClient):
             super().unblock()
             self.session.tell(connection_methods.Unblocked())
 
-    def received(self, data: bytes, now: float) -> None:
-        """Do what the client asks for.
+    def received(self, data: bytes, now: float) -> bool:
+        """Do what the client asks for.  Return whether it was an acknowledgement, and was good.
 
         In steps: a login or a close has to be answered before what comes after it is decoded.
         """
@@ -102,16 +102,17 @@ class ConnectionHost(StreamClient):
             for events in self._conversation.receive_in_steps(data, now):
                 self.session.handle(events, now)
                 if self.login_refused or self.closing:
-                    return
+                    return False
         elif isinstance(alone, Published):
             self.session.published(alone, now)
         elif isinstance(alone, Acknowledged):
-            self.session.acknowledged(alone, now)
+            return self.session.acknowledged(alone, now)
         else:
             self.session.rejected(alone, now)
         if self._incomplete:
             # In the middle of a message it publishes as well, and an alarm has to stop it.
             self.published = True
+        return False
 
     def flush(self, now: float) -> None:
         """Encode what this turn brought; close the connection when all of it was written."""

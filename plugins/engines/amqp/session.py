@@ -302,14 +302,16 @@ class Session:
             # One of them may end the channel, or the session.
             self.published(Published(event.channel, event.mandatory, event.immediate, batch), now)
 
-    def acknowledged(self, event: Acknowledged, now: float) -> None:
-        """The client has acknowledged deliveries."""
+    def acknowledged(self, event: Acknowledged, now: float) -> bool:
+        """The client has acknowledged deliveries.  Return whether there is nothing to tell it."""
         channel = self.channels.get(event.channel)
         if channel is not None:
             try:
                 channel.on_acknowledged(event)
             except BrokerError as refusal:
                 self._refuse(channel, refusal, 60, 80, now)
+                return False
+        return True
 
     def rejected(self, event: Rejected, now: float) -> None:
         """The client has rejected deliveries."""
@@ -390,7 +392,7 @@ class Session:
 _NOBODY_WAITS: ConfirmScheduler[Channel] = ConfirmScheduler()
 """Of all sessions without confirms: one of its own takes 330 bytes.  Nothing is ever added to it."""
 
-_HANDLERS: dict[type[Event], Callable[[Session, Any, float], None]] = {
+_HANDLERS: dict[type[Event], Callable[[Session, Any, float], object]] = {
     Acknowledged: Session.acknowledged,
     ChannelClosed: Session._on_channel_closed,
     ChannelOpened: Session._on_channel_opened,

@@ -173,7 +173,7 @@ TO_APPLICATION = (
     Hop(
         "plugins/protocols/backend/connection.py", "BackendConnection.send_batches", "the batch becomes bytes"
     ),
-    Hop("kernel/hosting/wire.py", "PlainWire.send", "the bytes go to the other kernel"),
+    Hop("kernel/hosting/wire.py", "PlainWire.send_first", "the bytes go to the other kernel"),
     Hop("kernel/hosting/connection.py", "Connection._on_readable", "whose poll thread reads them"),
     Hop("kernel/dispatcher/port.py", "Port.send", "the routes there say whose pipe gets it"),
     Hop("kernel/pipes/doorbell.py", "Doorbell.ring", "the application's thread is woken"),
@@ -195,5 +195,5 @@ DURABLE = (
     Hop("kernel/hosting/disk.py", "sync_data", "and on the disk"),
     Hop("kernel/pipes/doorbell.py", "Doorbell.ring", "the broker's thread is woken"),
     Hop("plugins/engines/amqp/channel.py", "Channel.send_confirms", "the publisher may be told"),
-    Hop("kernel/hosting/wire.py", "PlainWire.send", "basic.ack goes to the publisher"),
+    Hop("kernel/hosting/wire.py", "PlainWire.send_first", "basic.ack goes to the publisher"),
 )

@@ -57,6 +57,8 @@ class Broker:
         self.report = report
         self.exchange_types = exchange_types
         self.store: Store = store or EmptyStore()
+        self.is_durable = store is not None
+        """Whether the store keeps anything."""
         self.random = Random(seed)
         self.policies = Policies()
         self.global_parameters: dict[str, Any] = {}

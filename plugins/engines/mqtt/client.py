@@ -195,12 +195,24 @@ class MqttClient(StreamClient):
 
     # Turns
 
-    def received(self, data: bytes, now: float) -> None:
-        """Do what the client asks for."""
+    def received(self, data: bytes, now: float) -> bool:
+        """Do what the client asks for.  Return whether it was PUBACK, and lets nothing more be sent."""
         self._heard = now
+        parser, begun = self._parser, self._begun
+        if begun is not None:
+            # What clients send that work message by message.
+            publish = parser.read_publish(data)
+            if publish is not None:
+                self._on_publish(publish, now)
+                return False
+            ids = parser.read_pubacks(data)
+            if ids:
+                outgoing = begun.session.outgoing or begun.session.begin_outgoing(now)
+                outgoing.acknowledge(ids)
+                return not outgoing.has_something()
         fault = None
         try:
-            packets: Sequence[Packet] = self._parser.receive_data(data)
+            packets: Sequence[Packet] = parser.receive_data(data)
         except PacketFault as error:
             # What came before the fault was received in good order.
             packets, fault = error.packets, error
@@ -209,12 +221,13 @@ class MqttClient(StreamClient):
             # A client may send more before it has its CONNACK.  If it is refused, nothing of that is
             # processed [MQTT-3.1.4-6].
             if self.closing or self.login_refused:
-                return
-        if self._parser.rest:
+                return False
+        if parser.rest:
             # In the middle of a message it publishes as well, and an alarm has to stop it.
             self.published = True
         if fault is not None:
             self._on_fault(fault)
+        return False
 
     def _on_fault(self, fault: PacketFault) -> None:
         if self._begun is not None:

@@ -273,9 +273,14 @@ class Outgoing:
 
     # Messages
 
+    def has_something(self) -> bool:
+        """Whether there is something that ``send`` may send."""
+        return bool(self.receiver.deliveries or self._waiting or self._unsafe or self._again)
+
     def send(self, sender: Sender, now: float) -> None:
         """Send what the queues have delivered, if there is anything."""
         receiver = self.receiver
+        # ``has_something``, without the call.
         if not (receiver.deliveries or self._waiting or self._unsafe or self._again):
             return
         # New messages come behind all that is sent again, so that the order stays (MQTT 5.0, 4.6).
@@ -473,6 +478,10 @@ class Outgoing:
         """Return the packet identifiers of a span's messages; None: one of them is still in use."""
         # Not ``span.first``: a call for each turn in which a client gets one message.
         first = (span.base + span.start) % OWN_IDS + 1
+        if span.stop - span.start == 1:
+            # ``_are_free``, of one.
+            in_use = first in self._qos1 or first in self._qos2 or first in self._released
+            return None if in_use else (first,)
         ids: Sequence[int] = range(first, first + span.stop - span.start)
         if ids[-1] > OWN_IDS:
             ids = [(number - 1) % OWN_IDS + 1 for number in ids]

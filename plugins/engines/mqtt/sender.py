@@ -78,7 +78,12 @@ class Sender:
             seconds_left = span.expires_at - now
         # [MQTT-3.3.1-2]: DUP must be 0 with QoS 0.
         dup = again and delivery.qos > 0
-        prefix = self._prefix_of(batch, delivery, dup=dup, seconds_left=seconds_left)
+        prefix = None
+        if seconds_left is None and not self._most_aliases:
+            # What ``_prefix_of`` returns in most cases.
+            prefix = self._prefixes.get((batch.envelope, delivery, dup))
+        if prefix is None:
+            prefix = self._prefix_of(batch, delivery, dup=dup, seconds_left=seconds_left)
         self._send(prefix, batch, ids)
 
     def deliver_live(self, batch: Batch, group: Group) -> bool:

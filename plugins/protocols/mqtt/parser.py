@@ -17,7 +17,10 @@ alone (measured in the same way).
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from functools import cache
+from sys import byteorder
 from typing import cast
 
 from kernel.contracts.errors import LocalProtocolError
@@ -36,6 +39,7 @@ from plugins.protocols.mqtt.packets import (
     Packet,
     Pingreq,
     Pingresp,
+    Publish,
 )
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publish_reader import (
@@ -169,6 +173,32 @@ class Parser:
         if position < len(data):
             rest += data[position:] if position else data
         return packets
+
+    def read_publish(self, data: bytes) -> Publish | None:
+        """Return the message of a chunk that is one PUBLISH, mostly, and nothing else.
+
+        None: it is something else, and nothing was read.  Clients that publish message by message send such
+        chunks, and these need no loop and no list of packets.
+        """
+        if data[0] & 0xF0 != 0x30 or self.rest or data[0] not in self._first_bytes:
+            return None
+        return self._publishes.read_alone(data, self.version, self.max_packet_bytes)
+
+    def read_pubacks(self, data: bytes) -> Sequence[int]:
+        """Return the packet identifiers of a chunk that is PUBACK without reason codes, and nothing else.
+
+        Empty: it is something else, and nothing was read.  Clients that receive with QoS 1 send such chunks.
+        """
+        if data[0] != 0x40 or len(data) & 3 or self.rest or not self._accepted:
+            return ()
+        if len(data) == 4:
+            identifier = data[2] << 8 | data[3]
+            return (identifier,) if data[1] == 2 and identifier else ()
+        numbers = array("H", data)
+        if byteorder == "little":
+            numbers.byteswap()
+        ids = numbers[1::2].tolist()
+        return ids if numbers[::2].count(0x4002) == len(ids) and 0 not in ids else ()
 
     def receive_eof(self) -> None:
         """Take notice that the peer sends no more.  Raises ``PacketFault`` in the middle of a packet."""

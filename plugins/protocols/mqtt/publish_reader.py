@@ -133,6 +133,48 @@ class PublishReader:
         """From now on report packets that differ in their topics as ``PublishUnderTopics``."""
         self._keyed = True
 
+    def read_alone(  # noqa: C901 - one look at each field
+        self, data: bytes, version: int, maximum: int
+    ) -> Publish | None:
+        """Read a chunk that is one PUBLISH packet of a head that is known, and nothing else.
+
+        None: it is something else, or has a fault, or is large; ``read`` reads it then.  The flags of the
+        first byte are good.  Clients that publish message by message send such chunks.
+        """
+        end = len(data)
+        if not 6 <= end <= maximum or end >= VIEW_FROM:
+            return None
+        first, remaining, body = data[0], data[1], 2
+        if remaining >= 0x80:
+            remaining, body = remaining & 0x7F | data[2] << 7, 3
+            if not 0 < data[2] < 0x80:
+                return None
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+        qos = first >> 1 & 3
+        start = topic_end + 2 if qos else topic_end
+        if version == 5:
+            if start >= end or data[start] >= 0x80:
+                return None
+            start += 1 + data[start]
+        if body + remaining != end or start > end:
+            return None
+        if qos:
+            identifier = data[topic_end] << 8 | data[topic_end + 1]
+            if not identifier:
+                return None
+            ids = [identifier]
+            key = data[body:topic_end] + data[topic_end + 2 : start]
+        else:
+            ids = []
+            key = data[body:start]
+        head = self._heads.get(key)
+        if head is None and self._shared is not None:
+            head = self._shared.heads.get(key)
+        if head is None:
+            return None
+        size = end - start
+        return Publish(head, [data[start:]], size, size, qos, ids, bool(first & 1), bool(first & 8))
+
     def read(  # noqa: C901 - an inner loop
         self, data: bytes, position: int, version: int, maximum: int, packets: list[Packet]
     ) -> int:

@@ -42,7 +42,7 @@ _two = Struct(">H").pack
 class PublishPrefix:
     """What PUBLISH packets of one topic, properties and flags have in common."""
 
-    __slots__ = ("_headers", "_most", "after", "before", "first", "qos")
+    __slots__ = ("_most", "after", "before", "first", "headers", "qos")
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class PublishPrefix:
         """What is between the fixed header and the packet identifier."""
         self.after = fields.encode_properties(properties, PacketType.PUBLISH) if version == 5 else b""
         """What is between the packet identifier and the payload."""
-        self._headers: dict[int, bytes] = {}
+        self.headers: dict[int, bytes] = {}
         """Size of a payload to all bytes before it."""
         # A header has the topic and the properties in it: fewer are remembered if these are long.
         self._most = max(_REMEMBERED // (len(self.before) + len(self.after)), 16)
@@ -92,14 +92,14 @@ class PublishPrefix:
 
         Raises ``LocalProtocolError`` if the packet would be larger than MQTT allows.
         """
-        found = self._headers.get(size)
+        found = self.headers.get(size)
         if found is None:
-            if len(self._headers) >= self._most:
-                self._headers.clear()
+            if len(self.headers) >= self._most:
+                self.headers.clear()
             identifier = b"\0\0" if self.qos else b""
             rest = self.before + identifier + self.after
             remaining = fields.variable(len(rest) + size)
-            found = self._headers[size] = bytes((self.first,)) + remaining + rest
+            found = self.headers[size] = bytes((self.first,)) + remaining + rest
         return found
 
 
@@ -210,7 +210,8 @@ def publish_one(prefix: PublishPrefix, payload: Buffer, identifier: int) -> list
     ``identifier``: its packet identifier; 0 with QoS 0.
     """
     size = len(payload)
-    header = prefix.header(size)
+    # ``header``, without the call for a size that it remembers.
+    header = prefix.headers.get(size) or prefix.header(size)
     if prefix.qos:
         if not 0 < identifier < 0x1_0000:
             raise _wrong_id()

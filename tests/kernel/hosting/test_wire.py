@@ -139,18 +139,54 @@ def test_a_full_socket_keeps_the_rest(ends: Ends) -> None:
     assert bytes(received) == whole + b"tail"
 
 
+@pytest.mark.parametrize("first", [b"", b"abc", bytearray(b"abc"), memoryview(b"abc")])
+def test_one_buffer_is_written_without_a_queue(ends: Ends, first: Buffer) -> None:
+    wire, peer = ends
+    buffers: deque[Buffer] = deque()
+    assert wire.send_first(first, buffers)
+    assert not buffers
+    wire.send_first(b"!", buffers)
+    assert peer.recv(100) == bytes(first) + b"!"
+
+
+def test_what_a_full_socket_does_not_take_of_one_buffer_is_kept(ends: Ends) -> None:
+    wire, peer = ends
+    whole = bytes(range(256)) * 40_000
+    buffers: deque[Buffer] = deque()
+    assert not wire.send_first(whole, buffers)
+    # The socket is full, and takes nothing of this one.
+    tail: deque[Buffer] = deque()
+    assert not wire.send_first(b"tail", tail)
+    buffers += tail
+    received = bytearray()
+    while not wire.send(buffers):
+        received += peer.recv(1 << 20)
+    while len(received) < len(whole) + 4:
+        received += peer.recv(1 << 20)
+    assert bytes(received) == whole + b"tail"
+
+
 def test_writing_to_a_peer_that_is_gone_is_an_error(ends: Ends) -> None:
     wire, peer = ends
     peer.close()
     with pytest.raises(OSError):
         wire.send(deque([b"x" * 1000]))
+    with pytest.raises(OSError):
+        wire.send_first(b"x" * 1000, deque())
 
 
-def test_a_lent_buffer_is_given_back_when_the_last_byte_is_written_and_not_before(ends: Ends) -> None:
+@pytest.mark.parametrize("first", [False, True])
+def test_a_lent_buffer_is_given_back_when_the_last_byte_is_written_and_not_before(
+    ends: Ends, first: bool
+) -> None:
     wire, peer = ends
     returned: list[bool] = []
     size = 20_000_000
-    buffers: deque[Buffer] = deque([lend(bytearray(size), lambda: returned.append(True))])
+    lent = lend(bytearray(size), lambda: returned.append(True))
+    buffers: deque[Buffer] = deque() if first else deque([lent])
+    if first:
+        assert not wire.send_first(lent, buffers)
+    del lent
     received = 0
     while not wire.send(buffers):
         assert not returned, "the rest of the buffer is still to be written"

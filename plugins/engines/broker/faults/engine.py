@@ -78,8 +78,9 @@ class FaultyEngine(BrokerEngine):
         super().has_ended(client, reason)
 
     def _received(
-        self, client: StreamClient, received: Callable[[bytes, float], None], data: bytes, now: float
+        self, client: StreamClient, received: Callable[[bytes, float], object], data: bytes, now: float
     ) -> None:
+        # Nothing is returned: each read is a turn, at the end of which connections are lost.
         if client in self.control.doomed:
             # It has had its last message.
             self.control.doomed[client] = True
@@ -105,7 +106,7 @@ class FaultyEngine(BrokerEngine):
 
     def _lose_doomed(self) -> None:
         for client in [each for each, at_once in self.control.doomed.items() if at_once]:
-            self._busy.pop(client, None)
+            self.busy.pop(client, None)
             self.control.lose(client)
 
     def _on_lingered(self, client: StreamClient) -> None:

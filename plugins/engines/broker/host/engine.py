@@ -140,9 +140,9 @@ class BrokerEngine:
         self._codecs = codecs
         self.front_ends = [make(self) for make in front_ends]
         share_ports(self.front_ends)
-        # A dictionary as a set that keeps its order: clients are written to in the order in which they became
-        # busy.
-        self._busy: dict[Client, None] = {}
+        self.busy: dict[Client, None] = {}
+        """The clients whose ``finish`` will be called at the end of this turn.  A dictionary as a set that
+        keeps its order: they are written to in the order in which they became busy."""
         self._soon = False
         """Whether another turn is put off already (``finish_soon``)."""
         self._read_posted = False
@@ -528,7 +528,7 @@ class BrokerEngine:
     def has_ended(self, client: Client, reason: str) -> None:
         """A client has ended.  Every client calls this once."""
         on_ended = self.clients.pop(client, None)
-        self._busy.pop(client, None)
+        self.busy.pop(client, None)
         # Counters of past connections have to stay in the sums, which may only grow.
         _add(self._ended, client)
         if on_ended is not None:
@@ -556,7 +556,7 @@ class BrokerEngine:
 
     def is_busy(self, client: Client) -> None:
         """Have ``client.finish`` called at the end of this turn.  Calling this twice does no harm."""
-        self._busy[client] = None
+        self.busy[client] = None
 
     def finish_turn(self, now: float) -> None:
         """End the turn: process queues, send to the routes, write to the clients, have the store write."""
@@ -582,7 +582,7 @@ class BrokerEngine:
         low = alarms.reason if alarms.raised else ""
         # Taken out first: a client that becomes busy while others are told is for the next turn.  A client
         # may also end in here, because a write fails; ``finish`` does nothing for one that has ended.
-        busy, self._busy = self._busy, {}
+        busy, self.busy = self.busy, {}
         for client in busy:
             # Only those who publish make a broker full.  A client that only consumes is read on: its
             # acknowledgements free memory.
@@ -600,7 +600,7 @@ class BrokerEngine:
         broker.store.flush()
         self._flushing = False
         # Refilled windows, and a flush that was written at once, make clients busy and touch queues.
-        if self._busy or broker.touched:
+        if self.busy or broker.touched:
             self.finish_soon()
         deadline = broker.next_deadline()
         if deadline is not None and self._timer is not None:
@@ -629,6 +629,14 @@ class BrokerEngine:
                 self.host.soon(self._on_reads)
         else:
             self.finish_turn(now)
+
+    def has_nothing_for_others(self) -> bool:
+        """Whether a read has made nothing ready, for any client but the one that is busy, or for the disk.
+
+        What is acknowledged may leave the disk, and make room for deliveries.
+        """
+        broker = self.broker
+        return len(self.busy) == 1 and not broker.is_durable and not broker.touched
 
     def finish_reads(self, now: float) -> None:
         """End the turn of reads whose end was put off, if there are any."""
@@ -731,7 +739,7 @@ class BrokerEngine:
         # Which client waits for which position is known to the clients alone; most wait for none.
         for client in self.clients:
             if client.confirming:
-                self._busy[client] = None
+                self.busy[client] = None
         self.finish_turn(self.host.now())
 
 

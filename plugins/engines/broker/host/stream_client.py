@@ -118,8 +118,11 @@ class StreamClient(ConnectionOwner):
 
     # To be overridden
 
-    def received(self, data: bytes, now: float) -> None:
-        """Take what was read, in any pieces, and do what it asks for.  Must not raise, whatever was sent."""
+    def received(self, data: bytes, now: float) -> bool | None:
+        """Take what was read, in any pieces, and do what it asks for.  Must not raise, whatever was sent.
+
+        Return true if it has acknowledged messages and nothing else: nothing has to be written for it.
+        """
         raise NotImplementedError
 
     def flush(self, now: float) -> None:
@@ -447,15 +450,23 @@ class StreamClient(ConnectionOwner):
             # What was written to this client then may have failed.
             if self._connection.ended:
                 return
-        # Busy in any case: nearly every read has an answer, and a front end need not say so.
+        engine = self.engine
+        # Busy before it is read, so that it is written to first: nearly every read has an answer, and a front
+        # end need not say so.
+        others = bool(engine.busy)
         self._is_due = True
-        self.engine.is_busy(self)
-        if not (self.closing or self.login_refused):
-            self.received(data, now)
+        engine.is_busy(self)
+        settled = not (self.closing or self.login_refused) and self.received(data, now)
+        if settled and not others and engine.has_nothing_for_others():
+            # A consumer that works message by message sends acknowledgements one by one: there is no turn to
+            # end.
+            engine.busy.clear()
+            self._is_due = False
+            return
         if long:
-            self.engine.finish_turn(now)
+            engine.finish_turn(now)
         else:
-            self.engine.finish_read(now)
+            engine.finish_read(now)
 
     def on_eof(self, now: float) -> None:
         """The client has hung up."""

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel.contracts.message import Envelope, batch_of
+from plugins.engines.broker.host.engine import BrokerEngine
 from plugins.engines.broker.queue import Queue
 from plugins.engines.broker.unacked import Unacked
 from plugins.protocols.amqp091.connection import ServerConnection
@@ -48,6 +49,7 @@ def _the_long_way() -> Iterator[None]:
         patch.setattr(ServerConnection, "send_delivery", lambda *_: False)
         patch.setattr(Unacked, "take_oldest", lambda *_: None)
         patch.setattr(Queue, "_hand_over", lambda *_: False)
+        patch.setattr(BrokerEngine, "has_nothing_for_others", lambda *_: False)
         yield
 
 

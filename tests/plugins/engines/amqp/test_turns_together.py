@@ -125,7 +125,8 @@ def test_workers_that_acknowledge_together_are_each_given_the_next(ends: list[fl
         assert len(bodies) == 12 * tag
         ends.clear()
         server.host.turn()
-        assert len(ends) == 1
+        # The last acknowledgements make nothing ready, so there is nothing to do for them.
+        assert len(ends) == (1 if tag < 3 else 0)
     assert sorted(map(int, bodies)) == list(range(36))
     server.close()
 
