@@ -82,7 +82,9 @@ class MessageReader:
 
     def message(self) -> Message:
         """Return the next message, which has to exist."""
-        self._reach()
+        # ``_reach``, without the call.
+        if not length_hint(self._raw):
+            self.next_batch()
         if self._multipart:
             parts = next(self._raw)
             return Message(b"".join(parts), self._envelope, tuple(parts))

@@ -59,7 +59,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.contracts.message import PLAIN, Batch, batch_of
+from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from kernel.contracts.mixed_batch import MIXED, EnvelopesByKey, Under, all_divided, envelope_of
 from kernel.pipes.items import batches_of, messages_in
 from kernel.pipes.water_marks import WaterMarks
@@ -433,8 +433,10 @@ class Pipe:
             size = len(item)
             batch = Batch([item], size, PLAIN, False, size)
         elif type(item) is Under:
-            size = len(item.body)
-            batch = Batch([item.body], size, self._by_key.of(item.entry), False, size)
+            body, entry = item.body, item.entry
+            size = len(body)
+            envelope = entry if type(entry) is Envelope else self._by_key.of(entry)
+            batch = Batch([body], size, envelope, False, size)
         else:
             return self._count([item])
         self.taken += len(batch.bodies)

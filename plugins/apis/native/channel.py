@@ -218,7 +218,8 @@ class Channel:
     def reply(self, message: Message, body: Buffer, *, timeout: float | None = None) -> None:
         """Answer a message: back to where it came from, on a route with ``router = "reply"``."""
         # The router finds the destination by the reply address, which is in the envelope of the question.
-        self._send_batch(batch_of([checked(body)], message.envelope), timeout)
+        if not self._fast.send_under(body, message.envelope):
+            self._send_batch(batch_of_one(checked(body), message.envelope), timeout)
 
     def request(
         self,
@@ -256,7 +257,8 @@ class Channel:
             self._port.accept_mixed(accepts=False)
         number, envelope = self._requests.ask(key, headers)
         try:
-            self._send_batch(batch_of([checked(body)], envelope), timeout)
+            if not self._fast.send_under(body, envelope):
+                self._send_batch(batch_of_one(checked(body), envelope), timeout)
         except BaseException:
             self._requests.forget(number)
             raise

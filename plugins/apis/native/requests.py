@@ -61,14 +61,18 @@ class Requests:
         rest: list[Batch] = []
         last = 0 if taken.position is None else taken.position - taken.count
         for batch in taken.batches:
-            first, last = last + 1, last + len(batch)
+            first, last = last + 1, last + len(batch.bodies)
             number = batch.envelope.properties.get("correlation_id")
             if not (isinstance(number, str) and number.startswith(self._token)):
                 rest.append(batch)
                 continue
             # A question that was forgotten is not in the table, and of several answers the first counts.
             if self._answers.get(number, batch) is None:
-                self._answers[number] = messages_of(batch)[0]
+                # What ``messages_of`` does, without its list for a batch that is mostly one message.
+                one = batch.multipart or len(batch.bodies) != 1
+                self._answers[number] = (
+                    messages_of(batch)[0] if one else Message(batch.bodies[0], batch.envelope)
+                )
             if taken.position is not None:
                 confirm_only(first, last)
                 self._taken_out += range(first, last + 1)
