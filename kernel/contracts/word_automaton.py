@@ -59,13 +59,15 @@ class _AnyOf:
 class WordAutomaton(Generic[V]):
     """Answers for one state of a trie: make another one when the trie has changed."""
 
-    __slots__ = ("_fronts", "_root", "_start", "_states", "_words")
+    __slots__ = ("_any_last", "_fronts", "_root", "_start", "_states", "_words")
 
     def __init__(self, trie: WordTrie[V]) -> None:
         self._root = trie.root
         self._states: dict[tuple[frozenset[Node[V]], frozenset[Node[V]]], _State[V]] = {}
         self._words = 0
         self._fronts: dict[str, _State[V]] = {}
+        self._any_last: dict[str, tuple[V, ...]] = {}
+        """The answer for all keys with these words in front of the last, where no pattern names the last."""
         self._start = self._begin()
 
     def find_all(self, keys: Sequence[str], separator: str) -> list[tuple[V, ...]]:
@@ -81,11 +83,15 @@ class WordAutomaton(Generic[V]):
         # it lead is remembered.
         # The dictionary may be emptied while this runs (``_forget``), but it is never replaced. A state that
         # was forgotten stays right: the trie does not change as long as this object is used.
-        start, fronts = self._start, self._fronts
+        start, fronts, any_last = self._start, self._fronts, self._any_last
         found: list[tuple[V, ...]] = []
         append = found.append
         for key in keys:
             words, separated, last = key.rpartition(separator)
+            values = any_last.get(words)
+            if values is not None:
+                append(values)
+                continue
             if separated:
                 between = fronts.get(words)
                 if between is None:
@@ -100,6 +106,9 @@ class WordAutomaton(Generic[V]):
                 state = between.other
                 if state is None or last in between.literals:
                     state = self._step(between, last)
+                # A key of one word and one with an empty first word both have nothing in front of the last.
+                if words and not between.literals:
+                    any_last[words] = state.values
             append(state.values)
         return found
 
@@ -135,6 +144,7 @@ class WordAutomaton(Generic[V]):
             state = following
         if len(self._fronts) >= _MOST_FRONTS:
             self._fronts.clear()
+            self._any_last.clear()
         self._fronts[front] = state
         return state
 
@@ -182,4 +192,5 @@ class WordAutomaton(Generic[V]):
             state.other = None
         self._states.clear()
         self._fronts.clear()
+        self._any_last.clear()
         self._words = 0

@@ -9,7 +9,7 @@ How it works:
 
 1. Octets of a message: method frame up to the key, which are constant but for the two sizes of the key;
    the key; ``middle``, up to the body size; that size; ``tail``, up to the size of the body frame; that
-   size; the body; 0xCE.
+   size; the body; 0xCE.  Keys of one size have one ``Struct`` for all up to the body.
 2. When two messages in a row have the same sizes, the next ones probably have them, too (order numbers of
    fixed width).  ``_read_stride`` then cuts the rest of the buffer at equal distances, in C, and verifies a
    block with one comparison of memory.
@@ -21,7 +21,8 @@ again: such messages are a batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from struct import error as StructError
+from typing import TypeAlias
 
 from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.mixed_batch import KeyedBatch
@@ -40,20 +41,17 @@ _REPEATS = 3
 class _Flow:
     """What messages have in common that differ in their keys only."""
 
-    __slots__ = ("envelope", "envelope_of", "heads", "key_at", "middle", "tail", "unpack")
+    __slots__ = ("envelope", "envelope_of", "key_at", "middle", "shapes", "tail")
 
     def __init__(self, template: Template, envelopes: Envelopes) -> None:
         method = template.method
         self.key_at = _KEY_SIZE_AT + method[_KEY_SIZE_AT - 1]
         """Where the length of the key is in the method frame."""
-        self.heads = _Heads(method, self.key_at)
         self.middle = method[-2:] + template.header
         """From behind the key: the flags, the end of the frame, and the content header up
         to the body size."""
         self.tail = template.tail
-        self.unpack: Callable[[bytes, int], tuple[Any, ...]] = cached_struct(
-            f">{len(self.middle)}sQ{len(self.tail)}sI"
-        ).unpack_from
+        self.shapes = _Shapes(method, self.key_at, len(self.middle), len(self.tail))
         raw = template.tail[:-4]  # what follows the properties is that of ``header_parts``
         self.envelope: Envelope = envelopes.under_another_key(template.envelope, "", raw)
         self.envelope_of: Callable[[str], Envelope] = _EnvelopesByKey(
@@ -82,21 +80,26 @@ class _EnvelopesByKey(dict[str, Envelope]):
         return envelope
 
 
-class _Heads(dict[int, bytes]):
-    """By the size of the key: the octets of the method frame in front of it."""
+_Unpack: TypeAlias = "Callable[[bytes, int], tuple[bytes, bytes, bytes, int, bytes, int]]"
 
-    __slots__ = ("_fixed", "_kind")
 
-    def __init__(self, method: bytes, key_at: int) -> None:
+class _Shapes(dict[int, "tuple[_Unpack, bytes]"]):
+    """By the size of the key: what divides all octets in front of the body, and those in front of the key."""
+
+    __slots__ = ("_fixed", "_format", "_kind")
+
+    def __init__(self, method: bytes, key_at: int, middle: int, tail: int) -> None:
         super().__init__()
         self._kind = method[0], int.from_bytes(method[1:3], "big")
         self._fixed = method[7:key_at]
+        self._format = f">{key_at + 1}s%ds{middle}sQ{tail}sI"
 
-    def __missing__(self, size: int) -> bytes:
+    def __missing__(self, size: int) -> tuple[_Unpack, bytes]:
         # Behind the key come the flags.  There are at most 256 sizes.
         payload = len(self._fixed) + 1 + size + 1
-        head = self[size] = frame_header.pack(*self._kind, payload) + self._fixed + bytes((size,))
-        return head
+        head = frame_header.pack(*self._kind, payload) + self._fixed + bytes((size,))
+        shape = self[size] = cached_struct(self._format % size).unpack_from, head
+        return shape
 
 
 class KeyedBatches:
@@ -121,64 +124,59 @@ class KeyedBatches:
         None: there is none.
         """
         flow = self._flow_of(template)
-        end = len(data)
-        starts = data.startswith
-        key_at, heads, middle, tail, unpack = flow.key_at, flow.heads, flow.middle, flow.tail, flow.unpack
-        behind_key = len(middle) + len(tail) + 12
+        key_at, middle, tail, shapes = flow.key_at, flow.middle, flow.tail, flow.shapes
+        # Octets of a message but for its key and its body; the last is the end of the frame.
+        besides = key_at + 1 + len(middle) + len(tail) + 12
         keys: list[bytes] = []
         bodies: list[bytes] = []
-        total = repeats = 0
+        add_key, add_body = keys.append, bodies.append
+        repeats = 0
         last_key = b""
         last_size = -1
-        while True:
-            at = position + key_at
-            if at >= end:
-                break
-            start = at + 1
-            stop = start + data[at]
-            body_at = stop + behind_key
-            if body_at > end or not starts(heads[stop - start], position):
-                break
-            its_middle, size, its_tail, frame_size = unpack(data, stop)
-            following = body_at + size
-            if (
-                its_middle != middle
-                or its_tail != tail
-                or size != frame_size
-                or following >= end
-                or data[following] != END
-                or not 0 < size <= maximum
-            ):
-                break
-            key = data[start:stop]
-            if key == last_key:
-                repeats += 1
-                # The other path makes one batch of messages with one key, which is cheaper.
-                if repeats >= _REPEATS:
+        try:
+            while True:
+                width = data[position + key_at]
+                unpack, head = shapes[width]
+                its_head, key, its_middle, size, its_tail, frame_size = unpack(data, position)
+                body_at = position + besides + width
+                following = body_at + size
+                if (
+                    its_head != head
+                    or its_middle != middle
+                    or its_tail != tail
+                    or size != frame_size
+                    or data[following] != END
+                    or not 0 < size <= maximum
+                ):
                     break
-            else:
-                repeats = 0
-            keys.append(key)
-            bodies.append(data[body_at:following])
-            total += size
-            position = following + 1
-            if size == last_size and len(key) == len(last_key):
-                before = len(keys)
-                position = self._read_stride(
-                    data, position, heads[len(key)], data[stop:body_at], size, keys, bodies
-                )
-                total += size * (len(keys) - before)
-                last_size = -1
-            else:
-                last_size = size
-            last_key = key
+                if key == last_key:
+                    repeats += 1
+                    # The other path makes one batch of messages with one key, which is cheaper.
+                    if repeats >= _REPEATS:
+                        break
+                else:
+                    repeats = 0
+                add_key(key)
+                add_body(data[body_at:following])
+                position = following + 1
+                if size == last_size and width == len(last_key):
+                    front = data[body_at - len(middle) - len(tail) - 12 : body_at]
+                    position = self._read_stride(data, position, head, front, size, keys, bodies)
+                    last_size = -1
+                else:
+                    last_size = size
+                last_key = key
+        except (IndexError, StructError):
+            # The next one is not complete.
+            pass
         if not keys:
             return None, position
+        sizes = list(map(len, bodies))
+        total = sum(sizes)
         if len(keys) == 1:
-            key = keys[0]
-            envelope = flow.envelope_of(key.decode("utf-8", "surrogateescape"))
+            envelope = flow.envelope_of(keys[0].decode("utf-8", "surrogateescape"))
             return Batch(bodies, total, envelope, False, total), position
-        width = len(bodies[0]) if len(set(map(len, bodies))) == 1 else 0
+        width = sizes[0] if sizes.count(sizes[0]) == len(sizes) else 0
         return KeyedBatch(
             bodies, total, flow.envelope, False, width, keys=keys, envelope_of=flow.envelope_of
         ), position
