@@ -51,7 +51,9 @@ def test_it_finds_it_for_keys_that_differ_in_their_last_word(
 ) -> None:
     """They are looked at together, if all of them are so and no pattern asks for a certain last word."""
     keys = [f"{front}.{word}" for word in last]
-    check([*patterns, ("a", Wildcard.ONE_WORD), ("a", "b", Wildcard.ANY_WORDS)], keys[:at] + other + keys[at:])
+    check(
+        [*patterns, ("a", Wildcard.ONE_WORD), ("a", "b", Wildcard.ANY_WORDS)], keys[:at] + other + keys[at:]
+    )
 
 
 @pytest.mark.parametrize("states, words", [(1, 50_000), (3, 50_000), (1000, 1)])
