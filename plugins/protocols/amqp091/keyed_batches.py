@@ -125,7 +125,7 @@ class KeyedBatches:
         """
         flow = self._flow_of(template)
         key_at, middle, tail, shapes = flow.key_at, flow.middle, flow.tail, flow.shapes
-        # Octets of a message but for its key and its body; the last is the end of the frame.
+        # Octets in front of the body, without the key.
         besides = key_at + 1 + len(middle) + len(tail) + 12
         keys: list[bytes] = []
         bodies: list[bytes] = []
