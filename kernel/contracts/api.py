@@ -65,7 +65,9 @@ class Marks(Interface):
 # Credit is asked for in advance, so that not even a counter changes for one small message
 # (``kernel/pipes/pipe.py``, *Bare bodies*).
 class FastPipe(Interface):
-    """The only pipe that a port writes to.  Small bodies may be appended to it without a batch around them.
+    """The only pipe that a port writes to, or all of a fan-out.
+
+    Small bodies may be appended to it without a batch around them.
 
     Ask for ``credit``, append as many bodies, and call ``signal`` after each one unless ``signalled`` is
     true.
@@ -138,6 +140,13 @@ class CallerPort(Port, Interface):
 
         There is one if one route without filter leads to one pipe, and no route has confirmed so far.  Ask
         again whenever ``on_topology`` is called.
+        """
+        ...
+
+    def fast_pipe(self) -> FastPipe | None:
+        """Return the short cut, or what stands for all pipes of a route that gives each message to all.
+
+        None: there is neither.  For a sender of small messages; ask again as for the short cut.
         """
         ...
 

@@ -54,8 +54,11 @@ from kernel.dispatcher.route import Route
 from kernel.dispatcher.stall_watch import StallWatch
 from kernel.pipes.fair_queue import FairQueue
 from kernel.pipes.pipe import Pipe
+from kernel.pipes.pipe_fan import PipeFan
 
 EVERYTHING = 1 << 30
+_MOST_FANNED = 256
+"""Pipes of a fan-out that are written to as one.  A change of one of them costs a step for each."""
 
 P = ParamSpec("P")
 
@@ -217,6 +220,18 @@ class Port:
         There is one while one route without filter leads to one pipe, and no route has confirmed so far.
         """
         return self._only
+
+    def fast_pipe(self) -> Pipe | PipeFan | None:
+        """The short cut, or all pipes of the only route, which gives every message to each of them.
+
+        None: messages have to be looked at.
+        """
+        if self._only is not None or len(self.routes) != 1 or self._tracker is not None:
+            return self._only
+        route = self.routes[0]
+        if route.filtered or not route.gives_all_to_all or not 1 < len(route.pipes) <= _MOST_FANNED:
+            return None
+        return PipeFan(route.pipes)
 
     def only_target(self) -> Pipe | None:
         """The only pipe that leads from here, whatever the router chooses by.

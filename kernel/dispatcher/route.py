@@ -447,6 +447,12 @@ class Route:
         return self.pending.messages + sum(deferred.messages for deferred in list(self._deferred.values()))
 
     @property
+    def gives_all_to_all(self) -> bool:
+        """Whether each message goes into every pipe now, and nothing waits in front of it."""
+        spec = self.spec
+        return spec.to_all and not (spec.confirm or self.suspended or self.pending or self._deferred)
+
+    @property
     def plain(self) -> bool:
         """Whether a pipe that is the only one gets everything, so that the router need not be asked."""
         spec = self.spec

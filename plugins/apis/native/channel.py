@@ -356,14 +356,17 @@ class Channel:
         return self._port.confirmed() >= self._port.sent()
 
     def _find_short_cut(self) -> None:
-        """Give the fast sender the only pipe, or none.  Called after each change of routes or pipes."""
+        """Give the fast sender the only pipe, or all of a fan-out.
+
+        Called after each change of routes or pipes.
+        """
         if self.leased:
             self._end_lease()
             return
         if self._direct is not None:
             self._end_direct()
             return
-        pipe = self._port.short_cut()
+        pipe = self._port.fast_pipe()
         # A pipe that drops has to see each message, to drop it or to make room for it.  Bare bodies are
         # appended without a look at the marks.
         self._fast.plug(pipe if pipe is not None and pipe.marks.when_full == "block" else None)
