@@ -200,6 +200,7 @@ class Connection:
         # becomes readable, and their payload has to be copied out of records or frames in any case.
         self._receive_into: Callable[[memoryview], int | None] | None = getattr(wire, "receive_into", None)
         self._large = large if self._receive_into is not None else None
+        # Only a plain wire has this, too: the others make records or frames of what they are given.
         self._send_first: Callable[[Buffer, deque[Buffer]], bool] | None = getattr(wire, "send_first", None)
         self._timer = LazyTimer(host, self._on_time)
         self.arm: Callable[[float | None], None] = self._timer.arm

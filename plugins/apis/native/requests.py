@@ -68,11 +68,11 @@ class Requests:
                 continue
             # A question that was forgotten is not in the table, and of several answers the first counts.
             if self._answers.get(number, batch) is None:
-                # What ``messages_of`` does, without its list for a batch that is mostly one message.
-                one = batch.multipart or len(batch.bodies) != 1
-                self._answers[number] = (
-                    messages_of(batch)[0] if one else Message(batch.bodies[0], batch.envelope)
-                )
+                # The first message: what ``messages_of`` does, without its list.
+                if batch.multipart:
+                    self._answers[number] = messages_of(batch)[0]
+                else:
+                    self._answers[number] = Message(batch.bodies[0], batch.envelope)
             if taken.position is not None:
                 confirm_only(first, last)
                 self._taken_out += range(first, last + 1)
