@@ -233,3 +233,14 @@ class StillClient:
             found = self.wait_for(MethodReceived).method
             if isinstance(found, answer):
                 return found
+
+
+def drained(wire: socket.socket) -> bytes:
+    """Return all octets that have come, from a socket that does not block."""
+    octets = bytearray()
+    try:
+        while data := wire.recv(1 << 20):
+            octets += data
+    except (BlockingIOError, ConnectionResetError):
+        pass
+    return bytes(octets)

@@ -29,7 +29,7 @@ from plugins.protocols.amqp091.message_encoder import MessageEncoder
 from plugins.protocols.amqp091.methods import basic, queue, tx
 from plugins.protocols.amqp091.methods.method import Method
 from plugins.protocols.amqp091.options import ServerOptions
-from tests.plugins.engines.amqp.still_host import StillClient, StillServer
+from tests.plugins.engines.amqp.still_host import StillServer, drained
 
 CHANNELS = (1, 2)
 QUEUE_ARGUMENTS: tuple[dict[str, Any], ...] = (
@@ -73,7 +73,7 @@ class _World:
         except OSError:  # the server has closed the connection, for what came before
             pass
         self.server.host.process()
-        return [_drained(client) for client in self.clients]
+        return [drained(client.wire) for client in self.clients]
 
     def state(self) -> list[Any]:
         """Return what an operator sees, and what each channel has not acknowledged."""
@@ -94,16 +94,6 @@ class _World:
 
     def close(self) -> None:
         self.server.close()
-
-
-def _drained(client: StillClient) -> bytes:
-    octets = bytearray()
-    try:
-        while data := client.wire.recv(1 << 20):
-            octets += data
-    except (BlockingIOError, ConnectionResetError):
-        pass
-    return bytes(octets)
 
 
 def _method(channel: int, method: Method) -> bytes:
@@ -256,7 +246,7 @@ def test_a_turn_with_one_message_makes_few_calls() -> None:
             world.server.host.turn()
         finally:
             sys.setprofile(None)
-        assert _drained(client)
+        assert drained(client.wire)
     world.close()
     assert calls.total() / 10 < 65, calls
 

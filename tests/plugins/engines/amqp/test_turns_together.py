@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from kernel.contracts.message import Envelope, batch_of
-from plugins.engines.broker.host.engine import READS_A_TURN, BrokerEngine
+from plugins.engines.broker.host.engine import READS_A_TURN
 from plugins.engines.broker.host.stream_client import SHORT_READ
 from plugins.protocols.amqp091.events import Delivered
 from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.still_host import StillClient, StillServer
-
-
-@pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When a turn has ended."""
-    ends: list[float] = []
-    end = BrokerEngine.finish_turn
-
-    def finish_turn(self: BrokerEngine, now: float) -> None:
-        ends.append(now)
-        end(self, now)
-
-    monkeypatch.setattr(BrokerEngine, "finish_turn", finish_turn)
-    return ends
 
 
 def _clients(server: StillServer, count: int) -> list[StillClient]:

@@ -20,6 +20,7 @@ from plugins.protocols.mqtt.encoder import encode
 from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.packets import Acknowledgement, Packet, Pingreq, Pingresp, Subscribe
 from plugins.protocols.mqtt.parser import Parser
+from tests.plugins.engines.amqp.still_host import drained
 from tests.plugins.engines.mqtt.raw_client import PUBACK, Message, RawClient, publish, subscription
 from tests.plugins.engines.mqtt.still_server import StillServer
 from tests.seeds import examples
@@ -58,7 +59,7 @@ class _World:
         except OSError:  # the server has closed the connection, for what came before
             pass
         self.server.process()
-        return [_drained(client) for client in self.clients]
+        return [drained(client.wire) for client in self.clients]
 
     def state(self) -> list[Any]:
         """Return what an operator sees, and what each session has on its way."""
@@ -76,16 +77,6 @@ class _World:
 
     def close(self) -> None:
         self.server.close()
-
-
-def _drained(client: RawClient) -> bytes:
-    octets = bytearray()
-    try:
-        while data := client.wire.recv(1 << 20):
-            octets += data
-    except (BlockingIOError, ConnectionResetError):
-        pass
-    return bytes(octets)
 
 
 _ids = st.integers(1, 5)
@@ -158,20 +149,6 @@ def test_the_short_ways_lead_to_the_same(
         assert [long.write(*chunk) for chunk in chunks] == outputs
         assert long.state() == state
         long.close()
-
-
-@pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When a turn has ended."""
-    ends: list[float] = []
-    end = BrokerEngine.finish_turn
-
-    def finish_turn(self: BrokerEngine, now: float) -> None:
-        ends.append(now)
-        end(self, now)
-
-    monkeypatch.setattr(BrokerEngine, "finish_turn", finish_turn)
-    return ends
 
 
 def _two(server: StillServer, count: int, **connect: Any) -> tuple[RawClient, list[int]]:
