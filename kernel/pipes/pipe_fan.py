@@ -49,8 +49,12 @@ class PipeFan:
     def credit(self) -> int:
         """Return how many messages may be appended to each pipe before asking again.
 
-        0: one of them is full, and ``on_writable`` will be called for it.
+        0: one of them is full, or suspended, and ``on_writable`` will be called for it.
         """
+        for pipe in self._pipes:
+            # It is not waited for, and drops what it cannot take: so it has to see each message.
+            if pipe.suspended:
+                return 0
         granted: list[tuple[Pipe, int]] = []
         for pipe in self._pipes:
             room = pipe.credit()
