@@ -133,42 +133,43 @@ class KeyedBatches:
         repeats = 0
         last_key = b""
         last_size = -1
-        try:
-            while True:
+        while True:
+            try:
                 width = data[position + key_at]
                 unpack, head = shapes[width]
                 its_head, key, its_middle, size, its_tail, frame_size = unpack(data, position)
                 body_at = position + besides + width
                 following = body_at + size
-                if (
-                    its_head != head
-                    or its_middle != middle
-                    or its_tail != tail
-                    or size != frame_size
-                    or data[following] != END
-                    or not 0 < size <= maximum
-                ):
+                end = data[following]
+            except (IndexError, StructError):
+                # It is not complete.
+                break
+            if (
+                its_head != head
+                or its_middle != middle
+                or its_tail != tail
+                or size != frame_size
+                or end != END
+                or not 0 < size <= maximum
+            ):
+                break
+            if key == last_key:
+                repeats += 1
+                # The other path makes one batch of messages with one key, which is cheaper.
+                if repeats >= _REPEATS:
                     break
-                if key == last_key:
-                    repeats += 1
-                    # The other path makes one batch of messages with one key, which is cheaper.
-                    if repeats >= _REPEATS:
-                        break
-                else:
-                    repeats = 0
-                add_key(key)
-                add_body(data[body_at:following])
-                position = following + 1
-                if size == last_size and width == len(last_key):
-                    front = data[body_at - len(middle) - len(tail) - 12 : body_at]
-                    position = self._read_stride(data, position, head, front, size, keys, bodies)
-                    last_size = -1
-                else:
-                    last_size = size
-                last_key = key
-        except (IndexError, StructError):
-            # The next one is not complete.
-            pass
+            else:
+                repeats = 0
+            add_key(key)
+            add_body(data[body_at:following])
+            position = following + 1
+            if size == last_size and width == len(last_key):
+                front = data[body_at - len(middle) - len(tail) - 12 : body_at]
+                position = self._read_stride(data, position, head, front, size, keys, bodies)
+                last_size = -1
+            else:
+                last_size = size
+            last_key = key
         if not keys:
             return None, position
         sizes = list(map(len, bodies))
