@@ -1,7 +1,7 @@
-"""Fast sender: the fast path of an application's ``send`` for a small message to the only destination.
+"""Fast sender: the fast path of an application's ``send`` for a small message.
 
-APIs share it.  The body is appended to the pipe as it is, without a batch around it, or
-together with its key.
+It goes to the only destination, or to all destinations of a fan-out.  APIs share it.  The body is appended
+to the pipe as it is, without a batch around it, or together with its key.
 
 It is a closure because a closure is the fastest callable that can keep a count: 109 ns a call, where a method
 takes 152 and ``deque.append`` alone 17.  The pipe gives it credit in advance, for up to 1,024 messages at a

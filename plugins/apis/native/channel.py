@@ -12,11 +12,11 @@ called by any thread, and it only posts.
 Sending
 -------
 There are two paths.  The fast one (``kernel/hosting/fast_sender.py``) appends a small body to the only pipe,
-without a batch, and with its key or its envelope if it has one, under credit that was given in advance.  All
-else takes the slow path, ``_send_batch``: it processes the mailbox first, since a posted call may change the
-routes or close the channel, waits for room, and gives the batch to the port.  Both paths append to the same
-queue, so messages of one channel keep their order.  On the slow path the unused credit is given back first:
-credit counts as written, so a pipe would look fuller than it is.
+or to all pipes of a fan-out, without a batch, and with its key or its envelope if it has one, under credit
+that was given in advance.  All else takes the slow path, ``_send_batch``: it processes the mailbox first,
+since a posted call may change the routes or close the channel, waits for room, and gives the batch to the
+port.  Both paths append to the same queue, so messages of one channel keep their order.  On the slow path the
+unused credit is given back first: credit counts as written, so a pipe would look fuller than it is.
 
 Receiving
 ---------

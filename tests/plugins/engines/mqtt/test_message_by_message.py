@@ -151,8 +151,8 @@ def test_the_short_ways_lead_to_the_same(
         long.close()
 
 
-def _two(server: StillServer, count: int, **connect: Any) -> tuple[RawClient, list[int]]:
-    """Return a subscriber that was sent so many messages, and their identifiers."""
+def _subscriber(server: StillServer, count: int, **connect: Any) -> tuple[RawClient, list[int]]:
+    """Return a subscriber to which so many messages were published, and the identifiers of those it was sent."""
     client = server.connect(5, **connect)
     client.subscribe("t", qos=1)
     publisher = server.connect(5)
@@ -165,7 +165,7 @@ def _two(server: StillServer, count: int, **connect: Any) -> tuple[RawClient, li
 
 def test_an_acknowledgement_after_which_nothing_is_to_be_done_makes_no_turn(ends: list[float]) -> None:
     server = StillServer({}, {})
-    client, ids = _two(server, 3)
+    client, ids = _subscriber(server, 3)
     ends.clear()
     client.ack(PUBACK, ids[0])
     client.ack(PUBACK, *ids[1:])
@@ -177,7 +177,7 @@ def test_an_acknowledgement_after_which_nothing_is_to_be_done_makes_no_turn(ends
 
 def test_an_acknowledgement_that_makes_room_brings_the_next_message(ends: list[float]) -> None:
     server = StillServer({}, {})
-    client, ids = _two(server, 2, receive_maximum=1)
+    client, ids = _subscriber(server, 2, receive_maximum=1)
     ends.clear()
     client.ack(PUBACK, *ids)
     assert ends
@@ -188,7 +188,7 @@ def test_an_acknowledgement_that_makes_room_brings_the_next_message(ends: list[f
 def test_an_acknowledgement_does_not_hold_up_who_waits_for_the_end_of_a_turn(ends: list[float]) -> None:
     """Another client was read in the same turn, whose end was put off."""
     server = StillServer({}, {})
-    client, ids = _two(server, 1)
+    client, ids = _subscriber(server, 1)
     other = server.connect(5)
     ends.clear()
     other.wire.sendall(encode(Pingreq(), 5))

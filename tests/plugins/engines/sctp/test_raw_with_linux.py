@@ -41,7 +41,7 @@ OPTIONS: dict[str, Any] = {
         "rto_min": 0.25,  # Linux acknowledges after 0.2 s
         "rto_max": 1.0,
         "path_tries": 2,
-        "association_tries": 120,  # seconds: beside other work an emulated peer may do nothing for long
+        "association_tries": 120,  # of a second each: beside other work an emulated peer may do nothing for long
         "interleaving": False,  # Linux 6.1 numbers the fragments in a way of its own
     },
 }
