@@ -2,8 +2,8 @@
 
 The reader sets ``sleeping`` *before* its last look at what it waits for.  The writer appends first and looks
 at the flag afterwards.  In any order of events, either the reader sees the item or the writer sees the flag.
-The reader's part is in ``Mailbox.may_sleep``.  A round trip between two threads takes 7.7 us with doorbells,
-and 23 us with ``queue.Queue``.
+The reader's part is in ``Mailbox.may_sleep``.  On one core a ring and the wait for it take 1.2 us
+(two threads that ring each other, ``taskset -c 1``); to wake a core that sleeps takes 30.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ What a call costs
 -----------------
 ``send`` on the fast path takes about 110 ns, ``receive`` out of a batch is one step of an iterator.  The slow
 path costs more than ten times that for each call, whether it sends one message or a batch.  A thread that has
-to be woken costs a system call on each side: a round trip between two threads takes 7.7 µs.
+to be woken costs a system call on each side: a question and its
+answer between two threads take 16 µs on one core, and 84 on two, which have to be woken as well.
 """
 
 from __future__ import annotations
