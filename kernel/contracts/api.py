@@ -286,6 +286,14 @@ class CallerThread(Interface):
         """
         ...
 
+    def waker(self) -> Callable[[], bool] | None:
+        """Return what wakes the only thread that is sent to, ahead of what will be sent; None: there is none.
+
+        It says whether that thread slept, in ``sleep``, and was woken.  A thread that sleeps elsewhere is not
+        woken.  To be asked for again when routes or pipes change.
+        """
+        ...
+
     # While the flag is set every post costs its thread a system call.
     def disarm(self) -> None:
         """Take back ``arm``: this thread does not sleep."""

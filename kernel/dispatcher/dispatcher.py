@@ -312,6 +312,7 @@ class Dispatcher:
         pipe.engine = target.group
         pipe.origin = (source.name, spec.name)
         pipe.called = self._slot_of[source].called
+        pipe.reader_bell = reading.bell
         pipe.on_ready = target.ready_callback(pipe)
         self._pipes[pipe] = (spec, source, target)
         self._pipes_of[source].add(pipe)

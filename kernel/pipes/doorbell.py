@@ -24,10 +24,12 @@ _LONGEST = 3600.0
 class Doorbell:
     """An eventfd (a pipe where the system has none) that is written only for a sleeping reader."""
 
-    __slots__ = ("_poll", "_read_fd", "_write_fd", "instead", "on_ring", "sleeping")
+    __slots__ = ("_poll", "_read_fd", "_write_fd", "instead", "on_ring", "sleeping", "waiting")
 
     def __init__(self) -> None:
         self.sleeping: bool = False
+        self.waiting: bool = False
+        """Whether the reader is in ``wait``."""
         self.on_ring: Callable[[], Any] | None = None
         """A further callback for each ring, called by the thread that rings; what it raises is logged."""
         self.instead: Callable[[], Any] | None = None
@@ -65,24 +67,38 @@ class Doorbell:
         if on_ring is not None:
             _call(on_ring)
 
+    def ring_ahead(self) -> bool:
+        """Wake a reader that sleeps in ``wait``, for what will be there when it runs; whether it slept.
+
+        A reader that is told in another way is not: its descriptor or its callback says that something has
+        come.  Any thread.
+        """
+        if self.sleeping and self.waiting and self.on_ring is None:
+            self.ring()
+            return True
+        return False
+
     def wait(self, timeout: float | None) -> bool:
         """Sleep until rung, at most ``timeout`` seconds.  The caller has set ``sleeping`` and looked again.
 
         False: not rung.  This may be before ``timeout`` if that is very long.  A bell that is
         closed counts as rung.
         """
-        if timeout is not None and not self._poll.poll(min(max(timeout, 0), _LONGEST) * 1000):
-            self.sleeping = False
-            return False
-        # Without a time limit this read itself is what sleeps: one system call instead of two. An eventfd
-        # gives 8 bytes at once; 4096 empty a pipe after many rings.
+        self.waiting = True
         try:
+            if timeout is not None and not self._poll.poll(min(max(timeout, 0), _LONGEST) * 1000):
+                self.sleeping = False
+                return False
+            # Without a time limit this read itself is what sleeps: one system call instead of two. An eventfd
+            # gives 8 bytes at once; 4096 empty a pipe after many rings.
             os.read(self._read_fd, 4096)
         except OSError:
             # A kernel that closes rings the threads of its callers, and then closes their bells. A caller may
             # be on its way to sleep at that time. It finds in its mailbox what it was rung for.
             if self._read_fd != -1:
                 raise
+        finally:
+            self.waiting = False
         self.sleeping = False
         return True
 

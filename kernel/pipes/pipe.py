@@ -61,6 +61,7 @@ import msgspec
 
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from kernel.contracts.mixed_batch import MIXED, EnvelopesByKey, Under, all_divided, envelope_of
+from kernel.pipes.doorbell import Doorbell
 from kernel.pipes.items import batches_of, messages_in
 from kernel.pipes.water_marks import WaterMarks
 
@@ -142,6 +143,7 @@ class Pipe:
         "on_refused",
         "on_writable",
         "origin",
+        "reader_bell",
         "refused",
         "signalled",
         "suspended",
@@ -191,6 +193,8 @@ class Pipe:
         # Whether the writing thread belongs to the application: it does what is posted to
         # it in its next call.
         self.called: bool = False
+        # What wakes the reading thread, for a writer that wakes it ahead (``Doorbell.ring_ahead``).
+        self.reader_bell: Doorbell | None = None
         # Written by the writing thread only. ``unders``: whether there ever was an ``Under``; set
         # before it is appended.
         self.unders: bool = False

@@ -142,6 +142,11 @@ class CallerThread:
             lease.on_offered = on_offered
             reader.post(partial(reader.lend, lease))
 
+    def waker(self) -> Callable[[], bool] | None:
+        """Return what wakes the only thread that is sent to, ahead of a message; None: there is none."""
+        pipe = self.port.only_target()
+        return None if pipe is None or pipe.reader_bell is None else pipe.reader_bell.ring_ahead
+
     def _source_with(self, reader: Port) -> Port | None:
         """Return the only port that sends here; ``reader``, if it is one of a group, and all of them do."""
         writers = [self._dispatcher.writer_of(pipe) for pipe in self.port.sources()]

@@ -34,7 +34,8 @@ class Requests:
     def __init__(self, token: str) -> None:
         self._token = token
         self._asked = 0
-        self._answers: dict[str, Message | None] = {}
+        self.answers: dict[str, Message | None] = {}
+        """By the number of a question: its answer, None if that has not come yet."""
         self._taken_out: list[int] = []
         """Positions of answers, in order, that may be above what was confirmed so far."""
 
@@ -42,7 +43,7 @@ class Requests:
         """Return the number of a new question, and its envelope."""
         self._asked += 1
         number = f"{self._token}-{self._asked}"
-        self._answers[number] = None
+        self.answers[number] = None
         properties: dict[str, Any] = {"correlation_id": number}
         if headers:
             properties["headers"] = dict(headers)
@@ -50,11 +51,7 @@ class Requests:
 
     def forget(self, number: str) -> None:
         """Drop the answer to a question, also one that comes later."""
-        self._answers.pop(number, None)
-
-    def answer(self, number: str) -> Message | None:
-        """Return the answer, None if it has not come yet."""
-        return self._answers.get(number)
+        self.answers.pop(number, None)
 
     def take_out(self, taken: Taken, confirm_only: Callable[[int, int], Any]) -> list[Batch]:
         """Keep the answers among what was taken; return the rest."""
@@ -67,12 +64,12 @@ class Requests:
                 rest.append(batch)
                 continue
             # A question that was forgotten is not in the table, and of several answers the first counts.
-            if self._answers.get(number, batch) is None:
+            if self.answers.get(number, batch) is None:
                 # The first message: what ``messages_of`` does, without its list.
                 if batch.multipart:
-                    self._answers[number] = messages_of(batch)[0]
+                    self.answers[number] = messages_of(batch)[0]
                 else:
-                    self._answers[number] = Message(batch.bodies[0], batch.envelope)
+                    self.answers[number] = Message(batch.bodies[0], batch.envelope)
             if taken.position is not None:
                 confirm_only(first, last)
                 self._taken_out += range(first, last + 1)

@@ -170,3 +170,22 @@ def test_a_bell_that_is_closed_before_its_reader_sleeps_wakes_it(timeout: float 
     assert not mailbox.bell.sleeping
     mailbox.bell.clear()
     mailbox.bell.silence()
+
+
+def test_a_reader_is_rung_for_ahead_only_while_it_waits(mailbox: Mailbox) -> None:
+    bell = mailbox.bell
+    assert not bell.ring_ahead()
+    # It is armed, but sleeps elsewhere: there its descriptor says that something has come.
+    assert mailbox.may_sleep()
+    assert not bell.ring_ahead()
+    assert not readable(bell.fileno())
+    waited: list[bool] = []
+    thread = threading.Thread(target=lambda: waited.append(bell.wait(60)))
+    thread.start()
+    while not bell.ring_ahead():
+        pass
+    thread.join()
+    assert waited == [True]
+    assert not bell.sleeping
+    assert not bell.ring_ahead()
+    assert not readable(bell.fileno())
