@@ -326,9 +326,13 @@ class Poller(Interface):
     """Watches descriptors for a thread.  Level-triggered; callbacks are called in the thread's turn."""
 
     def watch(
-        self, fd: int, *, readable: Callable[[], None] | None, writable: Callable[[], None] | None
+        self, fd: int, *, readable: Callable[[], int | None] | None, writable: Callable[[], None] | None
     ) -> None:
-        """Watch a descriptor, or change how it is watched; without any callback: forget it."""
+        """Watch a descriptor, or change how it is watched; without any callback: forget it.
+
+        ``readable`` may return how many octets it has read.  A thread that is woken very often sees by them
+        whether it does well to wait (``kernel.threads.batch_scheduling``).
+        """
         ...
 
     @property

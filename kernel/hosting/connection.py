@@ -258,7 +258,8 @@ class Connection:
         if not self.ended and not self.paused:
             self._on_readable()
 
-    def _on_readable(self) -> None:
+    def _on_readable(self) -> int:
+        """Read once, and give the owner what has come; return how many octets that were."""
         asked = min(self._read_size, self.largest_read)
         large = self._large
         try:
@@ -272,21 +273,21 @@ class Connection:
                 with large.room() as room:
                     count = self._receive_into(room)  # type: ignore[misc]  # large has it
                 if count is None:
-                    return
+                    return 0
                 if count > 0:
                     self.bytes_in += count
                     self._owner.on_filled(count, self._host.now())
-                    return
+                    return count
                 data = b""
         except OSError as error:
             self.end(f"connection lost: {error}")
-            return
+            return 0
         if data is None:
-            return
+            return 0
         now = self._host.now()
         if not data:
             self._owner.on_eof(now)
-            return
+            return 0
         got = len(data)
         self.bytes_in += got
         # Short reads are not timed, which saves two looks at the clock for each small message.
@@ -312,6 +313,7 @@ class Connection:
         # become readable a second time for the end.  ``on_data`` may have ended the connection.
         if self.wire.at_end and not self.ended:
             self._owner.on_eof(now)
+        return got
 
     # ------------------------------------------------------------------ another reader
 

@@ -100,7 +100,7 @@ class EngineHost:
         self,
         fd: int,
         *,
-        readable: Callable[[], None] | None = None,
+        readable: Callable[[], int | None] | None = None,
         writable: Callable[[], None] | None = None,
     ) -> None:
         """Watch a descriptor, change how it is watched, or forget it."""

@@ -32,6 +32,7 @@ import trio
 
 from kernel.hosting.spinning import INTERRUPTED, Spinning
 from kernel.pipes.mailbox import Mailbox
+from kernel.threads.batch_scheduling import BatchScheduling, policy_chooser
 from kernel.threads.poller import Blame, EpollPoller, Poller, new_poller
 from kernel.threads.trio_inside import trio_inside
 
@@ -52,6 +53,7 @@ class Loop:
         self.mailbox = mailbox
         self._spin = spin
         self._spinning = Spinning(spin)
+        self._scheduling: BatchScheduling | None = None
         self.now: Callable[[], float] = trio.current_time
         """Returns the seconds of trio's clock, which is the loop's."""
         self._found = False
@@ -129,6 +131,8 @@ class Loop:
             self.trio_wanted = inside.wanted
             # From here on bells of other threads are rung at the end of a turn.
             self.mailbox.rings = []
+            choose = policy_chooser()
+            self._scheduling = None if choose is None else BatchScheduling(choose)
             await _Sleeper(self).run()
 
     def close(self) -> None:
@@ -194,6 +198,8 @@ class Loop:
             return True
         if timeout != 0:
             timeout = self._sleep_for(timeout, worked, now)
+            if timeout != 0 and self._scheduling is not None:
+                self._scheduling.before_sleep(self.poller.octets)
         ready = self.poller.poll(timeout)
         # After the poll, whether or not it slept: from here on posts need not ring.
         bell.sleeping = False

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from kernel.pipes.doorbell import Doorbell
 
-Callback = Callable[[], None]
+Callback = Callable[[], "int | None"]
+"""One that reads may return how many octets that were (``Poller.octets``)."""
 Blame = Callable[[Exception], None]
 Watch = tuple[Callback | None, Callback | None, Blame]
 
@@ -30,6 +31,8 @@ class Poller(Protocol):
     following: int
     """While a callback runs: the descriptor that was found ready together with its own and
     comes next; -1: none."""
+    octets: int
+    """How many octets callbacks have read, as far as they say it."""
 
     def fileno(self) -> int:
         """A descriptor that is readable while any of the watched is ready."""
@@ -65,6 +68,7 @@ class EpollPoller:
         self.turn: Lock | None = None
         self.spin: float | None = None
         self.following: int = -1
+        self.octets: int = 0
         self._epoll = select.epoll()
         self._watches: dict[int, Watch] = {}
 
@@ -137,7 +141,9 @@ class EpollPoller:
                     if fd not in watches:
                         continue
                 if readable is not None and event & ~select.EPOLLOUT:
-                    readable()
+                    octets = readable()
+                    if octets is not None:
+                        self.octets += octets
             except Exception as error:
                 # Ends the engine that watches this descriptor; the others of the thread go on.
                 blame(error)
@@ -155,6 +161,7 @@ class SelectorPoller:
         self.turn: Lock | None = None
         self.spin: float | None = None
         self.following: int = -1
+        self.octets: int = 0
         self._selector = selectors.DefaultSelector()
 
     def fileno(self) -> int:
@@ -191,7 +198,9 @@ class SelectorPoller:
                     and events & selectors.EVENT_READ
                     and key.fd in self._selector.get_map()
                 ):
-                    readable()
+                    octets = readable()
+                    if octets is not None:
+                        self.octets += octets
             except Exception as error:
                 # As above: ends one engine only.
                 blame(error)
