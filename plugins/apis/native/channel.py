@@ -706,11 +706,11 @@ class Channel:
 
     def serve(self) -> bool:
         """Process the mailbox and the stall timeouts; return whether there was anything."""
-        served = bool(self._posted) and self._process()
+        served = self.caller.process()
         if self.caller.check_stalls():
-            if self.on_served is not None:
-                self.on_served()
-            return True
+            served = True
+        if served and self.on_served is not None:
+            self.on_served()
         return served
 
     def _process(self) -> bool:
