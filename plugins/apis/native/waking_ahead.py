@@ -5,10 +5,10 @@ comes in front of the ring is added to a round trip, what comes behind it costs 
 first.  So does an answer, and a thread that answers rings already when it is woken for the next question,
 since it will probably answer that one, too.
 
-Whoever is woken and finds nothing goes to sleep again, which costs the two threads some 10 us.  That happens
-when the work behind an answer takes longer than the other one needs to wake.  So a ring of the last kind is
-counted: if the other one sleeps again as the answer is given, it was in vain, and the next waits do without,
-by the rule of ``kernel.hosting.spinning``.
+Whoever is woken and finds nothing goes to sleep again.  That happens when the work behind an answer takes
+longer than the other one needs to wake.  So a ring of the last kind is counted: if the other one sleeps again
+as the answer is given, it was in vain, and the next waits do without, by the rule of
+``kernel.hosting.spinning``.
 
 It pays with two cores at least.  On a single one the other thread cannot run before this one waits, and
 each ring ahead would cost a switch there and back.
