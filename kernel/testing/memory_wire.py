@@ -155,7 +155,7 @@ class SimulatedHost:
         self._due: list[tuple[float, int, Callable[[], Any]]] = []
         self._timers: dict[object, tuple[float, Callable[[], Any]]] = {}
         self._order = itertools.count()
-        self._watched: dict[int, tuple[Callable[[], None] | None, Callable[[], None] | None]] = {}
+        self._watched: dict[int, tuple[Callable[[], int | None] | None, Callable[[], None] | None]] = {}
         self._wires: dict[int, MemoryWire] = {}
 
     def wire(
@@ -215,7 +215,7 @@ class SimulatedHost:
         self,
         fd: int,
         *,
-        readable: Callable[[], None] | None = None,
+        readable: Callable[[], int | None] | None = None,
         writable: Callable[[], None] | None = None,
     ) -> None:
         """Watch a wire, change what is watched, or stop watching it."""

@@ -88,6 +88,23 @@ def test_it_reads_only_while_no_reason_is_left_to_pause() -> None:
     assert (owner.got, owner.calls) == (b"1", ["not read until 0"])
 
 
+def test_its_thread_learns_how_much_was_read() -> None:
+    owner = Owner()
+    ours, theirs = socket.socketpair()
+    connection = Connection(owner.host, PlainWire(ours), owner, answers_limit=LIMIT)
+    connection.start()
+    readable, _ = owner.host._watched[ours.fileno()]
+    assert readable is not None
+    theirs.send(b"12345")
+    assert readable() == 5
+    # A descriptor may be reported although nothing is there, and at the end.
+    assert readable() == 0
+    theirs.close()
+    assert readable() == 0
+    assert owner.got == b"12345"
+    ours.close()
+
+
 def test_a_peer_that_reads_no_answers_is_not_read_until_it_does() -> None:
     owner = Owner(capacity=100)
     owner.connection.send([b"x" * 5000])  # a message: the owner knows how much it may send
