@@ -48,6 +48,7 @@ from functools import partial
 from typing import Any
 
 from kernel.contracts.engine import PortOwner
+from kernel.contracts.errors import KernelClosed
 from kernel.dispatcher.past_figures import PastFigures, figures_of_port
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.port_groups import group_of, one_of_each, takes
@@ -133,6 +134,18 @@ class Dispatcher:
         # Without the lock: no thread is left that could change the list.
         for slot in self._slots:
             slot.mailbox.bell.close()
+
+    def forked(self, refusal: str) -> None:
+        """This process is a child that was forked (``kernel/hosting/forking.py``): each call is refused."""
+        # A thread of the parent may have held it, and be in the middle of a change.
+        self._lock = threading.Lock()
+        for port in self._slot_of:
+            port.leave = _stay
+        for slot in self._slots:
+            slot.mailbox.bell.forked()
+            if slot.called:
+                # Whoever uses a port processes its mailbox first.
+                _refuse(slot.mailbox, refusal)
 
     def open_port(
         self, slot: ThreadSlot, name: str, group: str, owner: PortOwner, options: dict[str, Any] | None = None
@@ -408,6 +421,20 @@ class Dispatcher:
         for writer, reader, _, _ in self.pipes():
             cells[writer][reader] += 1
         return cells
+
+
+def _refuse(mailbox: Mailbox, refusal: str) -> None:
+    """Have each call that processes a mailbox raise ``KernelClosed``."""
+
+    def refuse() -> None:
+        mailbox.posted.append(refuse)
+        raise KernelClosed(refusal)
+
+    mailbox.posted.append(refuse)
+
+
+def _stay(_: Port) -> None:
+    """Leave what belongs to the parent of this process as it is."""
 
 
 def _remove(index: dict[str, list[RouteSpec]], name: str, spec: RouteSpec) -> None:

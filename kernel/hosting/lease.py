@@ -41,17 +41,16 @@ Invariants
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections.abc import Callable, Sized
 from functools import partial
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakSet
 
 from kernel.contracts.api import NOT_YET
 from kernel.contracts.message import PLAIN, Envelope
+from kernel.hosting.forking import call_in_children
 from kernel.hosting.spinning import SpinningPoll
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
@@ -380,7 +379,7 @@ class Lease:
         self._withholding: Withholding = _NothingWaits()
         self._writes: Any = None
         self._reads: Any = None
-        _LEASES.add(self)
+        call_in_children(self, Lease.stop)
 
     # ------------------------------------------------------------------ in the thread of the application
 
@@ -635,7 +634,7 @@ class Lease:
         connection.look_later(self)
 
     def stop(self) -> None:
-        """The connection has ended, or must not be used directly any more."""
+        """The connection has ended, or must not be used directly any more; this may be a forked child."""
         self.offered = self.active = False
 
     def end_soon(self) -> None:
@@ -674,16 +673,3 @@ class Lease:
 
 def _ignore(_: Lease) -> None:
     """Nobody waits for the offer."""
-
-
-_LEASES: WeakSet[Lease] = WeakSet()
-
-
-def _end_all() -> None:
-    """A child process has a copy of each lease, and must not use the sockets of its parent."""
-    for lease in _LEASES:
-        lease.stop()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_end_all)

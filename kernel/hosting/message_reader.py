@@ -58,6 +58,11 @@ class MessageReader:
         # Joined when they are read: ``message`` returns the parts instead.
         self.bodies = map(b"".join, self._raw) if batch.multipart else self._raw
 
+    def drop(self) -> None:
+        """Forget what was not read, also for somebody who is in the middle of ``bodies``."""
+        self._batches.clear()
+        deque(self._raw, 0)
+
     def take_all(self) -> list[Any]:
         """Return the bodies of all messages; the parts of those of several parts are joined."""
         bodies = list(self.bodies)

@@ -116,6 +116,14 @@ class Doorbell:
             if self._read_fd != -1:
                 raise
 
+    def forked(self) -> None:
+        """This process is a child that was forked: wake none of its parent's threads.
+
+        The descriptors stay open, since others may know their numbers (``fileno``).
+        """
+        self._read_fd = self._write_fd = -1
+        self.on_ring = self.instead = None
+
     def close(self) -> None:
         """Close the descriptors.  The reader's thread."""
         fds = {self._read_fd, self._write_fd} - {-1}

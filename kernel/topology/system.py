@@ -1,7 +1,8 @@
 """Kernel: a running system.  Starts the parts of a plan, opens APIs for applications, and closes everything.
 
 States: ``new``, ``running``, ``closing`` (after ``close``), ``closed`` (after ``join``).  A state is never
-entered twice: a kernel is started once.
+entered twice: a kernel is started once.  In a child process that was forked, a kernel that was running is
+``forked``: its threads are the parent's (``kernel/hosting/forking.py``).
 
 The one idea of this module is the life of a system: the order in which its parts start and end, and who waits
 for whom.  ``parts.py`` has the parts themselves and the changes to them while the system runs.  The methods
@@ -34,6 +35,7 @@ from kernel.contracts.errors import KernelClosed, KernelError, UnknownName, near
 from kernel.contracts.kinds import ApiKind, BoundSockets, EngineSetup
 from kernel.contracts.thread import Done, EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.hosting.forking import FORKED, call_in_children
 from kernel.plugins import PluginRegistry
 from kernel.topology.border import needs_thread
 from kernel.topology.guests import is_guest, refuse_guests
@@ -110,6 +112,7 @@ class Kernel:
 
         Reentrant: a signal's handler that calls ``close`` may interrupt ``open`` while it is held.
         """
+        call_in_children(self, Kernel._forked)
 
     @property
     def plan(self) -> Plan:
@@ -182,6 +185,8 @@ class Kernel:
         Calls of the application that wait raise ``KernelClosed``.  Threads have ``linger`` seconds to write
         what is queued.
         """
+        if self._state == "forked":
+            return
         # ``changing`` first: a thread that is being added now is in the list below, and one that is added
         # later is refused.  Otherwise nobody would stop it, and ``join`` would wait for it for ever.
         with self._parts.changing, self._lock:
@@ -210,6 +215,8 @@ class Kernel:
 
         False if a thread has not within ``timeout`` seconds.
         """
+        if self._state == "forked":
+            return True
         if not all(thread.join(timeout) for thread in self._threads()):
             return False
         # Not before all threads have ended: a thread that still works accepts on the sockets, and rings the
@@ -315,6 +322,7 @@ class Kernel:
 
         ``KernelError`` names the others.
         """
+        self._refuse_if_forked()
         # Set by every event of an engine.  An engine's state changes before its event is reported, so that
         # whoever clears the flag and then looks at the states misses no change.
         changed = threading.Event()
@@ -576,10 +584,12 @@ class Kernel:
         Threads that do not answer within ``timeout`` seconds are named in ``failed``.  Not for an engine's
         thread.
         """
+        self._refuse_if_forked()
         return inspect(self._threads(), what, timeout)
 
     def operate(self, engine: str, what: str, argument: Any = None, timeout: float = 30.0) -> Any:
         """Call an operation of an engine (``kernel.contracts.engine.Operable``); return its result."""
+        self._refuse_if_forked()
         return operate(self._threads(), engine, what, argument, timeout)
 
     def engines_with(self, operation: str) -> list[str]:
@@ -609,9 +619,23 @@ class Kernel:
 
         return explain(self, question, timeout)
 
+    def _forked(self) -> None:
+        """This process is a child that was forked: its parent goes on, and nothing is done here any more."""
+        if self._state in ("running", "closing"):
+            self._state = "forked"
+            # Threads of the parent may have held them.
+            self._lock, self._parts.changing = threading.RLock(), threading.RLock()
+            self._dispatcher.forked(FORKED)
+            self._parts.threads.clear()
+
     def _running(self) -> None:
+        self._refuse_if_forked()
         if self._state != "running":
             raise KernelClosed(f"the kernel is {self._state}")
+
+    def _refuse_if_forked(self) -> None:
+        if self._state == "forked":
+            raise KernelClosed(FORKED)
 
     def _report(self, event: EngineEvent) -> None:
         # A copy: listeners are added and removed by other threads, and by listeners.

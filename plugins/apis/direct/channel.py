@@ -20,6 +20,7 @@ from kernel.contracts.protocol import StreamProtocol
 from kernel.hosting.address import SOCKET_TRANSPORTS, WEB_TRANSPORTS, Address, parse_address
 from kernel.hosting.blocking_host import BlockingHost
 from kernel.hosting.connecting import prepare
+from kernel.hosting.forking import FORKED, call_in_children
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.listener import listen_on, peer_name
 from kernel.hosting.waiting import InThread, finish
@@ -45,6 +46,14 @@ class DirectChannel(BlockingHost):
                 socket.socket.shutdown(connected, socket.SHUT_RD)
         except OSError:  # not connected any more
             pass
+
+    def forked(self) -> None:
+        """This process is a child that was forked: the connection is its parent's, and goes on there."""
+        self._lost = FORKED
+        self._ready.drop()
+        self._stop_reading()
+        # The child's descriptor only.
+        self._wire.close()
 
     @property
     def closed(self) -> bool:
@@ -100,13 +109,17 @@ def open_direct(
     except ConnectionLost as error:  # the socket is closed
         raise ConnectionLost(f"{name!r}: no connection on {address}: {error}") from None
     try:
-        return DirectChannel(wire, protocol, peer, timeout, lambda plain: finish(handshakes.start_tls(plain)))
+        channel = DirectChannel(
+            wire, protocol, peer, timeout, lambda plain: finish(handshakes.start_tls(plain))
+        )
     except LocalProtocolError as error:
         wire.close()
         raise LocalProtocolError(f"{name!r}, protocol {address.protocol!r}: {error}") from None
     except BaseException:
         wire.close()
         raise
+    call_in_children(channel, DirectChannel.forked)
+    return channel
 
 
 def _make_protocol(

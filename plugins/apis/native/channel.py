@@ -80,6 +80,7 @@ from kernel.contracts.message import (
 from kernel.contracts.mixed_batch import Entry, EnvelopesByKey
 from kernel.hosting.borrower import Borrower
 from kernel.hosting.fast_sender import Send, fast_sender
+from kernel.hosting.forking import FORKED, call_in_children
 from kernel.hosting.message_reader import MessageReader
 from plugins.apis.native.options import NativeOptions
 from plugins.apis.native.requests import REPLY_NAME, Requests, new_token
@@ -137,6 +138,7 @@ class Channel:
         self._port.accept_mixed()
         self._port.on_topology = self._find_short_cut
         self._find_short_cut()
+        call_in_children(self, Channel._forked)
 
     # ------------------------------------------------------------------ sending
 
@@ -761,6 +763,15 @@ class Channel:
         if self.leased:
             self._end_lease()
         self._end_direct()
+
+    def _forked(self) -> None:
+        """This process is a child that was forked: refuse each call."""
+        self._closed = FORKED
+        # The parent receives these messages.
+        self._unread.drop()
+        self._fast.plug(None)
+        # What watches the bell shares the parent's epoll.
+        self.on_served, self.on_close = None, lambda: None
 
     def close(self) -> None:
         """Leave the matrix.  Messages sent are still delivered; those not received go back to the routes."""

@@ -14,6 +14,7 @@ import msgspec
 
 from kernel import EnginePlan, Kernel, Plan, PluginRegistry, RoutePlan, ThreadPlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError, PlanError
+from kernel.hosting.forking import call_in_children
 from plugins.apis.sockets.end import End, PublishingEnd
 from plugins.apis.sockets.errors import ContextClosed, EngineOptionError, OptionError, PlaceError
 from plugins.apis.sockets.monitor import SocketEvent, Watch
@@ -260,6 +261,11 @@ class Context:
         self._sockets: set[Socket] = set()
         self._closed = False
         self._authenticator = ""
+        call_in_children(self, Context._forked)
+
+    def _forked(self) -> None:
+        # A thread of the parent may have held it.
+        self._lock = threading.Lock()
 
     @property
     def kernel(self) -> Kernel:

@@ -23,6 +23,7 @@ from kernel.contracts.prefix_table import PrefixTable
 from kernel.contracts.router import Outlet
 from kernel.hosting.borrower import Borrower
 from kernel.hosting.fast_sender import FastSender, fast_sender
+from kernel.hosting.forking import FORKED
 from plugins.apis.sockets.errors import Again, AgainLater, ContextClosed, SocketClosed
 
 AT_ONCE = 65_536
@@ -253,6 +254,11 @@ class End(PortOwner):
         # Nobody would wake a thread that waits with a lease from now on.  A message that has come is still
         # received.
         self._end_lease()
+
+    def forked(self) -> None:
+        """This process is a child that was forked: refuse each call, and forget what has come."""
+        self._reason = FORKED
+        self.inbox.clear()
 
     def leave(self) -> None:
         """Leave the kernel, because the application has closed the socket."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from errno import errorcode
 from itertools import islice
@@ -19,6 +20,7 @@ from typing import Protocol as Interface
 
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
+from kernel.hosting.forking import call_in_children
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.errors import NotSupported, PlaceError
 from plugins.apis.sockets.monitor import Monitor, SocketEvent, Watch, What
@@ -88,6 +90,7 @@ class Socket:
         if pattern.lends:
             end.borrow(pattern)
         self.send = self._fast.send if pattern.alike and pattern.gives else self._send
+        call_in_children(self, Socket._forked)
 
     # ------------------------------------------------------------------ places
 
@@ -512,6 +515,14 @@ class Socket:
             self.stop_watching()
             self._place.close(self.options["linger"] if linger is UNSET else linger)
             self._on_close(self)
+
+    def _forked(self) -> None:
+        """This process is a child that was forked: refuse each call.  The parent receives what has come."""
+        # Whoever is in the middle of one of them has the iterator.
+        deque(self._bodies, 0)
+        deque(self._messages, 0)
+        self._parts.clear()
+        self._end.forked()
 
     def __enter__(self) -> Socket:
         return self

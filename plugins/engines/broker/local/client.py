@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kernel.contracts.errors import ConnectionLost, KernelClosed, KernelError, WrongThread
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
+from kernel.hosting.forking import FORKED, call_in_children
 from plugins.engines.broker.errors import BrokerError, NotFound, PreconditionFailed
 from plugins.engines.broker.local.session import Answer, Command, LocalSession, Shared, counted_size
 
@@ -81,6 +82,7 @@ class BrokerClient:
         self._host = engine.host
         self._session: LocalSession
         self._begin(engine, options)
+        call_in_children(self, BrokerClient._forked)
 
     def _begin(self, engine: BrokerEngine, options: BrokerClientOptions) -> None:
         answer, shared = Answer(), self._shared
@@ -369,6 +371,11 @@ class BrokerClient:
         # In this order, so that a thread that is woken finds the reason.
         self._reason = reason
         self._shared.bell.set()
+
+    def _forked(self) -> None:
+        """This process is a child that was forked: refuse each call.  The parent is given what has come."""
+        self._reason = FORKED
+        self._ready.clear()
 
     def dispose(self) -> None:
         """Called by the kernel when it has ended."""

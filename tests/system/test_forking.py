@@ -1,0 +1,377 @@
+"""A child that was forked has copies of its parent's kernels: it is told so, and does its parent no harm."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernel import EnginePlan, Envelope, Kernel, Plan, ThreadPlan
+from kernel.contracts.errors import KernelError, TimedOut
+from kernel.hosting.forking import FORKED
+from kernel.sockets import Context
+from kernel.testing.fixtures import plan_of
+from kernel.topology.tap import TapWanted
+from tests.system.conftest import route
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+    # Python 3.12 and newer warn of what is tried here.
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning"),
+]
+
+SECONDS = 20.0
+
+
+def pair(api: str = "native") -> Plan:
+    """Return a plan of two names of applications, with a route between them."""
+    return plan_of(
+        EnginePlan(name="to", kind="native"), EnginePlan(name="from", kind=api), route("to", "from")
+    )
+
+
+def in_a_child(call: Callable[[], Any]) -> Any:
+    """Return what ``call()`` returned in a child that was forked here; it is killed if it hangs."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(reading)
+            try:
+                said = json.dumps(call())
+            except BaseException:
+                said = json.dumps({"raised": traceback.format_exc()})
+            os.write(writing, said.encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    try:
+        if not select.select([reading], [], [], SECONDS)[0]:
+            pytest.fail("the child hangs")
+        with open(reading, "rb", closefd=False) as end:
+            result = json.loads(end.read())
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+    if isinstance(result, dict) and "raised" in result:
+        pytest.fail(result["raised"])
+    return result
+
+
+def refused(calls: dict[str, Callable[[], Any]]) -> list[str]:
+    """Return the names of those calls that are not refused for the reason that this is a child."""
+    wrong = []
+    for name, call in calls.items():
+        try:
+            call()
+        except KernelError as error:
+            if FORKED not in str(error):
+                wrong.append(f"{name}: {error!r}")
+        else:
+            wrong.append(f"{name}: not refused")
+    return wrong
+
+
+def test_a_channel_is_refused_in_a_child_and_works_in_the_parent() -> None:
+    """What has come already is the parent's as well: the child must not return a copy of it."""
+    plan = pair()
+    with Kernel(plan) as kernel, kernel.open("to") as sender, kernel.open("from") as receiver:
+        sender.send_many([b"1", b"2", b"3"])
+        assert receiver.receive() == b"1"
+
+        def child() -> list[str]:
+            wrong = refused(
+                {
+                    "send": lambda: sender.send(b"of the child"),
+                    "send again": lambda: sender.send(b"of the child", key="k"),
+                    "send_many": lambda: sender.send_many([b"of the child"]),
+                    "request": lambda: sender.request(b"?", timeout=5),
+                    "receive": receiver.receive,
+                    "receive_many": receiver.receive_many,
+                    "receive_nowait": receiver.receive_nowait,
+                    "subscribe": lambda: receiver.subscribe("#"),
+                    "wait_confirmed": sender.wait_confirmed,
+                    "open": lambda: kernel.open("to"),
+                    "add_engine": lambda: kernel.add_engine(EnginePlan(name="more", kind="native")),
+                    "inspect": lambda: kernel.inspect("queues"),
+                    "operate": lambda: kernel.operate("to", "tap"),
+                    "wait_running": kernel.wait_running,
+                    "tap": lambda: kernel.tap(TapWanted(source="to")),
+                }
+            )
+            for channel in (sender, receiver):
+                channel.close()
+            kernel.close()
+            assert kernel.join()
+            return wrong
+
+        assert in_a_child(child) == []
+        sender.send(b"4")
+        assert [receiver.receive(timeout=SECONDS) for _ in range(3)] == [b"2", b"3", b"4"]
+
+
+def test_a_loop_over_a_channel_ends_in_a_child() -> None:
+    """It is in the middle of a batch, of which the parent receives the rest."""
+    plan = pair()
+    with Kernel(plan) as kernel, kernel.open("to") as sender, kernel.open("from") as receiver:
+        sender.send_many([b"1", b"2", b"3"])
+        bodies = iter(receiver)
+        assert next(bodies) == b"1"
+        assert in_a_child(lambda: len(list(bodies))) == 0
+        assert [next(bodies), next(bodies)] == [b"2", b"3"]
+
+
+def test_connections_and_leases_go_on_when_a_child_leaves_the_block_of_the_kernel(tmp_path: Path) -> None:
+    """The child closes its copy of the kernel, with a linger; the parent's peer notices nothing of it."""
+    place = f"backend+unix://{tmp_path}/place"
+    answering = plan_of(
+        EnginePlan(name="net", kind="stream", options={"address": place, "mode": "listen"}),
+        EnginePlan(name="in", kind="native"),
+        route("net", "in"),
+        route("in", "net"),
+    )
+    asking = plan_of(
+        EnginePlan(name="net", kind="stream", options={"address": place}),
+        EnginePlan(name="out", kind="native"),
+        route("out", "net"),
+        route("net", "out"),
+    )
+    with Kernel(answering) as there:
+        there.wait_running()
+        over = threading.Event()
+
+        def answer() -> None:
+            with there.open("in") as channel:
+                while not over.is_set():
+                    try:
+                        channel.send(channel.receive(timeout=0.1))
+                    except TimedOut:
+                        continue
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            with Kernel(asking) as here, here.open("out") as channel:
+                # So many one by one that the channel has a lease.
+                for number in range(200):
+                    channel.send(b"%d" % number)
+                    assert channel.receive(timeout=SECONDS) == b"%d" % number
+
+                def child() -> list[str]:
+                    with here, there:
+                        pass
+                    return refused(
+                        {"send": lambda: channel.send(b"of the child"), "receive": channel.receive}
+                    )
+
+                assert in_a_child(child) == []
+                assert (tmp_path / "place").exists()
+                for number in range(200):
+                    channel.send(b"%d" % number)
+                    assert channel.receive(timeout=SECONDS) == b"%d" % number
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_a_direct_channel_is_refused_in_a_child_and_stays_connected() -> None:
+    options = {"address": "backend+tcp://127.0.0.1:0", "mode": "listen"}
+    answering = plan_of(
+        EnginePlan(name="net", kind="stream", options=options),
+        EnginePlan(name="in", kind="native"),
+        route("net", "in"),
+    )
+    with Kernel(answering) as there:
+        there.wait_running()
+        address = f"backend+tcp://{there.address_of('net')}"
+        direct = plan_of(EnginePlan(name="out", kind="direct", options={"address": address}))
+        with Kernel(direct) as here, here.open("out", api="direct") as channel, there.open("in") as receiver:
+            channel.send(b"1")
+
+            def child() -> list[str]:
+                wrong = refused(
+                    {
+                        "send": lambda: channel.send(b"of the child"),
+                        "receive": channel.receive,
+                        "receive, limited": lambda: channel.receive(timeout=1),
+                    }
+                )
+                channel.close()
+                return wrong
+
+            assert in_a_child(child) == []
+            channel.send(b"2")
+            assert [receiver.receive(timeout=SECONDS) for _ in range(2)] == [b"1", b"2"]
+
+
+def test_sockets_are_refused_in_a_child_and_a_new_context_works_there() -> None:
+    with Context() as context, context.socket("PULL") as pull, context.socket("PUSH") as push:
+        push.connect(pull.bind("tcp://127.0.0.1:0"))
+        for body in (b"1", b"2"):
+            push.send(body)
+        assert pull.recv() == b"1"
+
+        def child() -> list[str]:
+            wrong = refused(
+                {
+                    "send": lambda: push.send(b"of the child"),
+                    "recv": lambda: pull.recv(timeout=5),
+                    "socket": lambda: context.socket("PUSH"),
+                }
+            )
+            pull.close()
+            context.close()
+            with Context() as own, own.socket("PULL") as mine, own.socket("PUSH") as other:
+                other.connect(mine.bind("tcp://127.0.0.1:0"))
+                other.send(b"own")
+                assert mine.recv(timeout=SECONDS) == b"own"
+            return wrong
+
+        assert in_a_child(child) == []
+        push.send(b"3")
+        assert [pull.recv(timeout=SECONDS) for _ in range(2)] == [b"2", b"3"]
+
+
+def test_a_client_of_a_broker_is_refused_in_a_child(tmp_path: Path) -> None:
+    """The broker keeps its store, its listener, and what runs in a process."""
+    plan = plan_of(
+        ThreadPlan(name="here"),
+        ThreadPlan(name="apart", kind="process"),
+        EnginePlan(
+            name="broker",
+            kind="amqp",
+            thread="here",
+            options={"address": "127.0.0.1:0", "data_dir": str(tmp_path)},
+        ),
+        EnginePlan(name="client", kind="broker-client", options={"broker": "broker"}),
+        EnginePlan(name="hub", kind="hub", thread="apart"),
+    )
+    with Kernel(plan) as kernel, kernel.open("client", api="broker-client") as client:
+        kernel.wait_running(SECONDS)
+        client.declare_queue("q", durable=True)
+
+        def child() -> list[str]:
+            wrong = refused(
+                {
+                    "publish": lambda: client.publish(b"of the child", Envelope(key="q")),
+                    "get": lambda: client.get("q"),
+                    "declare": lambda: client.declare_queue("r"),
+                }
+            )
+            client.close()
+            kernel.close()
+            kernel.join()
+            return wrong
+
+        assert in_a_child(child) == []
+        client.publish(b"of the parent", Envelope(key="q"))
+        delivery = client.get("q")
+        assert delivery is not None
+        assert delivery.body == b"of the parent"
+        host, _, port = kernel.address_of("broker").rpartition(":")
+        socket.create_connection((host, int(port))).close()
+        assert all(state.state == "running" for state in kernel.engine_states())
+
+
+def test_the_bell_of_a_channel_for_asyncio_stays_watched_in_the_parent() -> None:
+    """The loop's epoll is the child's as well: a child that takes a descriptor out takes it from the parent."""
+    plan = pair("asyncio")
+
+    async def main() -> None:
+        with Kernel(plan) as kernel, kernel.open("to") as sender:
+            async with kernel.open("from", api="asyncio") as receiver:
+
+                def child() -> list[str]:
+                    wrong = refused({"receive_nowait": receiver.receive_nowait})
+                    receiver.close()
+                    return wrong
+
+                waiting = asyncio.ensure_future(receiver.receive())
+                await asyncio.sleep(0)
+                assert in_a_child(child) == []
+                sender.send(b"1")
+                assert await asyncio.wait_for(waiting, SECONDS) == b"1"
+
+    asyncio.run(main())
+
+
+def test_a_kernel_that_was_not_started_starts_in_a_child() -> None:
+    """A server that makes its kernel before it forks its workers starts it in each of them."""
+    kernel = Kernel(pair())
+
+    def child() -> str:
+        with kernel, kernel.open("to") as sender, kernel.open("from") as receiver:
+            sender.send(b"own")
+            return bytes(receiver.receive(timeout=SECONDS)).decode()
+
+    assert in_a_child(child) == "own"
+
+
+def test_a_fork_waits_for_no_lock_that_another_thread_holds() -> None:
+    plan = pair()
+    with Kernel(plan) as kernel, kernel.open("to") as sender:
+        held, release = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with kernel._parts.changing, kernel._lock, kernel._dispatcher._lock:
+                held.set()
+                release.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        try:
+
+            def child() -> list[str]:
+                sender.close()
+                kernel.close()
+                kernel.join()
+                return refused({"remove_engine": lambda: kernel.remove_engine("to")})
+
+            assert in_a_child(child) == []
+        finally:
+            release.set()
+            thread.join()
+
+
+def test_a_pool_of_forked_workers_is_used_beside_a_kernel() -> None:
+    """As an application does that has never heard of this: its workers do not touch the kernel."""
+    plan = pair()
+    with Kernel(plan) as kernel, kernel.open("to") as sender, kernel.open("from") as receiver:
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            for body in pool.map(str, range(100)):
+                sender.send(body.encode())
+        assert [receiver.receive(timeout=SECONDS) for _ in range(100)] == [b"%d" % n for n in range(100)]
+
+
+def test_a_channel_that_another_thread_has_opened_is_refused_as_everywhere() -> None:
+    plan = pair()
+    with Kernel(plan) as kernel, kernel.open("to") as sender:
+        found: list[Any] = []
+
+        def fork() -> None:
+            def child() -> str:
+                try:
+                    sender.send_many([b"of the child"])
+                except KernelError as error:
+                    return type(error).__name__
+                return ""
+
+            found.append(in_a_child(child))
+
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+        assert found == ["WrongThread"]
