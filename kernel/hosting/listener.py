@@ -227,7 +227,11 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
         return [listen_unix(address.place, backlog)]
     sockets: list[socket.socket] = []
     port = address.port
-    for family, place in _places(address.host, port, socket.SOCK_STREAM):
+    try:
+        places = list(_places(address.host, port, socket.SOCK_STREAM))
+    except OSError as error:
+        raise _cannot_listen(address, error) from None
+    for family, place in places:
         sock = _ListeningSocket(family, socket.SOCK_STREAM)
         try:
             _share_only_with_the_past(sock)
@@ -240,10 +244,17 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
             sock.close()
             for other in sockets:
                 other.close()
-            raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+            raise _cannot_listen(address, error) from None
         sock.setblocking(False)
         sockets.append(sock)
     return sockets
+
+
+def _cannot_listen(place: object, error: OSError) -> OSError:
+    """Return the error with the place in its text; of the same class, whose numbers may be its own."""
+    text = f"cannot listen on {place}: {error.strerror or error}"
+    # A path that is too long for a Unix socket has no number.
+    return type(error)(text) if error.errno is None else type(error)(error.errno, text)
 
 
 def _places(host: str, port: int, kind: socket.SocketKind) -> Iterator[tuple[socket.AddressFamily, Any]]:
@@ -341,7 +352,7 @@ def listen_unix(path: str, backlog: int) -> socket.socket:
         sock.listen(backlog)
     except OSError as error:
         sock.close()
-        raise OSError(error.errno, f"cannot listen on {path}: {error.strerror}") from None
+        raise _cannot_listen(path, error) from None
     sock.setblocking(False)
     return sock
 

@@ -146,6 +146,23 @@ def test_a_place_that_is_taken_is_refused_and_nothing_is_left_open(tmp_path: Pat
     first.close()
 
 
+def test_a_host_that_is_not_found_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_found(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", not_found)
+    with pytest.raises(
+        socket.gaierror, match=r"cannot listen on .*nowhere:5: Name or service not known"
+    ) as raised:
+        listen("backend+tcp://nowhere:5", [])
+    assert raised.value.errno == socket.EAI_NONAME
+
+
+def test_a_path_that_is_too_long_is_named() -> None:
+    with pytest.raises(OSError, match=r"^cannot listen on /tmp/x+: AF_UNIX path too long$"):
+        listen(f"backend+unix:///tmp/{'x' * 120}", [])
+
+
 def test_a_unix_socket_of_somebody_who_does_not_accept_is_taken_all_the_same(tmp_path: Path) -> None:
     path = f"{tmp_path}/s"
     with contextlib.ExitStack() as stack:
