@@ -87,7 +87,8 @@ class TopologyFile(msgspec.Struct, kw_only=True):
 def read_file(path: str | FilePath, environ: Mapping[str, str] = os.environ) -> TopologyFile:
     """Read a topology file; ``PlanError`` if it cannot be read or is not TOML."""
     try:
-        text = FilePath(path).read_text(encoding="utf-8")
+        # With or without the byte order mark that some editors on Windows begin a file with.
+        text = FilePath(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise PlanError([f"{path}: {error.strerror or error}"]) from error
     except UnicodeDecodeError as error:

@@ -342,6 +342,12 @@ def test_a_file_that_is_not_there_or_not_text_is_a_complaint(
         load_plan(binary, registry)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path, registry: PluginRegistry) -> None:
+    path = tmp_path / "marked.toml"
+    path.write_bytes(b'\xef\xbb\xbf[engines.app]\r\nkind = "native"\r\n')
+    assert [engine.name for engine in load_plan(path, registry).engines] == ["app"]
+
+
 def test_plugins_may_complain_about_a_plan_that_is_otherwise_good(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = PluginRegistry.load()
 
