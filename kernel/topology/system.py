@@ -11,6 +11,8 @@ of ``Kernel`` that change or ask something only pass it on.
 A start does not wait for engines, and ``close`` does not wait for threads: ``wait_running`` and ``join`` do.
 So an application may start several kernels at once, and an engine's thread may close its own kernel.
 
+A program that ends without closing its kernel has it write out what is queued, too (``_write_out_at_exit``).
+
 At the end the threads write out what is queued before they stop (``linger``).  A thread cannot decide alone
 that it is done: what is in a pipe to it may come from a thread that still works.  So each closing thread
 asks after each of its turns whether the whole system has written everything, and the one that finds so stops
@@ -19,14 +21,17 @@ all (``_written_out``).
 
 from __future__ import annotations
 
+import atexit
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from weakref import WeakSet
 
 import msgspec
 
@@ -75,6 +80,9 @@ _log = logging.getLogger(__name__)
 LINGER = 5.0
 """Seconds that a closing kernel may take to write what is queued."""
 
+_STOPPED_WITHIN = 1.0
+"""Seconds that the threads of a kernel may take to stop at the end of a process, after they have lingered."""
+
 _LOOKED_AT = 8
 """How many APIs are looked at, in turn, whether they were closed, when one more is opened."""
 
@@ -104,6 +112,9 @@ class Kernel:
         self._lingering: Lingering = Lingering(
             self._dispatcher.pipes, self._threads, self._parts.border.moved
         )
+        self.linger_at_exit: Callable[[], float] = lambda: LINGER
+        """Returns for how many seconds it writes out what is queued if the process ends and nobody has closed
+        it."""
         self._apis: list[Api] = []
         self._state = "new"
         self._guests: Any = None
@@ -176,6 +187,7 @@ class Kernel:
             self.close(linger=0)
             self.join()
             raise
+        _STARTED.add(self)
         self.registry.kernel_started(self)
         return self
 
@@ -185,23 +197,29 @@ class Kernel:
         Calls of the application that wait raise ``KernelClosed``.  Threads have ``linger`` seconds to write
         what is queued.
         """
-        if self._state == "forked":
+        if not self._begin_to_close(reason):
             return
+        # The APIs first, so that no more messages come from the application while the threads write out.
+        for api in self._apis:
+            api.kernel_closed(reason)
+        self._end_threads(linger)
+
+    def _begin_to_close(self, reason: str) -> bool:
+        """Start and open nothing more; whether that is new."""
+        if self._state == "forked":
+            return False
         # ``changing`` first: a thread that is being added now is in the list below, and one that is added
         # later is refused.  Otherwise nobody would stop it, and ``join`` would wait for it for ever.
         with self._parts.changing, self._lock:
             if self._state in ("closing", "closed"):
-                return
-            self._state = "closing"
+                return False
             # An API that is opened after this finds the state, and ``open`` tells it.
-            # The list is replaced and never changed while the kernel runs (``_enter``), so it may be read
-            # without the lock.
-            apis = self._apis
+            self._state = "closing"
         # Outside the lock: a plugin's hook may wait for another thread, which may be waiting for the lock.
         self.registry.kernel_stopping(self, reason)
-        # The APIs first, so that no more messages come from the application while the threads write out.
-        for api in apis:
-            api.kernel_closed(reason)
+        return True
+
+    def _end_threads(self, linger: float) -> None:
         for thread in self._threads():
             if linger > 0:
                 thread.linger(linger, partial(self._written_out, thread.number))
@@ -344,8 +362,6 @@ class Kernel:
     def _wait_running(
         self, changed: threading.Event, timeout: float | None, states: Callable[[], list[EngineStatus]]
     ) -> None:
-        import time
-
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             changed.clear()
@@ -646,6 +662,27 @@ class Kernel:
                 # In an engine's thread: a fault of the application must stop neither the engine nor the
                 # thread.
                 _log.exception("a listener of kernel.events failed at %s", event)
+
+
+_STARTED: WeakSet[Kernel] = WeakSet()
+
+
+@atexit.register
+def _write_out_at_exit() -> None:
+    """Have kernels that nobody has closed write out what is queued: the process ends.
+
+    APIs are not told.  Threads that still wait in them are daemons, or the process would not end.  They would
+    only print that their calls have failed.
+    """
+    until = time.monotonic()
+    kernels = [kernel for kernel in _STARTED if kernel._begin_to_close("the process ends")]
+    for kernel in kernels:
+        linger = kernel.linger_at_exit()
+        until = max(until, time.monotonic() + linger + _STOPPED_WITHIN)
+        kernel._end_threads(linger)
+    for kernel in kernels:
+        for thread in kernel._threads():
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 def _in_asyncio() -> bool:

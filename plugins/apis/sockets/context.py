@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 RELAY_MARKS = WaterMarks()
 """What may wait for the thread that chooses the peers of a PUB, if no more may wait for a peer."""
 
+AT_EXIT = 5.0
+"""Seconds for which a process that ends without closing its context goes on to write, at the most."""
+
 A_TURN = 0.001
 """Seconds in which that thread passes on what was sent before the end without time to linger."""
 
@@ -280,6 +283,7 @@ class Context:
                     self._kernel = Kernel(Plan(threads=threads), self._registry).start()
                 except PlanError as error:
                     raise OptionError(f"the poll thread of a context: {error}") from error
+                self._kernel.linger_at_exit = lambda: min(self._linger(UNSET), AT_EXIT)
             return self._kernel
 
     def socket(self, kind: TypeName, **options: Any) -> Socket:
@@ -351,16 +355,20 @@ class Context:
             kernel = self._kernel
         if kernel is None:
             return
-        seconds: float | None = linger
-        if linger is UNSET:
-            wanted = [socket.options["linger"] for socket in list(self._sockets)] or [5.0]
-            seconds = None if None in wanted else max(wanted)
-        elif seconds is not None and any(socket.relayed for socket in list(self._sockets)):
-            seconds = max(seconds, A_TURN)
-        kernel.close(linger=math.inf if seconds is None else seconds, reason="the context was closed")
+        kernel.close(linger=self._linger(linger), reason="the context was closed")
         kernel.join()
         for socket in list(self._sockets):
             socket.stop_watching()
+
+    def _linger(self, wanted: float | None) -> float:
+        """Return for how many seconds what was sent is written, of what ``close`` was given."""
+        sockets = list(self._sockets)
+        if wanted is UNSET:
+            each = [socket.options["linger"] for socket in sockets] or [5.0]
+            wanted = None if None in each else max(each)
+        elif wanted is not None and any(socket.relayed for socket in sockets):
+            wanted = max(wanted, A_TURN)
+        return math.inf if wanted is None else wanted
 
     def __enter__(self) -> Context:
         return self

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kernel.sockets import Context
+
 pytestmark = pytest.mark.peer("pyzmq")
 
 BACKEND = "plugins.apis.sockets.pyzmq_backend"
@@ -145,6 +147,19 @@ with zmq.Context() as context, context.socket(zmq.REQ) as req, context.socket(zm
     assert number(context.socket, 999) == errno.EINVAL
     assert (pull.linger, pull.rcvhwm, pull.rcvtimeo) == (-1, 1000, -1)
 print("done")
+"""
+
+
+LEFT = """
+import sys
+import zmq
+
+context = zmq.Context()
+push = context.socket(zmq.PUSH)
+push.sndhwm = 0
+push.connect(sys.argv[1])
+for number in range(5000):
+    push.send(b"%d" % number)
 """
 
 
@@ -666,6 +681,14 @@ def test_the_end_of_a_context_wakes_who_waits_and_no_program_hangs() -> None:
 @pytest.mark.parametrize("way", ["collected", "terminated by atexit", "destroyed by atexit", "left"])
 def test_no_program_hangs_at_its_end_for_a_message_that_may_wait_for_ever(way: str) -> None:
     assert run(FOR_EVER, way) == ["end"]
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "libzmq"])
+def test_what_a_program_has_sent_arrives_although_it_closes_nothing(ours: bool) -> None:
+    with Context() as context, context.socket("PULL", rcvhwm=0) as pull:
+        place = pull.bind("tcp://127.0.0.1:0")
+        assert run(LEFT, place, ours=ours) == []
+        assert [pull.recv(timeout=TIMEOUT) for _ in range(5000)] == [b"%d" % number for number in range(5000)]
 
 
 def test_a_first_socket_loads_no_plugin_and_no_program_those_that_sockets_do_not_need() -> None:
