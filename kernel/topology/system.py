@@ -21,7 +21,6 @@ all (``_written_out``).
 
 from __future__ import annotations
 
-import atexit
 import logging
 import sys
 import threading
@@ -40,6 +39,7 @@ from kernel.contracts.errors import KernelClosed, KernelError, UnknownName, near
 from kernel.contracts.kinds import ApiKind, BoundSockets, EngineSetup
 from kernel.contracts.thread import Done, EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.hosting.exiting import call_at_exit
 from kernel.hosting.forking import FORKED, call_in_children
 from kernel.plugins import PluginRegistry
 from kernel.topology.border import needs_thread
@@ -188,6 +188,7 @@ class Kernel:
             self.join()
             raise
         _STARTED.add(self)
+        call_at_exit(_write_out_at_exit)
         self.registry.kernel_started(self)
         return self
 
@@ -667,7 +668,6 @@ class Kernel:
 _STARTED: WeakSet[Kernel] = WeakSet()
 
 
-@atexit.register
 def _write_out_at_exit() -> None:
     """Have kernels that nobody has closed write out what is queued: the process ends.
 

@@ -48,6 +48,27 @@ for number in range({COUNT}):
     push.send(b"%d" % number)
 """
 
+WORKER = f"""
+import multiprocessing, sys, threading
+from kernel.sockets import Context
+
+def work() -> None:
+    push = Context().socket("PUSH", sndhwm=0)
+    push.connect(sys.argv[1])
+
+    def send() -> None:
+        for number in range({COUNT}):
+            push.send(b"%d" % number)
+
+    # The process waits for it, since it is no daemon.
+    threading.Thread(target=send).start()
+
+worker = multiprocessing.get_context("fork").Process(target=work)
+worker.start()
+worker.join()
+sys.exit(worker.exitcode)
+"""
+
 
 def run(program: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -83,9 +104,11 @@ def test_what_a_program_has_sent_arrives_although_it_closes_nothing(
     assert said.strip().rpartition("\n")[2] == complaint
 
 
-def test_so_does_what_sockets_have_sent() -> None:
+@pytest.mark.parametrize("sender", [SOCKETS, WORKER], ids=["program", "forked worker"])
+def test_so_does_what_sockets_have_sent(sender: str) -> None:
+    """A process that multiprocessing has forked ends without ``atexit``."""
     with Context() as context, context.socket("PULL") as pull:
-        program = run(SOCKETS, pull.bind("tcp://127.0.0.1:0"), "5")
+        program = run(sender, pull.bind("tcp://127.0.0.1:0"), "5")
         received = [pull.recv(timeout=SECONDS) for _ in range(COUNT)]
         assert received == [b"%d" % number for number in range(COUNT)]
         assert program.communicate(timeout=SECONDS) == ("", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
 import math
 import os
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from zmq.constants import ContextOption
 
 from kernel import PluginRegistry
+from kernel.hosting.exiting import call_at_exit
 from plugins.apis.sockets.context import Context as OurContext
 from plugins.apis.sockets.errors import ContextClosed
 from plugins.apis.sockets.pyzmq_backend.core import NUMBERS
@@ -67,6 +67,7 @@ class ContextCore:
         self._until = 0.0
         """Until when sockets that were closed may write."""
         start()
+        call_at_exit(_end)
         _CORES[self.number] = self
 
     def ended(self) -> ContextClosed:
@@ -146,7 +147,6 @@ def _complain() -> None:
     )
 
 
-@atexit.register
 def _end() -> None:
     """Leave what was collected as garbage some time to write, as libzmq does; but the process ends."""
     until = time.monotonic() + PATIENCE
