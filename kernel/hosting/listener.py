@@ -66,7 +66,9 @@ class Bound:
     def __init__(self, address: Address, backlog: int = BACKLOG) -> None:
         self._path = address.place if address.transport == "unix" else None
         self.sockets: list[socket.socket] = _listen(address, backlog)
-        self._file = _identity(self._path)
+        # Absolute: the working directory may be another one when the file is removed.
+        self._file = None if self._path is None else os.path.abspath(self._path)
+        self._identity = _identity(self._file)
 
     @property
     def address(self) -> str:
@@ -81,9 +83,9 @@ class Bound:
         for sock in self.sockets:
             sock.close()
         self.sockets = []
-        if self._path is not None and self._file is not None and _identity(self._path) == self._file:
+        if self._file is not None and self._identity is not None and _identity(self._file) == self._identity:
             try:
-                os.unlink(self._path)
+                os.unlink(self._file)
             except FileNotFoundError:
                 pass
 

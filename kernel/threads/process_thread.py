@@ -69,6 +69,8 @@ class ProcessThread:
         self._setup = setup
         self._options: ProcessOptions = setup.options
         self._lock = threading.RLock()
+        # The working directory of this moment, from which relative paths of its engines begin.
+        self._folder: str = _working_directory()
         # What the process has to host. Dicts keep the order in which it was added.
         self._engines: dict[str, dict[str, Any]] = {}
         self._legs: dict[str, tuple[str, Any]] = {}
@@ -354,8 +356,9 @@ class ProcessThread:
             [sys.executable, "-P", "-m", MODULE, str(descriptor), self.name],
             stdin=subprocess.DEVNULL,
             pass_fds=(descriptor,),
-            # An empty entry of the path stands for the folder of this moment.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+            cwd=self._folder if os.path.isdir(self._folder) else None,
+            # An empty entry of the path stands for the working directory.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or self._folder for path in sys.path)},
         )
 
     def _begin(self, wire: ControlWire, pid: int) -> None:
@@ -524,6 +527,13 @@ def _of_its_thread(options: ProcessOptions) -> dict[str, Any]:
     """Return the options of the poll thread there."""
     spin = {} if options.spin is None else {"spin": options.spin}
     return {"cpus": options.cpus, **spin}
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -70,10 +71,16 @@ class JournalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         if self.archive is not None:
             _check_archive(self.archive)
+        _fix_path(self)
 
     def folders(self) -> Iterator[tuple[str, str]]:
         """``WritesFolders``: the journal's directory."""
         yield "path", self.path
+
+
+def _fix_path(options: JournalOptions | ReplayOptions) -> None:
+    # A program that changes its working directory later means the same folder.
+    msgspec.structs.force_setattr(options, "path", os.path.abspath(options.path))
 
 
 def _check_archive(address: str) -> None:
@@ -121,3 +128,4 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         # A wrong time is reported when the topology is read, and not when the engine starts.
         for moment in (self.start, self.end):
             moment_of(moment)
+        _fix_path(self)

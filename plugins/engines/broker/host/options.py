@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
@@ -266,6 +267,9 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             except ValueError as error:
                 raise ValueError(f"{limit}: {error}") from None
         self._check_shards()
+        if self.data_dir:
+            # A program that changes its working directory later means the same folder.
+            msgspec.structs.force_setattr(self, "data_dir", os.path.abspath(self.data_dir))
         # What is imported or was stored may have more of everything.
         if not (self.definitions or self.data_dir):
             self._look_for_unknown_names()
