@@ -53,14 +53,6 @@ PLAIN = Envelope()
 """The envelope of messages that have only a body."""
 
 
-def envelope_with(key: str | None, headers: Mapping[str, Any] | None) -> Envelope:
-    """Return a new envelope with a key and headers, where there are any; ``PLAIN`` without both."""
-    if not headers:
-        return PLAIN if key is None else Envelope(key=key)
-    # A copy: the envelope may be on its way when the application changes its headers for the next message.
-    return Envelope(key=key or "", properties={"headers": dict(headers)})
-
-
 # Not frozen: its maker appends to it (``extend``), and a protocol leaves ``encoded`` in it. Whoever gets it
 # from a pipe shares it with others.
 class Batch(msgspec.Struct, gc=False):

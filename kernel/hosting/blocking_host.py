@@ -46,6 +46,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from kernel.contracts.bodies import all_checked, checked
+from kernel.contracts.envelopes import envelope_with
 from kernel.contracts.errors import (
     ConnectionLost,
     LocalProtocolError,
@@ -53,7 +54,7 @@ from kernel.contracts.errors import (
     TimedOut,
     WouldBlock,
 )
-from kernel.contracts.message import Batch, Buffer, Message, batch_of, envelope_with
+from kernel.contracts.message import Batch, Buffer, Message, batch_of
 from kernel.contracts.protocol import (
     Authenticating,
     Crediting,

@@ -138,6 +138,10 @@ class Kernel:
 
         A plan from a file was checked, and has got its shards, when it was read.
         """
+        if not isinstance(plan, Plan):
+            raise TypeError(
+                f"a kernel is made of a Plan, not of {type(plan).__name__}; Kernel.from_file(path) reads a file"
+            )
         if not plan.file and (plan.engines or plan.routes or plan.threads):
             from kernel.topology.check_plan import check_plan
 
@@ -647,6 +651,8 @@ class Kernel:
 
     def _running(self) -> None:
         self._refuse_if_forked()
+        if self._state == "new":
+            raise KernelClosed("the kernel is not started: use it in a `with` block, or call start()")
         if self._state != "running":
             raise KernelClosed(f"the kernel is {self._state}")
 

@@ -65,6 +65,7 @@ from typing import Any
 
 from kernel.contracts.api import Join, Lease
 from kernel.contracts.bodies import all_checked, checked
+from kernel.contracts.envelopes import checked_envelope, checked_text, envelope_with
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.groups import in_group
 from kernel.contracts.message import (
@@ -75,7 +76,6 @@ from kernel.contracts.message import (
     Message,
     batch_of,
     batch_of_one,
-    envelope_with,
 )
 from kernel.contracts.mixed_batch import Entry, EnvelopesByKey
 from kernel.hosting.borrower import Borrower
@@ -198,6 +198,9 @@ class Channel:
     def send_message(self, message: Message, *, timeout: float | None = None) -> None:
         """Send a message with an envelope of its own."""
         envelope = message.envelope
+        # The rest is not looked at where the key is sound: it would be half of what the call takes.
+        if type(envelope) is not Envelope or type(envelope.key) is not str:
+            envelope = checked_envelope(envelope)
         if message.parts:
             self._send_batch(
                 batch_of([tuple(map(checked, message.parts))], envelope, multipart=True), timeout
@@ -384,7 +387,7 @@ class Channel:
     def _envelope_of(self, key: str | None, headers: Mapping[str, Any] | None = None) -> Envelope:
         if headers:
             return envelope_with(key, headers)
-        return PLAIN if key is None else self._envelopes[key]
+        return PLAIN if key is None else self._envelopes[checked_text(key, "a key")]
 
     # ------------------------------------------------------------------ receiving
 
@@ -589,12 +592,14 @@ class Channel:
         # A pipe that was made a moment ago is still a call in the mailbox.  The port asks the pipes that it
         # knows, so it has to know that one first.
         self._process()
+        pattern = checked_text(pattern, "a pattern")
         self._port.subscribe(in_group(pattern, group) if group else pattern)
 
     def unsubscribe(self, pattern: str, *, group: str = "") -> None:
         """Take a subscription back."""
         self._check()
         self._process()  # as in ``subscribe``
+        pattern = checked_text(pattern, "a pattern")
         self._port.unsubscribe(in_group(pattern, group) if group else pattern)
 
     def wait_subscribed(self, timeout: float | None = None) -> None:

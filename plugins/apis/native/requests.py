@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernel.contracts.engine import Taken
+from kernel.contracts.envelopes import checked_text
 from kernel.contracts.message import Batch, Envelope, Message, messages_of
 
 REPLY_NAME = "reply_name"
@@ -41,6 +42,8 @@ class Requests:
 
     def ask(self, key: str | None, headers: Mapping[str, Any] | None = None) -> tuple[str, Envelope]:
         """Return the number of a new question, and its envelope."""
+        if key is not None:
+            key = checked_text(key, "a key")
         self._asked += 1
         number = f"{self._token}-{self._asked}"
         self.answers[number] = None

@@ -18,6 +18,8 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from kernel.contracts.bodies import all_checked
+from kernel.contracts.envelopes import checked_envelope, checked_text
 from kernel.contracts.errors import ConnectionLost, KernelClosed, KernelError, WrongThread
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
 from kernel.hosting.forking import FORKED, call_in_children
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from plugins.engines.broker.host.running_broker import RunningBroker
 
 _DEFAULT_PREFETCH = 1000
+# A mistake that only the broker's thread met would end the broker, for everybody.
+_QUEUE, _EXCHANGE = "the name of a queue", "the name of an exchange"
 _MOST_COMMANDS = 10_000
 """How many commands may wait for the broker's thread before ``publish`` waits, too."""
 
@@ -135,9 +139,10 @@ class BrokerClient:
         arguments: Mapping[str, Any] | None = None,
     ) -> QueueState:
         """Declare a queue; for an empty name the broker chooses one.  Returns when the store has it."""
+        name, given = checked_text(name, _QUEUE), _table(arguments)
 
         def declare(session: LocalSession, now: float) -> QueueState:
-            session.login.require_queue(name, arguments or {}, session.vhost)
+            session.login.require_queue(name, given, session.vhost)
             queue = session.vhost.declare_queue(
                 name,
                 session,
@@ -145,7 +150,7 @@ class BrokerClient:
                 durable=durable,
                 exclusive=exclusive,
                 auto_delete=auto_delete,
-                arguments=arguments or {},
+                arguments=given,
             )
             # So that expired messages, and those that consumers take now, are not counted.
             queue.process(now)
@@ -165,6 +170,8 @@ class BrokerClient:
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Declare an exchange.  Returns when the store has it."""
+        name, kind = checked_text(name, _EXCHANGE), checked_text(kind, "the type of an exchange")
+        given = _table(arguments)
 
         def declare(session: LocalSession, now: float) -> None:
             session.login.require("configure", "exchange", name, session.vhost.name)
@@ -174,7 +181,7 @@ class BrokerClient:
                 durable=durable,
                 auto_delete=auto_delete,
                 internal=internal,
-                arguments=arguments or {},
+                arguments=given,
             )
 
         self._ask(declare)
@@ -183,11 +190,13 @@ class BrokerClient:
         self, queue: str, exchange: str, key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
         """Bind a queue to an exchange.  If the binding exists, nothing changes."""
+        queue, exchange, key = _binding(queue, exchange, key)
+        given = _table(arguments)
 
         def bind(session: LocalSession, now: float) -> None:
             session.login.require_binding(exchange, "queue", queue, key, session.vhost)
             found = session.vhost.find_queue(queue, session)
-            session.vhost.bind(exchange, found, key, arguments or {})
+            session.vhost.bind(exchange, found, key, given)
 
         self._ask(bind)
 
@@ -195,16 +204,19 @@ class BrokerClient:
         self, queue: str, exchange: str, key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
         """Remove a binding.  It is no error if it does not exist."""
+        queue, exchange, key = _binding(queue, exchange, key)
+        given = _table(arguments)
 
         def unbind(session: LocalSession, now: float) -> None:
             session.login.require_binding(exchange, "queue", queue, key, session.vhost)
             found = session.vhost.find_queue(queue, session)
-            session.vhost.unbind(exchange, found, key, arguments or {})
+            session.vhost.unbind(exchange, found, key, given)
 
         self._ask(unbind)
 
     def purge(self, queue: str) -> int:
         """Remove the ready messages of a queue; return how many there were."""
+        queue = checked_text(queue, _QUEUE)
 
         def purge(session: LocalSession, now: float) -> int:
             session.login.require("read", "queue", queue, session.vhost.name)
@@ -214,6 +226,7 @@ class BrokerClient:
 
     def delete_queue(self, queue: str) -> int:
         """Delete a queue; return how many messages were ready."""
+        queue = checked_text(queue, _QUEUE)
 
         def delete(session: LocalSession, now: float) -> int:
             session.login.require("configure", "queue", queue, session.vhost.name)
@@ -223,6 +236,7 @@ class BrokerClient:
 
     def delete_exchange(self, exchange: str) -> None:
         """Delete an exchange."""
+        exchange = checked_text(exchange, _EXCHANGE)
 
         def delete(session: LocalSession, now: float) -> None:
             session.login.require("configure", "exchange", exchange, session.vhost.name)
@@ -251,7 +265,7 @@ class BrokerClient:
         if not bodies:
             return
         # A copy, since a batch is shared and the application may go on to change its list.
-        batch = batch_of(list(bodies), envelope)
+        batch = batch_of(list(all_checked(bodies)), checked_envelope(envelope))
         self._published += len(bodies)
         self._tell(partial(_take, batch, mandatory))
 
@@ -289,18 +303,22 @@ class BrokerClient:
         ``prefetch``: how many messages may be unacknowledged; 0: any number.  ``auto_ack``: a delivery counts
         as acknowledged when it is made.
         """
-        tag = tag or f"{self.name}.{queue}"
+        queue, given = checked_text(queue, _QUEUE), _table(arguments)
+        tag = checked_text(tag, "the tag of a consumer") or f"{self.name}.{queue}"
+        if type(prefetch) is not int or prefetch < 0:
+            raise TypeError(f"prefetch is a number of messages, or 0 for no limit, not {prefetch!r}")
 
         def consume(session: LocalSession, now: float) -> None:
             if tag in session.receiver.consumers:
                 raise PreconditionFailed(f"there is a consumer {tag!r} already")
-            session.start_consumer(tag, queue, dict(arguments or {}), prefetch, auto_ack, now)
+            session.start_consumer(tag, queue, given, prefetch, auto_ack, now)
 
         self._ask(consume)
         return tag
 
     def cancel(self, tag: str) -> None:
         """End a subscription.  Messages that it has unacknowledged stay unacknowledged."""
+        tag = checked_text(tag, "the tag of a consumer")
         self._ask(lambda session, now: session.stop_consumer(tag, now))
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
@@ -324,6 +342,7 @@ class BrokerClient:
 
     def get(self, queue: str, *, auto_ack: bool = False) -> Delivery | None:
         """Take one message from a queue; None: it is empty."""
+        queue = checked_text(queue, _QUEUE)
 
         def get(session: LocalSession, now: float) -> Delivery | None:
             session.login.require("read", "queue", queue, session.vhost.name)
@@ -467,6 +486,19 @@ class BrokerClient:
             raise KernelClosed(f"{self.name!r}: {self._reason or 'it is closed'}")
         if self._shared.lost:
             raise ConnectionLost(f"{self.name!r}: {self._shared.lost}")
+
+
+def _binding(queue: Any, exchange: Any, key: Any) -> tuple[str, str, str]:
+    return checked_text(queue, _QUEUE), checked_text(exchange, _EXCHANGE), checked_text(key, "a key")
+
+
+def _table(arguments: Any) -> dict[str, Any]:
+    """Return a copy of arguments, which the broker's thread reads when the application goes on."""
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"arguments are a mapping, not {type(arguments).__name__}")
+    return {checked_text(name, "the name of an argument"): value for name, value in arguments.items()}
 
 
 def _take(batch: Batch, mandatory: bool, session: LocalSession, now: float) -> None:

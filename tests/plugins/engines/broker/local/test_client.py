@@ -366,3 +366,39 @@ def test_who_is_held_back_goes_on_although_another_one_finds_the_room(
         assert app.receive(timeout=LONG) == b"2"
         first.publish(b"3", TO_TOPIC)
         assert app.receive(timeout=LONG) == b"3"
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda client: client.declare_queue(3),
+        lambda client: client.declare_queue("r", arguments=["x-max-length"]),
+        lambda client: client.declare_queue("r", arguments={3: 1}),
+        lambda client: client.declare_exchange(b"x"),
+        lambda client: client.declare_exchange("x", 3),
+        lambda client: client.bind("q", "amq.topic", 3),
+        lambda client: client.unbind("q", 3),
+        lambda client: client.purge(3),
+        lambda client: client.delete_queue(None),
+        lambda client: client.delete_exchange(3),
+        lambda client: client.publish("text", TO_Q),
+        lambda client: client.publish(b"body", "q"),
+        lambda client: client.publish(b"body", Envelope(key=3)),
+        lambda client: client.publish_many(b"bodies", TO_Q),
+        lambda client: client.consume(3),
+        lambda client: client.consume("q", tag=3),
+        lambda client: client.consume("q", prefetch="10"),
+        lambda client: client.consume("q", prefetch=-1),
+        lambda client: client.cancel(3),
+        lambda client: client.get(3),
+    ],
+)
+def test_a_mistake_of_the_application_raises_there_and_ends_no_broker(
+    client: BrokerClient, mistake: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(TypeError):
+        mistake(client)
+    client.publish(b"1", TO_Q)
+    delivery = client.get("q")
+    assert delivery is not None
+    assert delivery.body == b"1"
