@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import re
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -86,23 +85,25 @@ def write_page(
         text,
         flags=re.DOTALL,
     )
+    machines = Counter(row["machine"] for row in rows if row.get("machine"))
+    usual = machines.most_common(1)[0][0] if machines else ""
     before, _, rest = text.partition(BEGIN)
     tables, _, after = rest.partition(END)
     if written is None:
         written = next((line for line in tables.splitlines() if line.startswith(_WRITTEN)), "")
-    lines = [written, ""]
+    lines = [written, f"Where a row says nothing else: {usual}." if usual else "", ""]
     lines += [f"![{Path(plot).stem.replace('_', ' ')}]({plot})" for plot in plots]
     for scenario, group in groupby(rows, key=lambda row: row.get("scenario") or "others"):
-        lines += ["", f"### {scenario}", "", *_table(list(group))]
+        lines += ["", f"### {scenario}", "", *_table(list(group), usual)]
     page.write_text(f"{before}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{after}")
 
 
 def written_by(command: str, date: str) -> str:
-    """Return the line that says when and where this was measured."""
-    return f"{_WRITTEN} `{command}` on {date}. {machine()}"
+    """Return the line that says when this was measured last.  The rows say where."""
+    return f"{_WRITTEN} `{command}` on {date}."
 
 
-def _table(rows: list[dict[str, Any]]) -> list[str]:
+def _table(rows: list[dict[str, Any]], usual: str) -> list[str]:
     lines = [
         "| row | what | ours | peer | unit | peer's name | ratio | bar | |",
         "| --- | --- | ---: | ---: | --- | --- | ---: | ---: | --- |",
@@ -134,8 +135,14 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
         for row in rows
         if spread(row) > 0.25
     ]
-    notes += sorted({f"Measured {row['measured']}." for row in rows if row.get("measured")})
+    notes += sorted({_when_and_where(row, usual) for row in rows if row.get("measured")})
     return [*lines, "", *(f"- {note}" for note in notes)]
+
+
+def _when_and_where(row: dict[str, Any], usual: str) -> str:
+    machine = row.get("machine")
+    where = "" if machine == usual else f", {machine or 'on a machine that was not noted'}"
+    return f"Measured {row['measured']}{where}."
 
 
 def spread(row: dict[str, Any]) -> float:
@@ -155,18 +162,3 @@ def number(value: float | None) -> str:
     if value >= 1000:
         return f"{value:,.0f}".replace(",", " ")
     return f"{value:.4g}" if value >= 0.001 or value == 0 else f"{value:.1e}"
-
-
-def machine() -> str:
-    """One sentence on where this was measured."""
-    model = "unknown processor"
-    try:
-        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-        model = found[1] if found else model
-    except OSError:  # not Linux
-        pass
-    return (
-        f"Python {platform.python_version()}, {os.cpu_count()} cores ({model}), "
-        # The version alone: what follows it names a build.
-        f"{platform.system()} {platform.release().partition('-')[0]}."
-    )

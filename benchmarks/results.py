@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import re
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -37,6 +39,8 @@ class Result:
     """Why there is no figure, or no peer."""
     measured: str = ""
     """When, and with which command."""
+    machine: str = ""
+    """What ran it.  A row that was measured by itself may be of another machine than its neighbours."""
 
     @property
     def passed(self) -> bool | None:
@@ -84,6 +88,7 @@ def _result(scenario: Scenario, row: Row, measured: Measured, when: str) -> Resu
         also={name: value for name, value in others.items() if value is not None},
         missing="; ".join(reasons),
         measured=when,
+        machine=machine(),
     )
 
 
@@ -131,3 +136,18 @@ def write(rows: list[dict[str, Any]], path: Path = RESULTS) -> None:
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps({"results": rows}, indent=2, ensure_ascii=False) + "\n")
     beside.replace(path)
+
+
+def machine() -> str:
+    """Return what ran the benchmarks: the interpreter, the processor and the system."""
+    model = "unknown processor"
+    try:
+        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        model = found[1] if found else model
+    except OSError:  # not Linux
+        pass
+    return (
+        f"Python {platform.python_version()}, {os.cpu_count()} cores ({model}), "
+        # The version alone: what follows it names a build.
+        f"{platform.system()} {platform.release().partition('-')[0]}"
+    )
