@@ -542,7 +542,13 @@ class Socket:
 
 
 def _octets(name: bytes | str) -> bytes:
-    return name.encode() if isinstance(name, str) else name
+    """Return a prefix, a group or a topic as octets."""
+    if isinstance(name, str):
+        return name.encode()
+    try:
+        return bytes(memoryview(name))
+    except TypeError:
+        raise TypeError(f"a prefix, or a group, is bytes or text, not {type(name).__name__}") from None
 
 
 def poll(

@@ -249,3 +249,12 @@ def test_nothing_is_kept_for_an_engine_that_has_failed(context: Context) -> None
     for _ in range(1000):
         pub.send(b"nobody is there")
     assert sum(route.waiting for route in end_of(pub).port.routes) == 0
+
+
+@pytest.mark.parametrize("wrong", [3, None, [b"a"]])
+def test_what_is_no_prefix_is_refused(context: Context, wrong: Any) -> None:
+    for kind in ("SUB", "XPUB"):
+        with pytest.raises(
+            TypeError, match=f"a prefix, or a group, is bytes or text, not {type(wrong).__name__}"
+        ):
+            context.socket(kind).subscribe(wrong)
