@@ -28,9 +28,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from kernel.contracts.engine import Engine, EngineEvent
-from kernel.contracts.errors import KernelError, UnknownName
+from kernel.contracts.errors import KernelError, PlanError, UnknownName
 from kernel.contracts.key_trie import key_filter
-from kernel.contracts.kinds import BoundSockets, EngineKind, EngineSetup
+from kernel.contracts.kinds import BoundSockets, EngineKind, EngineSetup, Kind
 from kernel.contracts.thread import Done, EngineStatus, EngineThread, ThreadSetup
 from kernel.dispatcher.dead_letter import dead_letter_route
 from kernel.dispatcher.dispatcher import Dispatcher
@@ -139,7 +139,7 @@ class Parts:
         if plan.name in self.threads:
             raise KernelError(f"there is a thread {plan.name!r} already; choose another name")
         kind = self._registry.kind("thread_kinds", plan.kind)
-        options = msgspec.convert(plan.options, kind.options_class(), strict=False)
+        options = _checked(plan.options, kind, f"thread {plan.name!r}")
         thread: EngineThread = kind.create(
             ThreadSetup(
                 name=plan.name,
@@ -176,7 +176,7 @@ class Parts:
             self.plan = entered
             return
         kind = self._engine_kind(plan)
-        options = msgspec.convert(plan.options, kind.options_class(), strict=False)
+        options = _checked(plan.options, kind, f"engine {plan.name!r}")
         thread = self._thread_for(plan.name, plan.thread)
         where = thread.name if thread.name in self.border.apart() else HERE
         if bound is not None and where != HERE:
@@ -234,7 +234,7 @@ class Parts:
     @_one_at_a_time
     def _change_engine(self, plan: EnginePlan, answer: Callable[[Done], Any]) -> None:
         """Give an engine the options of its new plan."""
-        options = msgspec.convert(plan.options, self._engine_kind(plan).options_class(), strict=False)
+        options = _checked(plan.options, self._engine_kind(plan), f"engine {plan.name!r}")
         home = self.homes[plan.name]
         # Also for the next time that it is made, if it should fail.
         self._setups[plan.name] = msgspec.structs.replace(self._setups[plan.name], options=options)
@@ -348,7 +348,7 @@ class Parts:
     def _lead(self, plan: RoutePlan, label: str) -> RouteSpec:
         """Add a route to the dispatcher."""
         kind = self._registry.kind("routers", plan.router)
-        options = msgspec.convert(plan.router_options, kind.options_class(), strict=False)
+        options = _checked(plan.router_options, kind, f"route {label}")
         letters = None
         if plan.dead_letters is not None:
             chooser = self._registry.kind("routers", "round-robin")
@@ -517,6 +517,16 @@ class Parts:
                 del self.homes[engine]
             kept = tuple(kept for kept in self.plan.threads if kept.name != name)
             self.plan = msgspec.structs.replace(self.plan, threads=kept)
+
+
+def _checked(options: dict[str, Any], kind: Kind, whose: str) -> Any:
+    """Return the options of a part that is added by itself; those of a plan were checked as a whole."""
+    wanted = kind.options_class()
+    try:
+        return msgspec.convert(options, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        known = ", ".join(sorted(wanted.__struct_fields__)) or "none"
+        raise PlanError([f"{whose}: {error}; the options of {kind.name!r} are: {known}"]) from error
 
 
 def _filter_of(plan: RoutePlan) -> Callable[[], Callable[[Any], bool]] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernel.contracts.errors import KernelError, TimedOut
+from kernel.contracts.errors import KernelError, PlanError, TimedOut
 from kernel.contracts.kinds import ThreadKind
 from kernel.contracts.message import Envelope, Message
 from kernel.contracts.thread import EngineThread, ThreadSetup
@@ -418,3 +418,18 @@ def test_a_first_thread_in_the_file_leaves_the_engines_where_they_are(kernel_fac
     assert "- thread poll-1" in kernel.apply(plan_of(named, one)), (
         "a file may name it, and then it is the file's"
     )
+
+
+def test_an_option_that_a_part_does_not_have_is_named_with_the_part_and_its_options(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory()
+    with pytest.raises(
+        PlanError, match=r"engine 'net': .*`adress`; the options of 'stream' are: address, auth"
+    ):
+        kernel.add_engine(
+            EnginePlan(name="net", kind="stream", options={"adress": "backend+tcp://127.0.0.1:0"})
+        )
+    with pytest.raises(PlanError, match=r"thread 'more': .*`spinn`; the options of 'poll' are: cpus, spin"):
+        kernel.add_thread(ThreadPlan(name="more", options={"spinn": 1}))
+    assert [state.name for state in kernel.engine_states()] == []

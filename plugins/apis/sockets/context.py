@@ -10,8 +10,6 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
 from kernel import EnginePlan, Kernel, Plan, PluginRegistry, RoutePlan, ThreadPlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError, PlanError
 from kernel.hosting.forking import call_in_children
@@ -110,7 +108,7 @@ class Place:
         try:
             # Before the routes: it has no port yet that could need them.
             self._kernel.add_engine(EnginePlan(name=self.engine, kind="zmq", options=options))
-        except msgspec.ValidationError as error:
+        except PlanError as error:
             raise EngineOptionError(
                 f"socket {self._name!r} cannot be made with its option 'engine': {error}"
             ) from error
