@@ -47,7 +47,7 @@ class DirectChannel(BlockingHost):
         except OSError:  # not connected any more
             pass
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """This process is a child that was forked: the connection is its parent's, and goes on there."""
         self._lost = FORKED
         self._ready.drop()
@@ -118,7 +118,7 @@ def open_direct(
     except BaseException:
         wire.close()
         raise
-    call_in_children(channel, DirectChannel.forked)
+    call_in_children(channel, DirectChannel._forked)
     return channel
 
 
