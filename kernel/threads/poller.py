@@ -19,6 +19,12 @@ Watch = tuple[Callback | None, Callback | None, Blame]
 TURN_TIMEOUT = 1.0
 """Seconds for which a thread waits for its turn.  Others need it for a read or a write that does not wait."""
 
+_PARTS = 10
+"""Parts of such a wait.  A call of C may hold the interpreter's lock for longer than all of it.
+
+Who has the turn cannot give it up meanwhile, and can between two parts.
+"""
+
 
 class Poller(Protocol):
     """The methods of a poller that a loop uses."""
@@ -118,7 +124,7 @@ class EpollPoller:
             try:
                 events = self._epoll.poll(timeout, 256)
             finally:
-                if not turn.acquire(timeout=TURN_TIMEOUT):
+                if not (turn.acquire(timeout=TURN_TIMEOUT / _PARTS) or _waits_on(turn)):
                     # A handler of a signal runs in the middle of a short use of the connection, and may wait
                     # for this very thread. Who has the old lock finds that it is not valid any more.
                     self.turn = None
@@ -209,6 +215,11 @@ class SelectorPoller:
     def close(self) -> None:
         """Close the descriptor."""
         self._selector.close()
+
+
+def _waits_on(turn: Lock) -> bool:
+    """Wait for the turn in the parts that are left; whether it came."""
+    return any(turn.acquire(timeout=TURN_TIMEOUT / _PARTS) for _ in range(_PARTS - 1))
 
 
 def _raise(error: Exception) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import select
 import socket
+import threading
 from functools import partial
 
 import pytest
 
-from kernel.threads.poller import Poller, SelectorPoller, new_poller
+from kernel.pipes.doorbell import Doorbell
+from kernel.threads import poller as poller_module
+from kernel.threads.poller import EpollPoller, Poller, SelectorPoller, new_poller
+
+SECONDS = 20.0
 
 
 @pytest.mark.parametrize("make", [new_poller, SelectorPoller])
@@ -32,3 +39,62 @@ def test_a_callback_can_ask_which_descriptor_comes_next(make: type[Poller]) -> N
     for pair in pairs:
         for each in pair:
             each.close()
+
+
+class Turn:
+    """A lock that says when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.release = self._lock.release
+        self.locked = self._lock.locked
+        self.waited_for = threading.Event()
+
+    def acquire(self, timeout: float = -1) -> bool:
+        self.waited_for.set()
+        return self._lock.acquire(timeout=timeout)
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="only epoll's poller lends its turn")
+def test_who_keeps_the_interpreters_lock_for_long_does_not_end_the_turn_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who has the turn gives it up when it can run again.  By then the one that waits has waited too long."""
+    monkeypatch.setattr(poller_module, "TURN_TIMEOUT", 0.2)
+    poller, turn = EpollPoller(), Turn()
+    poller.turn = turn  # type: ignore[assignment]
+    taken, goes_on = threading.Event(), threading.Event()
+
+    def use_the_turn() -> None:
+        turn._lock.acquire()
+        taken.set()
+        goes_on.wait(SECONDS)
+        turn.release()
+
+    def keep_the_interpreters_lock() -> None:
+        # A library that is loaded in this way is called with the lock held.
+        usleep = ctypes.PyDLL(None).usleep
+        turn.waited_for.wait(SECONDS)
+        goes_on.set()
+        usleep(500_000)
+
+    threads = [threading.Thread(target=call) for call in (use_the_turn, keep_the_interpreters_lock)]
+    for thread in threads:
+        thread.start()
+    # The poller gives the turn up, and is woken when the other thread has it.
+    poller.watch_bell(bell := Doorbell())
+
+    def ring() -> None:
+        taken.wait(SECONDS)
+        bell.ring()
+
+    threads.append(threading.Thread(target=ring))
+    threads[-1].start()
+    poller.poll(SECONDS)
+    for thread in threads:
+        thread.join()
+    assert poller.turn is turn  # type: ignore[comparison-overlap]
+    assert turn.locked()
+    poller.close()
+    bell.close()
