@@ -37,7 +37,7 @@ def envelope_with(key: str | None, headers: Mapping[str, Any] | None) -> Envelop
 
 
 def checked_envelope(given: Any) -> Envelope:
-    """Return an envelope whose fields have the types that they should have; ``TypeError`` if it has none."""
+    """Return an envelope all of whose fields have the types that they should have, or raise ``TypeError``."""
     if type(given) is not Envelope:
         raise TypeError(
             f"an envelope is a kernel.Envelope, such as Envelope(key='weather'), not {type(given).__name__}"

@@ -205,6 +205,8 @@ class Kernel:
         if not self._begin_to_close(reason):
             return
         # The APIs first, so that no more messages come from the application while the threads write out.
+        # The list is replaced and never changed while the kernel runs (``_enter``), so it may be read without
+        # the lock.
         for api in self._apis:
             api.kernel_closed(reason)
         self._end_threads(linger)

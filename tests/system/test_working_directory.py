@@ -17,17 +17,24 @@ from tests.system.conftest import FAST, route
 SECONDS = 30.0
 
 
-def folders_of(program: Path) -> list[str]:
-    return sorted(path.name for path in program.iterdir())
-
-
-def test_a_journal_goes_on_in_its_folder_and_a_listener_removes_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The working directory in which a program begins, and the one to which it changes."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
     monkeypatch.chdir(first)
+    return first, second
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_journal_goes_on_in_its_folder_and_a_listener_removes_its_file(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = folders
     plan = plan_of(
         EnginePlan(name="app", kind="native"),
         # A segment for each message.
@@ -39,22 +46,19 @@ def test_a_journal_goes_on_in_its_folder_and_a_listener_removes_its_file(
     )
     with Kernel(plan) as kernel, kernel.open("app") as app:
         kernel.wait_running()
-        assert folders_of(first) == ["place", "rows"]
+        assert names_in(first) == ["place", "rows"]
         monkeypatch.chdir(second)
         for number in range(3):
             app.send(b"%d" % number)
             app.wait_confirmed(timeout=SECONDS)
-    assert folders_of(first) == ["rows"]
-    assert folders_of(second) == []
+    assert names_in(first) == ["rows"]
+    assert names_in(second) == []
 
 
 def test_an_engine_in_a_process_finds_its_folder_when_the_process_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    monkeypatch.chdir(first)
+    first, second = folders
     events = Events()
     plan = plan_of(
         ThreadPlan(name="apart", kind="process", options={"restart": FAST}),
@@ -71,8 +75,8 @@ def test_an_engine_in_a_process_finds_its_folder_when_the_process_is_started_aga
         events.wait("failed", "journal")
         app.send(b"1")
         app.wait_confirmed(timeout=SECONDS)
-    assert folders_of(first) == ["rows"]
-    assert folders_of(second) == []
+    assert names_in(first) == ["rows"]
+    assert names_in(second) == []
 
 
 def test_the_folder_of_a_broker_is_fixed_when_its_options_are_read(
