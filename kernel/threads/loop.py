@@ -62,6 +62,8 @@ class Loop:
         self.poller.watch_bell(mailbox.bell)
         self._own_thread = own_thread
         self._in_trios_place = False
+        self._sleep: trio.CancelScope | None = None
+        """In which the loop sleeps as a task of trio's; None while it is awake, or sleeps in trio's place."""
         # A heap of (time, number, key). Entries are not removed when a timer is replaced or cancelled, which
         # would cost a search. ``_timer_of`` has the number that is valid for each key; others are skipped
         # (``next_timer``), and removed together when they are many (``set_timer``).
@@ -94,6 +96,9 @@ class Loop:
         number = next(self._order)
         self._timer_of[key] = (number, callback, blame)
         heapq.heappush(self._timers, (when, number, key))
+        # A task of the engine may set it while the loop sleeps until a later one.
+        if self._sleep is not None and when < self._sleep.deadline:
+            self._sleep.deadline = when
         # A timer that is an hour off may be set again with each message. On average this is a step for each
         # timer that is set.
         if len(self._timers) > 2 * len(self._timer_of) + _FEW_TIMERS:
@@ -156,8 +161,9 @@ class Loop:
             # The flag is set before the last look. If there is something already, the next turn takes it
             # without sleeping.
             if self.mailbox.may_sleep():
-                with trio.move_on_at(self.next_timer()):
+                with trio.CancelScope(deadline=self.next_timer()) as self._sleep:
                     await trio.lowlevel.wait_readable(self.poller.fileno())
+                self._sleep = None
             bell.sleeping = False
 
     def turn(self, timeout: float | None = 0) -> bool:

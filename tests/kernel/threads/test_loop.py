@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from kernel.pipes.mailbox import Mailbox
 from kernel.threads.loop import Loop
@@ -39,3 +39,33 @@ def test_timers_that_are_set_again_or_cancelled_leave_nothing_behind_and_each_fi
     trio.run(main, clock=clock)
     assert fired == [49_997, 49_998, 49_999]
     assert not errors
+
+
+def test_a_timer_that_a_task_sets_while_the_loop_sleeps_as_another_one_fires_in_time() -> None:
+    """In the application's trio run (``async with kernel``): nothing else would wake the loop for it."""
+    clock = MockClock(autojump_threshold=0)
+    fired: list[tuple[str, float]] = []
+
+    async def main() -> None:
+        loop = Loop(Mailbox(), own_thread=False)
+
+        def fire(name: str) -> None:
+            fired.append((name, clock.current_time()))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(loop.run)
+            loop.set_timer(1000.0, partial(fire, "late"), "late", _raise)
+            await wait_all_tasks_blocked()
+            loop.set_timer(10.0, partial(fire, "soon"), "soon", _raise)
+            loop.set_timer(2000.0, loop.stop, "stop", _raise)
+            await trio.sleep(20.0)
+            loop.set_timer(30.0, partial(fire, "again"), "again", _raise)
+        loop.close()
+        loop.mailbox.bell.close()
+
+    trio.run(main, clock=clock)
+    assert fired == [("soon", 10.0), ("again", 30.0), ("late", 1000.0)]
+
+
+def _raise(error: Exception) -> None:
+    raise error
