@@ -40,10 +40,12 @@ class Mailbox:
         """Return a function that posts to ``other``; only the thread of this mailbox may call it.
 
         A loop rings other threads last, before it sleeps: a thread that is woken earlier would only compete
-        for the interpreter's lock.  To its own mailbox a thread just appends, since it is awake.
+        for the interpreter's lock.
         """
+        # A thread that posts to itself is awake, but its loop may sleep: in the application's trio run
+        # the loop is one task, and another one may post.
         if other is self:
-            return self.posted.append
+            return self.post
         # One for all pipes between two threads: there may be very many pipes, and few threads.
         poster = self._posters.get(other)
         if poster is None:

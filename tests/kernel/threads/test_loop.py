@@ -67,5 +67,23 @@ def test_a_timer_that_a_task_sets_while_the_loop_sleeps_as_another_one_fires_in_
     assert fired == [("soon", 10.0), ("again", 30.0), ("late", 1000.0)]
 
 
+def test_what_a_task_posts_to_its_own_thread_wakes_the_loop_that_sleeps_as_another_one() -> None:
+    """As the pipe between two engines of the application's trio run does, when a task of one of them sends."""
+    mailbox = Mailbox()
+    post = mailbox.poster_to(mailbox)
+
+    async def main() -> None:
+        loop = Loop(mailbox, own_thread=False)
+        with trio.fail_after(1):  # of a clock that jumps to it when all tasks sleep
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(loop.run)
+                await wait_all_tasks_blocked()
+                post(loop.stop)
+        loop.close()
+        mailbox.bell.close()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0.05))
+
+
 def _raise(error: Exception) -> None:
     raise error

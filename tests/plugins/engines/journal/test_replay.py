@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
-from kernel import EnginePlan, Envelope, Kernel, RoutePlan, WaterMarks
+from kernel import EnginePlan, Envelope, Kernel, Plan, RoutePlan, ThreadPlan, WaterMarks
 from kernel.testing.fixtures import KernelFactory
 from plugins.apis.native.channel import Channel
 from plugins.engines.journal import replay as replay_module
@@ -307,4 +308,24 @@ def test_a_journal_may_be_copied_through_the_kernel(
         RoutePlan(source="old", targets=("new",), confirm=True),
     )
     until(lambda: any(state.state == "ended" for state in kernel.engine_states()))
+    assert bodies_in(tmp_path / "copy") == bodies_in(journal)
+
+
+def test_a_journal_may_be_copied_in_the_applications_own_run(journal: Path, tmp_path: Path) -> None:
+    """What a task of the replay sends has to wake the loop, which is another task there."""
+    old = EnginePlan(name="old", kind="journal-replay", options={"path": str(journal), "speed": 0})
+    new = EnginePlan(name="new", kind="journal", options={"path": str(tmp_path / "copy")})
+    plan = Plan(
+        threads=(ThreadPlan(name="here", kind="guest"),),
+        engines=(old, new),
+        routes=(RoutePlan(source="old", targets=("new",), confirm=True),),
+    )
+
+    async def copy() -> None:
+        with trio.fail_after(TIMEOUT):
+            async with Kernel(plan) as kernel:
+                while all(state.state != "ended" for state in kernel.engine_states()):  # noqa: ASYNC110 - see ``until``
+                    await trio.sleep(0.01)
+
+    trio.run(copy)
     assert bodies_in(tmp_path / "copy") == bodies_in(journal)
