@@ -11,6 +11,7 @@ message has at most ``LARGEST`` bytes, and descriptors from there are not receiv
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
@@ -151,6 +152,9 @@ class ControlWire:
                 found = array("i")
                 found.frombytes(descriptors[: len(descriptors) - len(descriptors) % _INTEGER])
                 self._descriptors += found
+                if not _CLOSE_ON_EXEC:  # macOS
+                    for descriptor in found:
+                        os.set_inheritable(descriptor, False)
         self._in += data
         return bool(data)
 

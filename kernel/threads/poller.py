@@ -177,7 +177,8 @@ class SelectorPoller:
     def watch(self, fd: int, readable: Callback | None, writable: Callback | None, blame: Blame) -> None:
         """Watch ``fd``, or change how it is watched; with None twice, stop watching it."""
         events = (selectors.EVENT_READ if readable else 0) | (selectors.EVENT_WRITE if writable else 0)
-        known = fd in self._selector.get_map()
+        # -1: its socket was closed before.
+        known = fd >= 0 and fd in self._selector.get_map()
         if not events:
             if known:
                 self._selector.unregister(fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 from collections.abc import Iterator
@@ -81,7 +82,8 @@ def test_ringing_without_end_does_not_block() -> None:
         for _ in range(200_000):
             bell.ring()
         assert bell.wait(0)
-        assert not bell.wait(0)
+        # An eventfd is silent then; a pipe that is full of rings, where there is none, after some more.
+        assert any(not bell.wait(0) for _ in range(1 if hasattr(os, "eventfd") else 1000))
     finally:
         bell.close()
 

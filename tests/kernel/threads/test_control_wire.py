@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -104,9 +106,9 @@ def _joined() -> tuple[ControlWire, ControlWire]:
     return ControlWire(ours, descriptors=True), ControlWire(theirs, descriptors=True)
 
 
-def test_messages_larger_than_the_socket_go_out_in_parts_with_their_descriptors() -> None:
+def test_messages_larger_than_the_socket_go_out_in_parts_with_their_descriptors(tmp_path: Path) -> None:
     large = Random(1).randbytes(1 << 20)
-    names = [os.memfd_create(f"file {number}") for number in range(3)]
+    names = [tempfile.mkstemp(dir=tmp_path)[0] for _ in range(3)]
     files = [os.fstat(each).st_ino for each in names]
     here, there = _joined()
     with closing(here), closing(there):

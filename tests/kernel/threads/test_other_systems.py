@@ -22,7 +22,7 @@ TIMEOUT = 60.0
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "eventfd")
+    monkeypatch.delattr(os, "eventfd", raising=False)
     monkeypatch.setattr(loop, "new_poller", SelectorPoller)
     monkeypatch.setattr(loop, "trio_inside", lambda: None)
 

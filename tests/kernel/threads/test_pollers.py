@@ -41,6 +41,20 @@ def test_a_callback_can_ask_which_descriptor_comes_next(make: type[Poller]) -> N
             each.close()
 
 
+@pytest.mark.parametrize("make", [new_poller, SelectorPoller])
+def test_a_descriptor_that_is_closed_already_can_be_forgotten(make: type[Poller]) -> None:
+    poller = make()
+    ours, theirs = socket.socketpair()
+    number = ours.fileno()
+    poller.watch(number, print, None, pytest.fail)
+    ours.close()
+    theirs.close()
+    poller.watch(number, None, None, pytest.fail)
+    poller.watch(ours.fileno(), None, None, pytest.fail)  # -1
+    assert poller.poll(0) == 0
+    poller.close()
+
+
 class Turn:
     """A lock that says when somebody waits for it."""
 

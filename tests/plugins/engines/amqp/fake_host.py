@@ -1,10 +1,8 @@
-"""A host for one engine: an epoll loop in a thread of its own, without trio and without a dispatcher."""
+"""A host for one engine: a loop in a thread of its own, without trio and without a dispatcher."""
 
 from __future__ import annotations
 
 import heapq
-import os
-import select
 import threading
 import time
 from collections import deque
@@ -14,6 +12,8 @@ from typing import Any
 
 from kernel.contracts.engine import NOTHING_TAKEN, EngineEvent, Poller, PortOwner, Taken
 from kernel.contracts.message import Batch, Envelope
+from kernel.pipes.doorbell import Doorbell
+from kernel.threads.poller import new_poller
 
 Callback = Callable[[], Any]
 
@@ -130,28 +130,18 @@ class FakeHost:
         self.events: list[EngineEvent] = []
         self.failures: list[BaseException] = []
         self.ports: dict[str, FakePort] = {}
-        self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK)
-        self._watched: dict[int, tuple[Callback | None, Callback | None]] = {}
+        self._descriptors = new_poller()
+        self._bell = Doorbell()
         self._posted: deque[Callback] = deque()
         self._timers: list[tuple[float, int, object]] = []
         self._callbacks: dict[object, tuple[int, Callback]] = {}
         self._timer_count = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="fake host", daemon=True)
-        self.watch(self._bell, readable=lambda: os.eventfd_read(self._bell), writable=None)
+        self._descriptors.watch_bell(self._bell)
 
     def watch(self, fd: int, *, readable: Callback | None, writable: Callback | None) -> None:
-        events = (select.EPOLLIN if readable else 0) | (select.EPOLLOUT if writable else 0)
-        if not events:
-            if self._watched.pop(fd, None) is not None:
-                self._epoll.unregister(fd)
-            return
-        if fd in self._watched:
-            self._epoll.modify(fd, events)
-        else:
-            self._epoll.register(fd, events)
-        self._watched[fd] = readable, writable
+        self._descriptors.watch(fd, readable, writable, self.failures.append)
 
     def now(self) -> float:
         return time.monotonic()
@@ -164,7 +154,7 @@ class FakeHost:
 
     def post(self, callback: Callback) -> None:
         self._posted.append(callback)
-        os.eventfd_write(self._bell, 1)
+        self._bell.ring()
 
     def port(self, name: str, owner: PortOwner, options: dict[str, Any] | None = None) -> FakePort:
         self.ports[name] = FakePort(name, owner)
@@ -204,10 +194,10 @@ class FakeHost:
         if self._thread.is_alive():
             self.post(self._stop)
             self._thread.join(60)
-        self._watched.clear()  # wires whose farewell is not over are closed with this
         self._callbacks.clear()
-        self._epoll.close()
-        os.close(self._bell)
+        self._descriptors.close()
+        del self._descriptors  # wires whose farewell is not over are closed with their callbacks
+        self._bell.close()
 
     def _stop(self) -> None:
         self._stopping = True
@@ -215,13 +205,7 @@ class FakeHost:
     def _run(self) -> None:
         while not self._stopping:
             timeout = max(0.0, self._timers[0][0] - self.now()) if self._timers else None
-            for fd, event in self._epoll.poll(timeout):
-                readable, writable = self._watched.get(fd, (None, None))
-                if writable is not None and event & ~select.EPOLLIN:
-                    self._guard(writable)
-                readable, _ = self._watched.get(fd, (None, None))
-                if readable is not None and event & ~select.EPOLLOUT:
-                    self._guard(readable)
+            self._descriptors.poll(timeout)
             for _ in range(len(self._posted)):
                 self._guard(self._posted.popleft())
             self._ring_timers()
