@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from struct import Struct
 from typing import Any
@@ -21,8 +23,11 @@ BYTES_A_CALL = 65_000
 datagrams."""
 READ_SIZE = 65_536
 
+_LINUX = sys.platform == "linux"
+"""Or what calls itself so: gVisor and WSL 1 lack some of the options below."""
 # From ``linux/udp.h``, ``asm-generic/socket.h``, ``linux/in.h`` and ``linux/in6.h``: Python's ``socket`` does
-# not have these.
+# not have these.  They are used on Linux only: elsewhere the same numbers are other options.  On macOS 10 and
+# 11 of IPPROTO_IP are IP_MULTICAST_TTL and IP_MULTICAST_LOOP, and 32 of SOL_SOCKET is SO_BROADCAST.
 UDP_SEGMENT, UDP_GRO = 103, 104
 _SO_RCVBUFFORCE, _SO_SNDBUFFORCE = 33, 32
 _SEGMENT_SIZE, _GRO_SIZE = Struct("=H"), Struct("=i")
@@ -69,9 +74,9 @@ class DatagramWire:
         # section 3).
         self._header = bound.type == socket.SOCK_RAW and bound.family == socket.AF_INET
         self._out: deque[tuple[bytes, Address]] = deque()
-        self.segments: bool = bound.type == socket.SOCK_DGRAM
+        self.segments: bool = bound.type == socket.SOCK_DGRAM and _can_segment(bound)
         """Whether datagrams of one size are sent in one call.  Becomes false if the system refuses that."""
-        self._batches = self.segments and _asks_for_batches(bound)
+        self._batches = bound.type == socket.SOCK_DGRAM and _asks_for_batches(bound)
         self._again: Read | None = None
         """What was read and put back."""
         self.dropped: int = 0
@@ -84,18 +89,16 @@ class DatagramWire:
 
     def hear_of_refusals(self) -> None:
         """Ask the system to keep ICMP messages about datagrams that nobody listened for.  Only Linux does."""
-        level, option = _RECVERR[self._socket.family]
-        try:
-            self._socket.setsockopt(level, option, 1)
-        except OSError:
-            # Not Linux: nothing is kept then.
-            pass
+        if _LINUX:
+            level, option = _RECVERR[self._socket.family]
+            with suppress(OSError):
+                self._socket.setsockopt(level, option, 1)
 
     def take_refused(self) -> list[tuple[bytes, Address]]:
         """Return the beginnings of datagrams that nobody listened for, and where they were sent."""
         self.refused = False
         found: list[tuple[bytes, Address]] = []
-        while True:
+        while _LINUX:
             try:
                 data, ancillary, _, address = self._socket.recvmsg(READ_SIZE, 512, _MSG_ERRQUEUE)
             except OSError:
@@ -106,6 +109,7 @@ class DatagramWire:
                     # Port unreachable: the host is there, and nothing listens at the port.
                     if number == errno.ECONNREFUSED and origin in _ICMP_ORIGINS:
                         found.append((data, address))
+        return found
 
     def fileno(self) -> int:
         """The descriptor to watch."""
@@ -210,13 +214,15 @@ class DatagramWire:
 
         Other datagrams may be fragmented.
         """
+        if not _LINUX:
+            # The probe is not sent, gets no answer, and so its size counts as too large.
+            return
         level, option = _MTU_DISCOVER[self._socket.family]
         try:
             # The option belongs to the socket and not to a datagram, so it is set for this one call only.
             usual = self._socket.getsockopt(level, option)
             self._socket.setsockopt(level, option, _PMTUDISC_PROBE)
         except OSError:
-            # Not Linux.  The probe is not sent, gets no answer, and so its size counts as too large.
             return
         try:
             self._socket.sendto(datagram, address)
@@ -285,11 +291,23 @@ class DatagramWire:
         return len(datagrams)
 
 
+def _can_segment(bound: socket.socket) -> bool:
+    # Asked, and not tried: a system that does not know UDP_SEGMENT may ignore it, and send all the datagrams
+    # as one.  macOS does.
+    try:
+        return _LINUX and bound.getsockopt(socket.IPPROTO_UDP, UDP_SEGMENT) >= 0
+    except OSError:
+        # Before 4.18.
+        return False
+
+
 def _asks_for_batches(bound: socket.socket) -> bool:
+    if not _LINUX:
+        return False
     try:
         bound.setsockopt(socket.IPPROTO_UDP, UDP_GRO, 1)
     except OSError:
-        # Not Linux, or before 5.0.
+        # Before 5.0.
         return False
     return True
 
@@ -297,18 +315,36 @@ def _asks_for_batches(bound: socket.socket) -> bool:
 def want_buffer(bound: socket.socket, option: int, size: int) -> str | None:
     """Set a socket's buffer size (SO_RCVBUF or SO_SNDBUF); return a warning if the system gave it less."""
     receiving = option == socket.SO_RCVBUF
-    # With CAP_NET_ADMIN a process may exceed the system's limit.
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if receiving else _SO_SNDBUFFORCE, size)
-    except OSError:
-        bound.setsockopt(socket.SOL_SOCKET, option, size)
-    # Linux doubles the size that was asked for, for its own overhead, and returns the doubled one
-    # (socket(7)).
-    got = bound.getsockopt(socket.SOL_SOCKET, option) // 2
+    if _LINUX:
+        # With CAP_NET_ADMIN a process may exceed the system's limit.
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE if receiving else _SO_SNDBUFFORCE, size)
+        except OSError:
+            bound.setsockopt(socket.SOL_SOCKET, option, size)
+        # Linux doubles the size that was asked for, for its own overhead, and returns the doubled one
+        # (socket(7)).
+        got = bound.getsockopt(socket.SOL_SOCKET, option) // 2
+        limit = f"net.core.{'rmem_max' if receiving else 'wmem_max'}"
+    else:
+        _set_what_is_given(bound, option, size)
+        got = bound.getsockopt(socket.SOL_SOCKET, option)
+        limit = "kern.ipc.maxsockbuf"
     if got >= size:
         return None
-    name = "rmem_max" if receiving else "wmem_max"
     return (
         f"the system gave a socket buffer of {got} bytes, not {size}: bursts may be lost; "
-        f"sysctl -w net.core.{name}={size}"
+        f"sysctl -w {limit}={size}"
     )
+
+
+def _set_what_is_given(bound: socket.socket, option: int, size: int) -> None:
+    """Set the buffer's size, or half of it, and so on: BSD's descendants refuse more than their limit."""
+    while True:
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, option, size)
+        except OSError as error:
+            if error.errno != errno.ENOBUFS or size < 2:
+                raise
+            size //= 2
+        else:
+            return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -12,8 +14,10 @@ import msgspec
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# ``linux/sockios.h``, and the two forms of ``struct ifreq`` (netdevice(7)).
-_SIOCGIFADDR, _SIOCGIFMTU = 0x8915, 0x8921
+# ``linux/sockios.h``; for BSD's descendants ``_IOWR('i', 51, struct ifreq)`` of ``sys/sockio.h``.
+_SIOCGIFADDR = 0x8915
+_SIOCGIFMTU = 0x8921 if sys.platform == "linux" else 0xC0206933
+# The two forms of ``struct ifreq`` (netdevice(7)).
 _IFREQ_ADDRESS, _IFREQ_NUMBER = Struct("16s4x4s8x"), Struct("16si12x")
 _IPV6_INTERFACES = Path("/proc/net/if_inet6")
 
@@ -48,16 +52,37 @@ def interfaces() -> list[Interface]:
 
     One with an IPv4 and an IPv6 address is in the list twice.
     """
-    found: list[Interface] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for index, name in socket.if_nameindex():
-            _, mtu = _IFREQ_NUMBER.unpack(_ask(sock, _SIOCGIFMTU, name) or bytes(32))
-            answer = _ask(sock, _SIOCGIFADDR, name)
-            if answer is not None:
-                _, address = _IFREQ_ADDRESS.unpack(answer)
-                found.append(Interface(name, index, ipaddress.IPv4Address(address), mtu))
-            found += [Interface(name, index, address, mtu) for address in _ipv6_addresses(name)]
-    return found
+        addresses = _linux_addresses(sock) if sys.platform == "linux" else _addresses()
+        return [Interface(name, index, address, _mtu(sock, name)) for name, index, address in addresses]
+
+
+def _mtu(sock: socket.socket, name: str) -> int:
+    _, mtu = _IFREQ_NUMBER.unpack(_ask(sock, _SIOCGIFMTU, name) or bytes(32))
+    return int(mtu)
+
+
+def _linux_addresses(sock: socket.socket) -> Iterator[tuple[str, int, IpAddress]]:
+    """Return each interface's name, number and address."""
+    for index, name in socket.if_nameindex():
+        answer = _ask(sock, _SIOCGIFADDR, name)
+        if answer is not None:
+            _, address = _IFREQ_ADDRESS.unpack(answer)
+            yield name, index, ipaddress.IPv4Address(address)
+        for address in _ipv6_addresses(name):
+            yield name, index, address
+
+
+def _addresses() -> Iterator[tuple[str, int, IpAddress]]:
+    """Return the same where Linux's calls are not there."""
+    # It is installed there only.  On Linux it starts a program to find the C library.
+    import ifaddr
+
+    for adapter in ifaddr.get_adapters():
+        for of in adapter.ips:
+            # An IPv6 address comes with flow and scope.
+            text = of.ip if isinstance(of.ip, str) else of.ip[0]
+            yield adapter.name, adapter.index or 0, ipaddress.ip_address(text)
 
 
 def _ask(sock: socket.socket, request: int, name: str) -> bytes | None:

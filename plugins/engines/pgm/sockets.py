@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import socket
+import sys
+from contextlib import suppress
 from struct import Struct
 
 from kernel.hosting.datagram_wire import Address, DatagramWire, want_buffer
@@ -160,11 +162,12 @@ class _Program(ctypes.Structure):
 def _attach(sock: socket.socket, steps: bytes) -> None:
     """Attach a filter.
 
-    Where that fails (not Linux) the socket receives more than it needs, which is harmless.
+    Where there is none (not Linux) the socket receives more than it needs, which is harmless.
     """
+    # The number is another option elsewhere.
+    if sys.platform != "linux":
+        return
     # The system copies the program during the call, so that nothing needs to keep it alive.
     program = _Program(len(steps) // _BPF.size, steps)
-    try:
+    with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(program))
-    except OSError:
-        pass

@@ -11,6 +11,7 @@ import pytest
 
 from kernel.contracts.message import Buffer
 from kernel.hosting.appending import AppendedFile, Disk, replace_file
+from tests.systems import linux_only
 
 
 class FaultyDisk(Disk):
@@ -193,6 +194,7 @@ def test_after_a_failed_sync_nothing_of_the_file_is_trusted(
     assert (tmp_path / "file").read_bytes() == b""
 
 
+@linux_only
 def test_room_is_reserved_ahead_so_that_a_sync_has_no_new_size_to_write(
     disk: FaultyDisk, tmp_path: Path
 ) -> None:

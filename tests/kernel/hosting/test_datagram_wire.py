@@ -11,14 +11,21 @@ from ipaddress import ip_address
 
 import pytest
 
+from kernel.hosting import datagram_wire
+from kernel.hosting import interfaces as interfaces_module
 from kernel.hosting.datagram_wire import DatagramWire, want_buffer
 from kernel.hosting.interfaces import find_interface, interfaces
+from tests.systems import LINUX, linux_only
+
+LOOPBACK = find_interface("127.0.0.1", ip_address("239.192.1.1")).name
 
 
 def _bound() -> socket.socket:
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(("127.0.0.1", 0))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    # macOS sends no datagram that is larger.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     return sock
 
 
@@ -94,6 +101,9 @@ class _Stubborn:
     def setsockopt(self, *_: object) -> None:
         raise OSError
 
+    def getsockopt(self, *_: object) -> int:
+        return 0
+
     def sendto(self, datagram: bytes, _: object) -> None:
         if self.refusals:
             self.refusals -= 1
@@ -112,18 +122,59 @@ def test_what_does_not_go_now_goes_later_in_order() -> None:
 
 
 def test_a_buffer_that_is_smaller_than_wished_for_names_the_sysctl() -> None:
+    limits = ("net.core.rmem_max", "net.core.wmem_max") if LINUX else ("kern.ipc.maxsockbuf",) * 2
     with _bound() as sock:
-        assert want_buffer(sock, socket.SO_RCVBUF, 4096) is None
-        warning = want_buffer(sock, socket.SO_RCVBUF, (1 << 31) - 1)
-        assert warning is not None
-        assert "net.core.rmem_max=2147483647" in warning
-        assert "wmem_max" in str(want_buffer(sock, socket.SO_SNDBUF, (1 << 31) - 1))
+        for option, limit in zip((socket.SO_RCVBUF, socket.SO_SNDBUF), limits, strict=True):
+            assert want_buffer(sock, option, 4096) is None
+            assert f"{limit}=2147483647" in str(want_buffer(sock, option, (1 << 31) - 1))
+
+
+class _WithoutForce:
+    """A socket of a system that refuses a buffer above its limit (BSD, macOS), where Linux gives less."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.size = 0
+
+    def setsockopt(self, level: int, option: int, size: int) -> None:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_RCVBUF)
+        if size > self._limit:
+            raise OSError(errno.ENOBUFS, "No buffer space available")
+        self.size = size
+
+    def getsockopt(self, level: int, option: int) -> int:
+        return self.size
+
+
+def test_a_system_that_refuses_a_large_buffer_gives_the_half_that_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(datagram_wire, "_LINUX", False)
+    sock = _WithoutForce(8 << 20)
+    assert want_buffer(sock, socket.SO_RCVBUF, 4 << 20) is None  # type: ignore[arg-type]
+    assert sock.size == 4 << 20
+    warning = want_buffer(sock, socket.SO_RCVBUF, 20_000_000)  # type: ignore[arg-type]
+    assert warning == (
+        "the system gave a socket buffer of 5000000 bytes, not 20000000: bursts may be lost; "
+        "sysctl -w kern.ipc.maxsockbuf=20000000"
+    )
+    with pytest.raises(OSError, match="No buffer space"):
+        want_buffer(_WithoutForce(0), socket.SO_RCVBUF, 4096)  # type: ignore[arg-type]
+
+
+def test_a_system_that_does_not_know_segments_gets_datagrams_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may ignore UDP_SEGMENT instead of refusing it, and send all of them as one."""
+    monkeypatch.setattr(datagram_wire, "UDP_SEGMENT", 99)
+    with _bound() as sock:
+        assert not DatagramWire(sock).segments
 
 
 # ---------------------------------------------------------------------- interfaces
 
 
-@pytest.mark.parametrize("wanted", ["lo", "127.0.0.1", "127.0.0.0/8"])
+@pytest.mark.parametrize("wanted", [LOOPBACK, "127.0.0.1", "127.0.0.0/8"])
 def test_an_interface_is_found_by_name_address_or_network(wanted: str) -> None:
     found = find_interface(wanted, ip_address("239.192.1.1"))
     assert (found.name, str(found.address)) == ("lo", "127.0.0.1")
@@ -137,9 +188,17 @@ def test_a_wrong_interface_is_told_with_those_that_there_are() -> None:
 
 
 def test_all_interfaces_with_an_address_are_there() -> None:
-    assert "lo" in {interface.name for interface in interfaces()}
+    assert ip_address("127.0.0.1") in {interface.address for interface in interfaces()}
 
 
+@linux_only
+def test_other_systems_find_the_same_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = interfaces()
+    monkeypatch.setattr(interfaces_module, "_linux_addresses", lambda _: interfaces_module._addresses())
+    assert sorted(interfaces(), key=repr) == sorted(found, key=repr)
+
+
+@linux_only
 def test_what_nobody_listened_for_is_known_and_holds_up_nothing(
     pair: tuple[DatagramWire, DatagramWire, tuple[str, int]],
 ) -> None:
@@ -176,6 +235,8 @@ class Unlucky:
     def setsockopt(self, *option: int) -> None:
         raise OSError(errno.ENOPROTOOPT, "not here")
 
+    getsockopt = setsockopt
+
     def recvfrom(self, size: int) -> tuple[bytes, tuple[str, int]]:
         if self._errors:
             raise self._errors.pop()
@@ -199,6 +260,7 @@ def test_news_of_an_earlier_datagram_do_not_end_receiving(number: int) -> None:
     assert wire.dropped == 1
 
 
+@linux_only
 @pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ENETUNREACH])
 def test_news_of_an_earlier_datagram_do_not_end_sending_in_batches(number: int) -> None:
     sent: list[list[bytes]] = []

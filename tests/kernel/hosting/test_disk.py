@@ -43,7 +43,7 @@ def test_without_fdatasync_the_drive_is_told_to_empty_its_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[tuple[int, int]] = []
-    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.delattr(os, "fdatasync", raising=False)
     monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
     monkeypatch.setattr(fcntl, "fcntl", lambda descriptor, command: asked.append((descriptor, command)))
     disk.sync_data(7)
@@ -62,7 +62,7 @@ def test_reading_ahead_is_left_out_where_it_cannot_be_asked_for(
     with path.open("rb") as file:
         for advise in (disk.will_read, disk.will_not_read):
             advise(file.fileno(), 0, 100)
-        monkeypatch.delattr(os, "posix_fadvise")
+        monkeypatch.delattr(os, "posix_fadvise", raising=False)
         for advise in (disk.will_read, disk.will_not_read):
             advise(file.fileno(), 0, 100)
 

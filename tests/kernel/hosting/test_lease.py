@@ -15,6 +15,9 @@ from kernel.topology.system import Kernel
 from plugins.apis.native.channel import Channel
 from tests.events import Events
 from tests.interruptions import interrupted
+from tests.systems import lends
+
+pytestmark = lends
 
 ENOUGH = 40
 """Lone messages in a row after which a lease has begun."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import resource
+from struct import Struct
 
 # Version 2 of control groups and version 1.  A container sees its own group at the root.
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_RUSAGE_INFO_V0 = 0
+_MAC_USAGE = Struct("=64xQ24x")
+"""``struct rusage_info_v0`` of macOS (``sys/resource.h``), of which the resident memory is read."""
 
 
 def octets(limit: int | str, whole: int) -> int:
@@ -38,16 +41,24 @@ def machine_memory() -> int:
 
 
 def resident_memory() -> int:
-    """Return the octets of memory that this process has.
-
-    The most that it ever had where the system tells no better.
-    """
+    """Return the octets of memory that this process has."""
     try:
         with open("/proc/self/statm") as file:
             # The second field is the resident pages (proc(5)).
             return int(file.read().split()[1]) * _PAGE
-    except FileNotFoundError:  # macOS, which counts in octets
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    except FileNotFoundError:  # macOS
+        return _mac_resident_memory()
+
+
+def _mac_resident_memory() -> int:
+    # Not ``getrusage``, which has only the most that it ever was: an alarm would never end.
+    import ctypes
+
+    usage = ctypes.create_string_buffer(_MAC_USAGE.size)
+    if ctypes.CDLL(None).proc_pid_rusage(os.getpid(), _RUSAGE_INFO_V0, usage) != 0:
+        raise OSError("proc_pid_rusage does not tell the memory of this process")
+    (resident,) = _MAC_USAGE.unpack(usage.raw)
+    return int(resident)
 
 
 def give_memory_back() -> None:

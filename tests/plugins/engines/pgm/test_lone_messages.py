@@ -24,6 +24,7 @@ from plugins.protocols.pgm.source import Source
 from tests.interruptions import interrupted
 from tests.ports import free_port
 from tests.states import differences, dump
+from tests.systems import lends
 
 __all__ = ["kernel_factory"]
 
@@ -216,6 +217,7 @@ def group(
     made.target.close()
 
 
+@lends
 def test_lone_messages_pass_without_the_poll_thread(group: Group) -> None:
     # A lease may end at any time, so it is tried more than once.
     for _ in range(20):
@@ -228,6 +230,7 @@ def test_lone_messages_pass_without_the_poll_thread(group: Group) -> None:
     raise AssertionError("each time some other way was taken")
 
 
+@lends
 def test_a_batch_keeps_its_order_behind_lone_messages(group: Group) -> None:
     group.lend()
     bodies = [b"%d" % number for number in range(1000)]
@@ -240,6 +243,7 @@ def test_a_batch_keeps_its_order_behind_lone_messages(group: Group) -> None:
     assert got == [b"first", *bodies, b"last"]
 
 
+@lends
 def test_many_messages_one_after_another_end_the_lease(group: Group) -> None:
     sends, _ = group.lend()
     bodies = [b"%d" % number for number in range(2000)]
@@ -264,6 +268,7 @@ def _lose_one(sends: Any) -> None:
     sends._send = lose
 
 
+@lends
 def test_what_was_lost_is_sent_again(group: Group) -> None:
     # The next message shows the loss of the first one, and a heartbeat that of the last one.
     for last in (False, True):
@@ -277,6 +282,7 @@ def test_what_was_lost_is_sent_again(group: Group) -> None:
     assert counters["out"]["repairs"] >= 1
 
 
+@lends
 def test_messages_are_counted(group: Group) -> None:
     group.lend()
     for _ in range(10):
@@ -288,6 +294,7 @@ def test_messages_are_counted(group: Group) -> None:
     assert [(pipe.depth, pipe.written, pipe.taken) for pipe in statistics.pipes] == [(0, came, came)] * 2
 
 
+@lends
 def test_a_closed_channel_gives_its_lease_back(group: Group) -> None:
     sends, receives = group.lend()
     group.source.close()

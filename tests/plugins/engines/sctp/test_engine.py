@@ -19,6 +19,7 @@ from tests.events import Events
 from tests.plugins.engines.sctp.plans import TIMEOUT, bodies_of, dialler, listener, sent_in_time
 from tests.ports import free_port
 from tests.system.conftest import route
+from tests.systems import linux_only
 
 
 def pair(
@@ -236,6 +237,7 @@ def test_plain_messages_between_two_kernels(kernel_factory: KernelFactory, trans
     assert "an empty message" in events.wait("refused").detail
 
 
+@linux_only
 def test_a_port_that_nobody_listens_on_is_told_at_once(kernel_factory: KernelFactory) -> None:
     """The system is told by ICMP; without that it would be found out after connect_timeout."""
     udp_port = free_port()

@@ -21,6 +21,7 @@ from plugins.protocols.sctp.endpoint import Endpoint
 from tests.plugins.engines.sctp.plans import dialler, listener
 from tests.states import differences, dump
 from tests.system.conftest import route
+from tests.systems import lends
 
 PORTS = (5000, 6000)
 ADDRESSES = (b"\x7f\0\0\1", b"\x7f\0\0\2")
@@ -312,6 +313,7 @@ def test_both_ways_send_the_same_and_leave_the_same_behind(plain: bool, interlea
     assert both.direct > 250
 
 
+@lends
 @pytest.mark.parametrize("framing", ["backend", "plain"])
 def test_an_application_gets_a_lease(kernel_factory: KernelFactory, framing: str) -> None:
     far = kernel_factory(listener(framing=framing), route("net", "app"), route("app", "net"))

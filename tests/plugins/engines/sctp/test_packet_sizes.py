@@ -12,6 +12,7 @@ from tests.lan import Lan
 from tests.plugins.engines.sctp.plans import QUICK, TIMEOUT, bodies_of
 from tests.plugins.engines.sctp.test_engine import pair
 from tests.system.conftest import route
+from tests.systems import linux_only
 
 PROBES = """
 import socket, sys
@@ -33,7 +34,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("most, least_mean", [(8952, 2000), (1200, 0)])
+@pytest.mark.parametrize("most, least_mean", [pytest.param(8952, 2000, marks=linux_only), (1200, 0)])
 def test_packets_are_as_large_as_the_interface_takes_them_or_as_told(
     kernel_factory: KernelFactory, most: int, least_mean: int
 ) -> None:
