@@ -94,7 +94,7 @@ class Child:
 
 
 def _run(role: Role, link: Connection, arguments: Sequence[Any], cpu: int | None) -> None:
-    if cpu is not None:
+    if cpu is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[cpu]})
     end_with_parent()
     try:

@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
 from fnmatch import fnmatch
@@ -26,6 +27,9 @@ settings.register_profile(
 )
 settings.load_profile("any machine")  # how fast a machine is fails nothing
 java.start_quickly()
+if sys.platform == "darwin":
+    # The path of a Unix socket has 103 octets at most, and the temporary folder of a user takes 50 of them.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/tmp")
 
 QUICK = "not slow and not peer"
 """What ``make quick`` asks for with ``-m``."""

@@ -45,7 +45,7 @@ _COUNTS = {
 }
 
 
-_CORES = len(os.sched_getaffinity(0))
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _side_name(client: Client, broker: str, mode: str) -> str:

@@ -476,7 +476,7 @@ def test_a_kernel_without_engines_imports_nothing_heavy(first: str) -> None:
     code = f"import sys; {first}; print(*sys.modules)"
     modules = set(
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+            [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
         ).stdout.split()
     )
     assert modules.isdisjoint({"trio", "rich", "ssl", "asyncio", "pyspark"})

@@ -202,7 +202,7 @@ def test_nobody_answers_where_nobody_listens(path: Path) -> None:
 
 
 @pytest.mark.parametrize("session", [True, False], ids=["session's folder", "private folder"])
-def test_the_only_running_system_is_found(
+def test_one_running_system_is_found(
     kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: bool
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

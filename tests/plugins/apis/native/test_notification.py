@@ -15,6 +15,7 @@ from kernel.contracts.errors import WouldBlock
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan, RoutePlan
 from tests.system.conftest import listener, route
+from tests.systems import linux_only
 
 PARTS = (
     EnginePlan(name="a", kind="native"),
@@ -33,6 +34,7 @@ def _send_from_another_thread(kernel: Any, body: bytes) -> None:
     thread.join()
 
 
+@linux_only
 def test_a_real_time_signal_tells_of_an_arrival(kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory(*PARTS)
     b = kernel.open("b")

@@ -17,6 +17,9 @@ from kernel.testing.leaks import Leaks
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.system import Kernel
 from plugins.apis.native.task_channel import TaskChannel
+from tests.systems import lends
+
+pytestmark = lends
 
 Main = Callable[[], Awaitable[None]]
 ENOUGH = 40

@@ -17,6 +17,9 @@ from kernel.sockets import Again, Context, Socket
 from plugins.apis.sockets.errors import ContextClosed, WrongState
 from plugins.apis.sockets.options import TypeName
 from tests.interruptions import interrupted
+from tests.systems import lends
+
+pytestmark = lends
 
 ROOT = Path(__file__).parents[4]
 TIMEOUT = 60.0

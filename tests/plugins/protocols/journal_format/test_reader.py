@@ -16,6 +16,7 @@ from plugins.protocols.journal_format.index import SIZE
 from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import Bounds, JournalReader
 from tests.plugins.protocols.journal_format.conftest import write_segment
+from tests.systems import linux_only
 
 
 def record_batches(first: int, count: int, size: int = 2) -> list[list]:
@@ -164,6 +165,7 @@ def test_positions_of_consumers(journal: Path) -> None:
         positions(journal)
 
 
+@linux_only
 def test_a_position_is_safe_before_it_takes_the_place_of_the_last_one(
     journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

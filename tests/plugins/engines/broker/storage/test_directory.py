@@ -24,6 +24,7 @@ from plugins.engines.broker.storage.recovery import CannotOpen
 from plugins.engines.broker.storage.store_options import StoreOptions
 from tests.plugins.engines.broker.client import Client, run
 from tests.plugins.engines.broker.storage.durable import CODECS
+from tests.systems import linux_only
 
 
 class Opened:
@@ -178,6 +179,7 @@ def test_what_is_no_log_is_not_destroyed(opened: Callable[..., Opened], tmp_path
     assert (data / "000000000001.log").read_bytes() == b"something else"
 
 
+@linux_only
 def test_what_was_reserved_is_cut_off_at_the_end_or_at_the_next_start(
     opened: Callable[..., Opened], tmp_path: Path
 ) -> None:
