@@ -12,6 +12,7 @@ envelope is decided and encoded once for a batch, not once for each message
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -47,6 +48,24 @@ class Envelope(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True, om
     expiration: int | None = None
     """How long the message may wait for delivery, in milliseconds; None: for ever."""
     properties: Mapping[str, Any] = _NOTHING
+
+    def __reduce__(self) -> Any:
+        """Have ``pickle`` and ``copy.deepcopy`` make one with the same fields."""
+        if self is PLAIN:
+            return "PLAIN"
+        said = {name: getattr(self, name) for name in self.__struct_fields__}
+        return partial(Envelope, **{**said, "properties": _plain(self.properties)}), ()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with dictionaries instead of other mappings, and bytes instead of views."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    return bytes(value) if isinstance(value, memoryview) else value
 
 
 PLAIN = Envelope()
@@ -160,6 +179,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     def __bytes__(self) -> bytes:
         return bytes(self.body)
+
+    def __reduce__(self) -> Any:
+        """Have ``pickle`` and ``copy.deepcopy`` make one with bytes: a view belongs to its buffer."""
+        return Message, (_plain(self.body), self.envelope, _plain(self.parts))
 
 
 def messages_of(batch: Batch) -> list[Message]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, SupportsIndex, TypeVar
 from weakref import WeakKeyDictionary
 
 FORKED = (
@@ -23,6 +23,20 @@ FORKED = (
 """Why a call is refused."""
 
 Owner = TypeVar("Owner")
+
+
+class OfThisProcess:
+    """A base for what has threads, locks or descriptors.  It can be neither copied nor pickled."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse what ``copy``, ``pickle`` and ``multiprocessing`` want."""
+        raise TypeError(
+            f"this {type(self).__name__} has threads and sockets of its process, and can be neither copied nor "
+            "passed to another process: make a kernel, or connect, there"
+        )
+
 
 _CALLS: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
 

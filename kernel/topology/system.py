@@ -40,7 +40,7 @@ from kernel.contracts.kinds import ApiKind, BoundSockets, EngineSetup
 from kernel.contracts.thread import Done, EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.hosting.exiting import call_at_exit
-from kernel.hosting.forking import FORKED, call_in_children
+from kernel.hosting.forking import FORKED, OfThisProcess, call_in_children
 from kernel.plugins import PluginRegistry
 from kernel.topology.border import needs_thread
 from kernel.topology.guests import is_guest, refuse_guests
@@ -87,7 +87,7 @@ _LOOKED_AT = 8
 """How many APIs are looked at, in turn, whether they were closed, when one more is opened."""
 
 
-class Kernel:
+class Kernel(OfThisProcess):
     """Threads, engines and routes.  No global state: two kernels in one process share nothing.
 
     ``with Kernel(plan) as kernel:`` starts it.  After the block no thread, descriptor or task is left.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import multiprocessing
 import os
+import pickle
 import select
 import signal
 import socket
@@ -17,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from kernel import EnginePlan, Envelope, Kernel, Plan, ThreadPlan
+from kernel import EnginePlan, Envelope, Kernel, Plan, ThreadPlan, listen
 from kernel.contracts.errors import KernelError, TimedOut
 from kernel.hosting.forking import FORKED
 from kernel.sockets import Context
@@ -283,6 +285,38 @@ def test_a_client_of_a_broker_is_refused_in_a_child(tmp_path: Path) -> None:
         host, _, port = kernel.address_of("broker").rpartition(":")
         socket.create_connection((host, int(port))).close()
         assert all(state.state == "running" for state in kernel.engine_states())
+
+
+def test_what_has_threads_and_sockets_is_neither_copied_nor_passed_to_a_process_that_is_not_forked() -> None:
+    """``multiprocessing`` pickles what it passes on, where it does not fork."""
+
+    async def channels() -> None:
+        async with Kernel(pair("asyncio")) as kernel, kernel.open("from") as channel:
+            things.append(channel)
+            refuse_all()
+
+    def refuse_all() -> None:
+        for thing in things:
+            name = type(thing).__name__
+            for way in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(TypeError, match=f"this {name} has threads and sockets of its process"):
+                    way(thing)
+
+    plan = plan_of(
+        EnginePlan(name="broker", kind="broker"),
+        EnginePlan(name="client", kind="broker-client", options={"broker": "broker"}),
+        EnginePlan(name="app", kind="native"),
+        route("broker", "app"),
+    )
+    with (
+        Kernel(plan) as system,
+        system.open("app") as app,
+        system.open("client", api="broker-client") as client,
+        listen("127.0.0.1:0") as direct,
+        Context() as context,
+    ):
+        things: list[Any] = [system, app, client, direct, context, context.socket("PAIR")]
+        asyncio.run(channels())
 
 
 def test_the_bell_of_a_channel_for_asyncio_stays_watched_in_the_parent() -> None:

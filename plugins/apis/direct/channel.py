@@ -20,7 +20,7 @@ from kernel.contracts.protocol import StreamProtocol
 from kernel.hosting.address import SOCKET_TRANSPORTS, WEB_TRANSPORTS, Address, parse_address
 from kernel.hosting.blocking_host import BlockingHost
 from kernel.hosting.connecting import prepare
-from kernel.hosting.forking import FORKED, call_in_children
+from kernel.hosting.forking import FORKED, OfThisProcess, call_in_children
 from kernel.hosting.handshakes import Handshakes
 from kernel.hosting.listener import listen_on, peer_name
 from kernel.hosting.waiting import InThread, finish
@@ -30,7 +30,7 @@ _LONGEST = 20 * 86_400.0
 """Seconds.  A longer limit is none: ``poll`` waits for 24 days at the most."""
 
 
-class DirectChannel(BlockingHost):
+class DirectChannel(BlockingHost, OfThisProcess):
     """A ``BlockingHost`` that belongs to a kernel, and ends with it."""
 
     def kernel_closed(self, reason: str) -> None:

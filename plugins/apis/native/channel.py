@@ -80,7 +80,7 @@ from kernel.contracts.message import (
 from kernel.contracts.mixed_batch import Entry, EnvelopesByKey
 from kernel.hosting.borrower import Borrower
 from kernel.hosting.fast_sender import Send, fast_sender
-from kernel.hosting.forking import FORKED, call_in_children
+from kernel.hosting.forking import FORKED, OfThisProcess, call_in_children
 from kernel.hosting.message_reader import MessageReader
 from plugins.apis.native.options import NativeOptions
 from plugins.apis.native.requests import REPLY_NAME, Requests, new_token
@@ -93,7 +93,7 @@ ALL = 1 << 30
 """More messages than any batch has: no limit."""
 
 
-class Channel:
+class Channel(OfThisProcess):
     """Send and receive.  Usable in a ``with`` statement and in a ``for`` loop."""
 
     def __init__(self, name: str, join: Join, options: NativeOptions | None = None) -> None:

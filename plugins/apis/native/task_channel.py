@@ -26,6 +26,7 @@ from typing import Any, Self
 from kernel.contracts.api import NOT_YET, Lease
 from kernel.contracts.errors import KernelClosed, WouldBlock
 from kernel.contracts.message import Batch, Buffer, Message
+from kernel.hosting.forking import OfThisProcess
 from plugins.apis.native.channel import ALL, Channel
 from plugins.apis.native.leased_socket import LeasedSocket
 
@@ -33,7 +34,7 @@ CALLS_BETWEEN_SCHEDULING = 64
 """Calls that need not wait, of which one lets other tasks run: that costs a tenth of one at each call."""
 
 
-class TaskChannel(ABC):
+class TaskChannel(OfThisProcess, ABC):
     """Send and receive in a task.  Usable in ``async with`` and ``async for``."""
 
     def __init__(self, channel: Channel) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kernel import EnginePlan, Kernel, Plan, PluginRegistry, RoutePlan, ThreadPlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError, PlanError
-from kernel.hosting.forking import call_in_children
+from kernel.hosting.forking import OfThisProcess, call_in_children
 from plugins.apis.sockets.end import End, PublishingEnd
 from plugins.apis.sockets.errors import ContextClosed, EngineOptionError, OptionError, PlaceError
 from plugins.apis.sockets.monitor import SocketEvent, Watch
@@ -232,7 +232,7 @@ def _number_of(error: BaseException) -> int | None:
     return None if cause is None else errno.EINVAL
 
 
-class Context:
+class Context(OfThisProcess):
     """Makes sockets.  ``with Context() as context:`` closes it, and all of its sockets, at the end.
 
     The kernel behind it is made with the first socket.  Any thread.

@@ -20,7 +20,7 @@ from typing import Protocol as Interface
 
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
-from kernel.hosting.forking import call_in_children
+from kernel.hosting.forking import OfThisProcess, call_in_children
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.errors import NotSupported, PlaceError
 from plugins.apis.sockets.monitor import Monitor, SocketEvent, Watch, What
@@ -52,7 +52,7 @@ class Send(Interface):
         ...
 
 
-class Socket:
+class Socket(OfThisProcess):
     """A socket of ØMQ.  ``Context.socket`` makes it; usable in a ``with`` statement.
 
     Any thread may use it, but one at a time.

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import array
+import copy
 import gc
+import pickle
+from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -87,3 +91,37 @@ def test_a_lent_buffer_counts_in_bytes_whatever_its_items_are() -> None:
     assert not returned
     del view
     assert returned == [1]
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+    "deepcopy": copy.deepcopy,
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_a_message_can_be_passed_to_another_process(way: str) -> None:
+    """By ``multiprocessing`` for example; what is read-only or a view in it is neither there."""
+    properties = MappingProxyType(
+        {"headers": MappingProxyType({"a": [1, memoryview(b"x")]}), "type": "t", "path": (1, "b")}
+    )
+    envelope = Envelope(
+        key="k", exchange="e", reply_to="r", persistent=True, priority=3, expiration=5, properties=properties
+    )
+    message = Message(memoryview(b"body"), envelope, (b"bo", memoryview(b"dy")))
+    there = COPIES[way](message)
+    assert (there.body, there.parts) == (b"body", (b"bo", b"dy"))
+    assert {name: getattr(there.envelope, name) for name in Envelope.__struct_fields__} == {
+        "key": "k",
+        "exchange": "e",
+        "reply_to": "r",
+        "persistent": True,
+        "priority": 3,
+        "expiration": 5,
+        "properties": {"headers": {"a": [1, b"x"]}, "type": "t", "path": (1, "b")},
+    }
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_the_plain_envelope_is_there_the_plain_one(way: str) -> None:
+    assert COPIES[way](Message(b"body")).envelope is PLAIN

@@ -22,7 +22,7 @@ from kernel.contracts.bodies import all_checked
 from kernel.contracts.envelopes import checked_envelope, checked_text
 from kernel.contracts.errors import ConnectionLost, KernelClosed, KernelError, WrongThread
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
-from kernel.hosting.forking import FORKED, call_in_children
+from kernel.hosting.forking import FORKED, OfThisProcess, call_in_children
 from plugins.engines.broker.errors import BrokerError, NotFound, PreconditionFailed
 from plugins.engines.broker.local.session import Answer, Command, LocalSession, Shared, counted_size
 
@@ -59,7 +59,7 @@ class Delivery(NamedTuple):
     """The tag of the consumer; empty for what ``get`` returned."""
 
 
-class BrokerClient:
+class BrokerClient(OfThisProcess):
     """Declares, publishes, consumes and acknowledges.  What the broker refuses raises a ``BrokerError``.
 
     ``publish``, ``ack``, ``reject`` and ``close`` do not wait for the broker.  All other methods wait until
