@@ -148,5 +148,6 @@ PEERS: dict[str, Peer] = {
         Peer("user-mode-linux", user_mode.is_there, _PEERS),
         Peer("usrsctp", usrsctp_peer.is_there, _PEERS),
         Peer("tshark", _has_command("tshark"), _PEERS),
+        Peer("uvloop", _has_module("uvloop"), _SETUP),
     )
 }

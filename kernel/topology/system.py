@@ -170,6 +170,7 @@ class Kernel(OfThisProcess):
     def _start(self) -> Kernel:
         if self._state != "new":
             raise KernelError(f"a kernel is started once; this one is {self._state}")
+        _refuse_greenlets()
         # First, because ``Parts`` refuses every step while the kernel is not running.
         self._state = "running"
         parts = self._parts
@@ -691,6 +692,21 @@ def _write_out_at_exit() -> None:
     for kernel in kernels:
         for thread in kernel._threads():
             thread.join(max(0.0, until - time.monotonic()))
+
+
+def _refuse_greenlets() -> None:
+    # They would run a thread of ours, and with it its trio, as a greenlet: nothing would ever be ready, and
+    # the application would wait for it.
+    for library, module, question in (
+        ("gevent", "gevent.monkey", "is_module_patched"),
+        ("eventlet", "eventlet.patcher", "is_monkey_patched"),
+    ):
+        patcher = sys.modules.get(module)
+        if patcher is not None and any(map(getattr(patcher, question), ("threading", "thread", "select"))):
+            raise KernelError(
+                f"{library} has replaced the threads or the polling of Python's library in this process, "
+                "and a kernel needs the real ones: start it in a process without that"
+            )
 
 
 def _in_asyncio() -> bool:

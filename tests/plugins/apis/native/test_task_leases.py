@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -29,8 +30,9 @@ ENOUGH = 40
 class Loop:
     """What the tests need of an event loop."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, of: str) -> None:
+        self.kind = "trio" if of == "trio" else "asyncio"
+        self._of = of
 
     def run(self, main: Main) -> None:
         async def limited() -> None:
@@ -41,7 +43,12 @@ class Loop:
                 async with asyncio.timeout(60):
                     await main()
 
-        trio.run(limited) if self.kind == "trio" else asyncio.run(limited(), debug=True)
+        if self._of == "trio":
+            trio.run(limited)
+        else:
+            factory = importlib.import_module("uvloop").new_event_loop if self._of == "uvloop" else None
+            with asyncio.Runner(debug=True, loop_factory=factory) as runner:
+                runner.run(limited())
 
     async def sleep(self, seconds: float) -> None:
         if self.kind == "trio":
@@ -137,9 +144,12 @@ def _plan(mode: str, address: str, kind: str) -> Plan:
     )
 
 
-@pytest.fixture(params=["trio", "asyncio"])
+@pytest.fixture(params=["trio", "asyncio", pytest.param("uvloop", marks=pytest.mark.peer("uvloop"))])
 def loop(request: pytest.FixtureRequest) -> Loop:
-    return Loop(request.param)
+    loop = Loop(request.param)
+    # uvloop keeps the pipe for signals of the first loop until the process ends: it is none of our leaks.
+    loop.run(lambda: loop.sleep(0))
+    return loop
 
 
 @pytest.fixture
