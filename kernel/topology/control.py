@@ -311,9 +311,15 @@ def _folders(*, make: bool = True) -> list[Path]:
     """
     session = os.environ.get("XDG_RUNTIME_DIR")
     folders = [Path(session)] if session and os.path.isdir(session) else []
-    private = Path(tempfile.gettempdir()) / f"kernel-{os.getuid()}"
-    if make and not folders:
-        private.mkdir(mode=0o700, exist_ok=True)
+    private = _private_folder()
+    try:
+        if make and not folders:
+            private.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise KernelError(
+            f"no control socket: {private} cannot be made ({error.strerror}); choose a place with --control PATH, or "
+            "set XDG_RUNTIME_DIR"
+        ) from None
     with contextlib.suppress(FileNotFoundError):
         there = private.lstat()
         # ``lstat``, and the checks of owner and mode: in a folder that all users share, anybody may have made
@@ -326,6 +332,14 @@ def _folders(*, make: bool = True) -> list[Path]:
             f"{private} is not a private folder of this user; choose a place with --control PATH"
         )
     return folders
+
+
+def _private_folder() -> Path:
+    try:
+        temporary = tempfile.gettempdir()
+    except FileNotFoundError:  # none may be written, as in some containers
+        temporary = "/tmp"
+    return Path(temporary) / f"kernel-{os.getuid()}"
 
 
 def _listen(path: str) -> socket.socket:

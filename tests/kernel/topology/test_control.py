@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import tempfile
 import stat
 import subprocess
 import threading
@@ -300,3 +301,24 @@ def test_an_engine_that_does_not_do_it_is_named(engine: str, complaint: str) -> 
     ]
     with pytest.raises(KernelError, match=complaint):
         operate(threads, engine, "dance", None, 0.01)
+
+
+def test_where_nothing_may_be_written_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose file system is read-only."""
+
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    with pytest.raises(
+        KernelError, match=r"cannot be made \(Read-only file system\); choose a place with --control"
+    ):
+        default_path()
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # who has no folder there
+    with pytest.raises(KernelError, match="no running kernel of this user was found"):
+        find_running()
