@@ -12,6 +12,7 @@ Order
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -34,6 +35,11 @@ _MOST_A_TURN = 10_000
 _SUBSCRIBED = "subscribe-"
 """How the receipts of SUBSCRIBE frames begin.  Those of SEND frames are numbers."""
 _LONGEST_REASON = 300
+_FORCED = re.compile(r"\bconnection_forced\b|\bserver_initiated_close,320\b")
+"""In an ERROR of a broker that ends, or whose operator ends the connection: in ours, and in RabbitMQ's.
+
+320 is AMQP's number of ``connection-forced``.
+"""
 
 
 class Session:
@@ -221,12 +227,15 @@ class Session:
             self.end(f"{engine.peer} refuses the connection: {text}; {advice}")
             return
         receipt = frames.headers.get("receipt-id")
-        # Nothing else can be the cause of an ERROR without a receipt: nothing is published while a SUBSCRIBE
-        # is unanswered.
-        if self._asked and receipt in (None, self._asked):
-            self._subscription_refused(text)
-        else:
-            engine.outgoing.failed(_number_of(receipt or ""), f"ERROR: {text}")
+        # No message and no subscription is at fault if the broker just ends.  Otherwise a message that was
+        # alone in flight when it ended twice would be refused, and lost.
+        if receipt is not None or not _FORCED.search(text):
+            # Nothing else can be the cause of an ERROR without a receipt: nothing is published while a
+            # SUBSCRIBE is unanswered.
+            if self._asked and receipt in (None, self._asked):
+                self._subscription_refused(text)
+            else:
+                engine.outgoing.failed(_number_of(receipt or ""), f"ERROR: {text}")
         # A server closes the connection after an ERROR frame (STOMP 1.2, ERROR).  For one that does not,
         # nobody knows what it did with the frames behind the one that it complains of.
         self.end(f"{engine.peer} ends the connection: ERROR: {text}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import tempfile
 import stat
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -153,6 +153,32 @@ def test_one_error_is_no_proof_against_the_one_message_in_flight() -> None:
     assert world.engine.outgoing.unfinished == 0
 
 
+@pytest.mark.parametrize(
+    "message, body",
+    [
+        ("connection_forced", b"CONNECTION_FORCED - the broker is shut down\n"),
+        # As RabbitMQ 3.10 says it, when an operator closes connections.
+        (
+            "AMQP channel died",
+            b"Reason: {shutdown,\n            {connection_closing,\n"
+            b'                {server_initiated_close,320,<<"by the operator">>}}}',
+        ),
+    ],
+    ids=["ours", "RabbitMQ"],
+)
+def test_the_end_of_a_broker_is_no_refusal_however_often_it_comes(message: str, body: bytes) -> None:
+    world = InMemory(receipts="each")
+    broker = world.connect()
+    world.feed(b"0")
+    for _ in range(5):
+        broker.answer("ERROR", body, message=message)
+        assert broker.ended
+        broker = world.connect()
+    assert world.port.refused == []
+    broker.receipts(*(receipt for _, receipt in broker.sent()))
+    assert world.engine.outgoing.unfinished == 0
+
+
 def test_what_stomp_cannot_carry_is_refused_and_confirmed_in_order() -> None:
     world = InMemory(destination=None)
     broker = world.connect(**OURS)

@@ -111,6 +111,18 @@ def test_a_refused_subscription_is_left_out_and_tried_again(named: bool) -> None
     assert world.engine.counters.refusals == 1
 
 
+def test_the_end_of_a_broker_refuses_no_subscription() -> None:
+    world = InMemory(subscriptions=ONE)
+    broker = world.dial()
+    broker.answer("CONNECTED", version="1.2")
+    assert len(broker.take("SUBSCRIBE")) == 1
+    broker.answer("ERROR", b"CONNECTION_FORCED - the broker is shut down\n", message="connection_forced")
+    assert world.engine.counters.refusals == 0
+    broker = world.dial()
+    broker.answer("CONNECTED", version="1.2")
+    assert len(broker.take("SUBSCRIBE")) == 1
+
+
 def test_a_refused_login_is_told_with_what_to_do() -> None:
     world = InMemory(login="me", passcode="wrong")
     broker = world.dial()
