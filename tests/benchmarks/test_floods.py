@@ -15,6 +15,9 @@ from benchmarks.stomp import flood as stomp
 from benchmarks.stomp.bare import BareClient
 from kernel import EnginePlan, Kernel
 from kernel.topology.plan import Plan, ThreadPlan
+from tests.systems import linux_only
+
+pytestmark = linux_only
 
 JOBS = {
     "mqtt, QoS 0": ("mqtt", mqtt.flood, mqtt.Job(200, block=50, window=2)),

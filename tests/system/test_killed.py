@@ -18,6 +18,7 @@ from kernel.testing.fixtures import KernelFactory
 from tests.events import Events
 from tests.ports import free_port
 from tests.system.conftest import dialler, listener, route
+from tests.systems import linux_only
 
 pytestmark = pytest.mark.slow  # processes of their own
 
@@ -31,7 +32,8 @@ def place(scheme: str, port: int = 0) -> str:
     return f"{scheme}://" + PLACES[scheme].format(port=port)
 
 
-@pytest.fixture(params=PLACES)
+# Where no ICMP message tells of it, a minute passes until SCTP counts a killed peer as dead.
+@pytest.fixture(params=["backend+tcp", pytest.param("backend+sctp", marks=linux_only)])
 def scheme(request: pytest.FixtureRequest) -> str:
     scheme: str = request.param
     return scheme

@@ -29,6 +29,7 @@ from kernel.topology.tap import TapWanted
 from tests.events import Events
 from tests.system import probe as probe_plugin
 from tests.system.conftest import FAST, route
+from tests.systems import lends, linux_only
 
 
 @cache
@@ -313,6 +314,7 @@ def links(kernel: Kernel) -> list[Any]:
     return [row for row in kernel.statistics().engines if row.name.startswith("link ")]
 
 
+@lends
 @pytest.mark.slow
 def test_lone_messages_cross_the_border_without_the_poll_thread(kernel_factory: KernelFactory) -> None:
     events = Events()
@@ -444,6 +446,7 @@ class TestEnds:
             os.kill(pid(kernel, "p"), number)
         assert kernel.operate("end", "pid") == pid(kernel, "p")
 
+    @linux_only
     @pytest.mark.slow
     def test_it_ends_with_the_process_that_has_started_it(self, tmp_path: Path) -> None:
         file = tmp_path / "plan.toml"

@@ -305,6 +305,7 @@ def test_a_closed_channel_gives_its_lease_back(group: Group) -> None:
     assert not receives.active
 
 
+@lends
 @pytest.mark.slow
 def test_a_handler_that_raises_anywhere_loses_nothing_and_repeats_nothing(group: Group) -> None:
     places: set[str] = set()
@@ -336,6 +337,7 @@ def test_a_handler_that_raises_anywhere_loses_nothing_and_repeats_nothing(group:
     assert (counters["out"]["repairs"], counters["in"]["gaps"], counters["in"]["duplicates"]) == (0, 0, 0)
 
 
+@lends
 @pytest.mark.slow
 def test_a_handler_that_waits_anywhere_while_the_leases_are_ended_loses_nothing(
     group: Group, monkeypatch: pytest.MonkeyPatch

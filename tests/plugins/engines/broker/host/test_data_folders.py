@@ -204,7 +204,8 @@ def fill(folder: Path, name: str, killed: Path) -> None:
     )
     shutil.copytree(folder, killed)
     last = max(killed.glob("*.log"))
-    last.write_bytes(last.read_bytes()[: -(1 << 20)] + bytes(2000))  # fewer reserved zeros, to be quick
+    written = last.read_bytes().rstrip(b"\0")
+    last.write_bytes(written + bytes(2000))  # fewer reserved zeros, to be quick
     broker.close()
 
 
