@@ -25,8 +25,10 @@ import click
 
 from kernel.cli.event_log import RATE, EventLog, LogRecords
 from kernel.cli.seconds import Seconds
+from kernel.cli.service_manager import ServiceManager
 from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelError, PlanError
+from kernel.contracts.system import NO_TABLE
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import load_plan
 from kernel.topology.collecting import end_start
@@ -135,11 +137,16 @@ class Requests:
         with contextlib.suppress(OSError):
             self._ringer.send(b"\0")
 
-    def get(self) -> str:
-        """Wait for the next request.  The main thread."""
+    def get(self, until: float | None = None) -> str:
+        """Wait for the next request, which is empty if none has come ``until`` then (``time.monotonic``).
+
+        The main thread.
+        """
         # Python calls the handlers of signals that have come at the end of each round, before it looks again.
         while not self._waiting:
-            self._poll.poll()
+            left = None if until is None else max(0.0, until - time.monotonic()) * 1000
+            if not self._poll.poll(left):
+                return ""
             with contextlib.suppress(BlockingIOError):
                 self._bell.recv(4096)
         return self._waiting.popleft()
@@ -178,6 +185,7 @@ class Runner:
         # later needs a new process.
         self._registry = PluginRegistry.load()
         self._requests = Requests()
+        self._manager = ServiceManager()
 
     def run(self, linger: float) -> None:
         """Start the system, carry out requests, stop it.
@@ -204,6 +212,7 @@ class Runner:
             self._requests.put("look")
             try:
                 reason = self._obey(kernel)
+                self._manager.stops(f"stopping: {reason}")
                 self._log.write("stopping", detail=reason)
                 # Before ``close``: engines that have ended have no counters any more.
                 self._log.figures(kernel.statistics())
@@ -261,8 +270,12 @@ class Runner:
 
     def _obey(self, kernel: Kernel) -> str:
         """Carry out requests until one of them is to stop; return which one."""
+        next_sign: float | None = None
         while True:
-            request = self._requests.get()
+            next_sign = self._give_sign_of_life(kernel, next_sign)
+            request = self._requests.get(next_sign)
+            if not request:
+                continue
             if request == "look":
                 self._look(kernel)
             elif request == "SIGHUP":
@@ -270,6 +283,21 @@ class Runner:
             # SIGINT or SIGTERM.  What is behind it in the queue is not carried out any more.
             else:
                 return request
+
+    def _give_sign_of_life(self, kernel: Kernel, due: float | None) -> float | None:
+        """Tell the service manager, if it is time, that each thread takes its turns; return the next time.
+
+        The log has the threads that do not; then no sign is given.
+        """
+        every = self._manager.alive_every
+        if every is None or (due is not None and time.monotonic() < due):
+            return due
+        silent = kernel.inspect(NO_TABLE, every / 2).failed
+        for line in silent:
+            self._log.write("error", detail=f"no sign of life to the service manager: {line}")
+        if not silent:
+            self._manager.is_alive()
+        return time.monotonic() + every
 
     def _look(self, kernel: Kernel) -> None:
         """Report that everything is up, once."""
@@ -280,6 +308,7 @@ class Runner:
         self._ready = True
         end_start()
         self._log.write("ready", detail=self._file)
+        self._manager.is_ready(f"{self._file}: all engines are up")
         # The parent may have closed its end, or may have given a descriptor that does not exist: the system
         # runs.
         if self._ready_fd is not None:
@@ -288,6 +317,14 @@ class Runner:
 
     def _reload(self, kernel: Kernel) -> None:
         """Apply the changes of the file, or log why not."""
+        self._manager.reloads()
+        try:
+            self._apply(kernel)
+        finally:
+            # Also after mistakes: the system runs as before.
+            self._manager.is_ready(f"{self._file}: read again; the log has what has changed")
+
+    def _apply(self, kernel: Kernel) -> None:
         try:
             plan = load_plan(self._file, self._registry)
             self._tell_left_out(plan)

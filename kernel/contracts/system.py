@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from kernel.topology.plan import Plan, RoutePlan
     from kernel.topology.statistics import SystemStatistics
 
+NO_TABLE = ""
+"""A table that no engine has.  Whoever asks for it learns which threads answer, and engines do nothing."""
+
 
 class System(Interface):
     """The kernel as its engines see it."""

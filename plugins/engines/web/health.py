@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kernel.contracts.engine import Host
-from kernel.contracts.system import System
+from kernel.contracts.system import NO_TABLE, System
 from plugins.engines.web.answer import Respond, json_answer
 
 if TYPE_CHECKING:
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 SECONDS = 2.0
 """How long a thread may take to answer before the system counts as not ready."""
-
-_NO_TABLE = ""
-"""A table that no engine has.  So the threads answer, and engines have nothing to look up."""
 
 
 def live(respond: Respond) -> None:
@@ -33,7 +30,7 @@ def ready(system: System, host: Host, respond: Respond) -> None:
         if engine.state not in ("running", "ended")
     ]
     # ``statistics`` asks no thread. A thread that hangs shows only here, by not answering in time.
-    system.inspect(_NO_TABLE, host, partial(_answer, reasons, respond), SECONDS)
+    system.inspect(NO_TABLE, host, partial(_answer, reasons, respond), SECONDS)
 
 
 def _answer(reasons: list[str], respond: Respond, inspection: Inspection) -> None:

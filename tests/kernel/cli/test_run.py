@@ -223,10 +223,10 @@ def test_a_signal_that_another_thread_gets_stops_it(file: Path, capsys: pytest.C
     poll, sleeps = runner._requests._poll, threading.Event()
 
     class Poll:
-        def poll(self) -> object:
+        def poll(self, timeout: float | None) -> object:
             if runner._ready:
                 sleeps.set()
-            return poll.poll()
+            return poll.poll(timeout)
 
     def kill() -> None:
         sleeps.wait(60)
