@@ -71,7 +71,9 @@ class MqttClientEngine(ClientEngine[Session]):
     def lost(self, session: Session) -> None:
         """The connection has ended: forget what belongs to it."""
         self.counters.refusals += session.login_refused
-        self.outgoing.lost()
+        # A broker of version 5 says what it complains of.
+        if (why := self.outgoing.lost()) and self.options.version == 4:
+            self._last_error = f"{self._last_error}; {why}"
         self.incoming.lost()
         # What came in the last turn of the connection.
         self.incoming.flush()

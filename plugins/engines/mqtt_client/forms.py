@@ -54,7 +54,8 @@ class Forms:
         self._options = options
         self._maximum_qos = 2 if server.maximum_qos is None else server.maximum_qos
         self._retain = server.retain_available != 0
-        self._maximum = server.maximum_packet_size or 0xFFFF_FFFF
+        limits = (server.maximum_packet_size, options.broker_max_packet_bytes)
+        self._maximum = min((limit for limit in limits if limit), default=0xFFFF_FFFF)
         self._forms: dict[Envelope, Form | str] = {}
 
     def form_of(self, envelope: Envelope) -> Form | str:

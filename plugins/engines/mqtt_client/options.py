@@ -93,6 +93,10 @@ class MqttClientOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     all these messages are then sent again on the next one."""
     max_packet_bytes: Annotated[int, msgspec.Meta(ge=1024, le=268_435_460)] = 268_435_460
     """Bytes of the largest packet that is accepted.  A broker of version 5 is told."""
+    broker_max_packet_bytes: Annotated[int, msgspec.Meta(ge=0, le=268_435_460)] = 0
+    """Bytes of the largest packet that the broker takes; larger messages are refused.  0: what it says.
+
+    One of version 4 cannot say it, and ends the connection each time that a larger one comes."""
     topic_alias_maximum: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 64
     """Topic aliases that a broker of version 5 may use."""
     connect_timeout: Seconds = 10.0

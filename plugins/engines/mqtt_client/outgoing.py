@@ -49,6 +49,8 @@ LAST_ID = 65_435
 numbers (MQTT 5.0, 2.2.1)."""
 _UNTRACKED = 0
 """The position of messages that need not be confirmed to the port, because no incoming route confirms."""
+_FRUITLESS = 3
+"""Connections without an answer after which it is said that a message may be too large for the broker."""
 _PART_SIZE = 1024
 """Messages: longer batches are cut into parts of this length, so that to cut one costs little each time."""
 
@@ -103,6 +105,10 @@ class Outgoing:
         self._used = 0
         """Messages of QoS 1 and 2 that were sent on this connection and are not acknowledged."""
         self._answers: list[Buffer] = []
+        self._front_before = 0
+        """``_front`` when the connection was accepted."""
+        self._fruitless = 0
+        """Connections in a row that have ended without an answer to the oldest message in flight."""
         self.answered_at = 0.0
         """When the broker last acknowledged something, or when there was nothing to acknowledge."""
 
@@ -128,6 +134,7 @@ class Outgoing:
         self._forms = forms
         self._limit = min(limit, self._in_flight)
         self._used = 0
+        self._front_before = self._front
         self.answered_at = now
         # Without the session these packets are new ones to the broker, and DUP would be wrong.
         self._dup = present
@@ -162,14 +169,27 @@ class Outgoing:
                     parts.append(_Part(flight, number, number + 1))
         return parts
 
-    def lost(self) -> None:
-        """The connection has ended."""
+    def lost(self) -> str:
+        """The connection has ended.  Return what may be the cause, or nothing."""
+        self._fruitless = self._fruitless + 1 if self._used and self._front == self._front_before else 0
         self._forms = None
         self._again.clear()
         # The next socket takes something else than these.
         self._unwritten.clear()
         self._answers.clear()
         self._used = 0
+        return self._why_fruitless() if self._fruitless >= _FRUITLESS else ""
+
+    def _why_fruitless(self) -> str:
+        batches = [flight.batch for flight in self._flights if flight.qos]
+        if not batches:
+            return ""
+        largest = max(batches, key=_largest)
+        return (
+            f"{self._fruitless} connections in a row have ended without an answer to the oldest message; the largest "
+            f"message in flight has {_largest(largest)} bytes (key {largest.envelope.key!r}): if that is more than "
+            "the broker takes, say so with broker_max_packet_bytes"
+        )
 
     def take_answers(self) -> list[Buffer]:
         """Return what has to be sent to the broker whether or not messages may be."""
@@ -417,6 +437,11 @@ def _ids_of(first: int, end: int) -> Sequence[int]:
     if start + end - first <= LAST_ID + 1:
         return range(start, start + end - first)
     return [_id_of(number) for number in range(first, end)]
+
+
+def _largest(batch: Batch) -> int:
+    bodies = batch.bodies
+    return batch.width or max(sum(map(len, body)) if batch.multipart else len(body) for body in bodies)
 
 
 def _parts(batch: Batch) -> list[Batch]:

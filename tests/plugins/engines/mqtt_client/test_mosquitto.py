@@ -218,6 +218,36 @@ def _dynamic_security(tmp_path: Path) -> Mosquitto:
     return Mosquitto(tmp_path, settings)
 
 
+def test_a_limit_that_mosquitto_does_not_tell_to_version_4_is_named(
+    kernel_factory: KernelFactory, tmp_path: Path
+) -> None:
+    broker = Mosquitto(tmp_path, "max_packet_size 2000")
+    try:
+        events, link = Events(), {"address": _address(broker), "version": 4, "qos": 1, **GUEST, "reconnect": FAST}
+        for limit in (0, 2000):
+            kernel = kernel_factory(
+                EnginePlan(
+                    name="net", kind="mqtt-client", options={**link, "broker_max_packet_bytes": limit}
+                ),
+                RoutePlan(source="app", targets=("net",), confirm=True),
+                on_event=events,
+            )
+            with kernel.open("app", "native") as app:
+                for body in (b"small", b"x" * 5000, b"small"):
+                    app.send(body, key="k")
+                if limit:
+                    app.wait_confirmed(TIMEOUT)
+                else:
+                    until(
+                        lambda: any(
+                            "5000 bytes (key 'k')" in event.detail for event in events.all("retrying")
+                        )
+                    )
+            kernel.close(linger=0)
+    finally:
+        broker.stop()
+
+
 @pytest.mark.skipif(not Path(DYNAMIC_SECURITY).exists(), reason="mosquitto has no plugin for permissions")
 def test_what_mosquitto_refuses_is_named(kernel_factory: KernelFactory, tmp_path: Path) -> None:
     """A subscription, and a message: the message goes to the dead letters."""

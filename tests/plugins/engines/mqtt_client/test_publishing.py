@@ -221,6 +221,49 @@ def test_what_the_broker_cannot_take_is_refused_and_the_rest_goes_out() -> None:
     assert "wildcards" in world.port.refused[1][2]
 
 
+def test_a_limit_that_the_broker_does_not_tell_can_be_given() -> None:
+    world = InMemory(topic=None, version=4, broker_max_packet_bytes=100)
+    broker = world.connect()
+    world.feed(b"a", b"x" * 100, b"b", envelope=Envelope(key="k", persistent=True))
+    assert [each[1] for each in broker.published()] == [b"a", b"b"]
+    assert [each[:2] for each in world.port.refused] == [(2, 2)]
+
+
+def test_the_lower_of_two_limits_counts() -> None:
+    for told, given in ((100, 1000), (1000, 100)):
+        world = InMemory(topic=None, broker_max_packet_bytes=given)
+        broker = world.connect(maximum_packet_size=told)
+        world.feed(b"x" * 100, b"b", envelope=Envelope(key="k", persistent=True))
+        assert [each[1] for each in broker.published()] == [b"b"]
+
+
+def test_a_message_that_ends_each_connection_is_told_with_what_to_do() -> None:
+    """A broker of version 4 has no other answer to one that is too large for it."""
+    world = InMemory(version=4)
+
+    def last_error() -> str:
+        return str(world.engine.statistics()["links"][0]["last_error"])
+
+    broker = world.connect()
+    world.feed(b"a", b"x" * 5000, b"b", envelope=Envelope(key="k", persistent=True))
+    for _ in range(2):
+        world.cut(broker)
+        assert "broker_max_packet_bytes" not in last_error()
+        broker = world.connect()
+    # An answer to the oldest one: it is another one that is in the way now.
+    broker.acknowledge(PacketType.PUBACK, [broker.published()[0][0]])
+    for _ in range(3):
+        world.cut(broker)
+        assert "broker_max_packet_bytes" not in last_error()
+        broker = world.connect()
+    world.cut(broker)
+    assert last_error().endswith(
+        "3 connections in a row have ended without an answer to the oldest message; the largest message in flight has "
+        "5000 bytes (key 'k'): if that is more than the broker takes, say so with broker_max_packet_bytes"
+    )
+    assert world.port.refused == []
+
+
 def test_the_brokers_limits_of_qos_and_retained_messages() -> None:
     world = InMemory(qos=2, retain="always")
     broker = world.connect(maximum_qos=1, retain_available=0)
