@@ -8,6 +8,8 @@ costs 4 us, waiting for a descriptor 8 us more).
 There are two ways to run (docs/decisions/0002-sleep-in-trios-place.md):
 
 * In the application's trio run the loop is a task.  It waits for its poller's descriptor like any other task.
+  Tasks of engines run meanwhile, in the same thread: what they post rings the bell (``Mailbox.poster_to``),
+  and a timer that they set ends the wait in time (``set_timer``).
 * In a thread of its own the loop sleeps in trio's place.  When trio has no task to run and is about to sleep,
   it calls its instruments (``before_io_wait``).  Our instrument then takes turns, and sleeps in our poller,
   which watches trio's descriptor as well.  So a message never passes through trio's scheduler.  The
