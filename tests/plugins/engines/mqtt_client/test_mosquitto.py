@@ -223,7 +223,10 @@ def test_a_limit_that_mosquitto_does_not_tell_to_version_4_is_named(
 ) -> None:
     broker = Mosquitto(tmp_path, "max_packet_size 2000")
     try:
-        events, link = Events(), {"address": _address(broker), "version": 4, "qos": 1, **GUEST, "reconnect": FAST}
+        events, link = (
+            Events(),
+            {"address": _address(broker), "version": 4, "qos": 1, **GUEST, "reconnect": FAST},
+        )
         for limit in (0, 2000):
             kernel = kernel_factory(
                 EnginePlan(
