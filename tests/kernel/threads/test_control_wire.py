@@ -173,7 +173,7 @@ HOSTILE = (
     (b"\0\0\0\x01\x07", "Expected `array`, got `int`"),
     (b"\0\0\0\x01\xc1", "malformed"),
     (b"\0\0\0\x02\x90\x90", "trailing characters"),
-    (b"\0\0\0\x04\x91\xa2\xff\xff", "can't decode byte 0xff"),
+    (b"\0\0\0\x04\x91\xa2\xff\xff", "UTF-8|utf-8"),
     (b"\0\1\0\0" + b"\x91" * 65536, "recursion"),
     (b"\0\0\0\x05\xdd\xff\xff\xff\xff", "truncated"),
 )
@@ -183,7 +183,9 @@ def test_what_is_no_message_is_an_error() -> None:
     for hostile, says in HOSTILE:
         with Rig() as rig:
             rig.other.sendall(hostile)
-            with pytest.raises(KernelError, match=f"control wire: .*{re.escape(says)}"):
+            # Releases of msgspec say it differently.
+            words = "|".join(map(re.escape, says.split("|")))
+            with pytest.raises(KernelError, match=f"control wire: .*({words})"):
                 rig.turn()
 
 
