@@ -315,7 +315,7 @@ class Dispatcher:
         pipe = Pipe(
             f"{source.name} > {target.name}",
             spec.marks,
-            # Within one thread this is an append. To another thread, a thread that hosts engines rings
+            # Within one thread this is a plain post. To another thread, a thread that hosts engines rings
             # the bell at the end of its turn (``Mailbox.poster_to``).
             post_to_reader=writing.poster_to(reading),
             post_to_writer=reading.poster_to(writing),

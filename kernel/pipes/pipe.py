@@ -25,7 +25,7 @@ The reader takes everything that was written since it last took.  ``signalled`` 
 posts the pipe to the reading thread, and cleared by the reader before it takes.  So a pipe is posted only
 once for all writes between two takes.  In the other direction ``blocked`` is set by a writer that has to
 wait; the reader that gets down to the low mark clears it and posts ``on_writable``.  A pipe whose ends are in
-one thread uses the same code: its ``post`` is then an append to that thread's own list.
+one thread uses the same code: its ``post`` is then one to that thread's own mailbox.
 
 Flags and looks
 ---------------
