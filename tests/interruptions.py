@@ -1,11 +1,13 @@
-"""Handlers of signals that do something at each place in the code of leases where CPython may run one."""
+"""Handlers of signals that do something at each place in the code of the kernel where CPython may run one."""
 
 from __future__ import annotations
 
 import dis
+import signal
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Container
+from functools import cache, partial
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -14,8 +16,24 @@ from plugins.engines.pgm import lone_halves
 from plugins.engines.sctp import lone_half
 from plugins.protocols.sctp import lone
 
-FILES = {module.__file__ for module in (lease, stream_half, datagram_wire, lone_halves, lone_half, lone)}
+LEASES = frozenset(
+    module.__file__ for module in (lease, stream_half, datagram_wire, lone_halves, lone_half, lone)
+)
 """The code of leases."""
+
+
+class _Below:
+    """The files in some folders."""
+
+    def __init__(self, *folders: Path) -> None:
+        self._beginnings = tuple(f"{folder}/" for folder in folders)
+
+    def __contains__(self, file: object) -> bool:
+        return isinstance(file, str) and file.startswith(self._beginnings)
+
+
+EVERYWHERE = _Below(*(Path(__file__).parents[1] / folder for folder in ("kernel", "plugins")))
+"""All code of the project."""
 
 
 class Interrupted(BaseException):
@@ -34,34 +52,55 @@ def looks(code: CodeType) -> frozenset[int]:
     return frozenset(found)
 
 
-def _raise() -> None:
-    raise Interrupted
-
-
 class Handler:
-    """Does something at the n-th place in the code of leases where a handler of a signal could run."""
+    """Does something at the n-th place in some code where a handler of a signal could run."""
 
-    def __init__(self, at: int, do: Callable[[], Any]) -> None:
+    def __init__(self, at: int, do: Callable[[], Any], files: Container[str | None]) -> None:
         self.at = at
         self.do = do
-        self.raised = ""
+        self.files = files
+        self.ran = ""
+        self._returned_to: FrameType | None = None
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename not in FILES:
+        if frame.f_code.co_filename not in self.files:
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_lasti in looks(frame.f_code) and not self.raised:
+        if event == "return":
+            self._returned_to = frame.f_back
+        if event != "opcode":
+            return self
+        returned, self._returned_to = self._returned_to, None
+        # A call of a function written in Python is no call of C: CPython does not look behind it.
+        if returned is frame and self.files is not LEASES:
+            return self
+        if frame.f_lasti in looks(frame.f_code) and not self.ran:
             self.at -= 1
             if self.at < 0:
-                self.raised = f"{frame.f_code.co_name}:{frame.f_lineno}"
+                self.ran = f"{frame.f_code.co_name}:{frame.f_lineno}"
                 self.do()
         return self
 
 
-def interrupted(call: Callable[[], Any], at: int, do: Callable[[], Any] = _raise) -> tuple[str, Any]:
-    """Call with a handler that runs at place ``at``; return where it ran, and what the call returned."""
-    handler = Handler(at, do)
+def _raise(*_: object) -> None:
+    raise Interrupted
+
+
+def interrupted(
+    call: Callable[[], Any],
+    at: int,
+    do: Callable[[], Any] | None = None,
+    files: Container[str | None] = LEASES,
+) -> tuple[str, Any]:
+    """Call with a signal at place ``at``, whose handler does something; return where, and what was returned.
+
+    Without ``do`` it raises ``Interrupted``, and nothing is returned then.  The handler itself runs later
+    where handlers are held (``kernel.hosting.uninterrupted``).
+    """
+    run: Callable[[], Any] = _raise if do is None else do
+    handler = Handler(at, partial(signal.raise_signal, signal.SIGINT), files)
     before = sys.gettrace()
+    handler_before = signal.signal(signal.SIGINT, lambda *_: run())
     sys.settrace(handler)
     try:
         result = call()
@@ -69,4 +108,5 @@ def interrupted(call: Callable[[], Any], at: int, do: Callable[[], Any] = _raise
         result = None
     finally:
         sys.settrace(before)
-    return handler.raised, result
+        signal.signal(signal.SIGINT, handler_before)
+    return handler.ran, result

@@ -114,6 +114,10 @@ class FastPipe(Interface):
         """Tell the reading thread that there is something."""
         ...
 
+    def interrupted(self, item: Any) -> None:
+        """Append and signal to the end, or take back the credit: a handler of a signal has raised in it."""
+        ...
+
 
 class CallerPort(Port, Interface):
     """A port as an API sees it: what engines use, and what is needed to wait inside a call."""

@@ -23,9 +23,10 @@ from threading import get_ident
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
-from kernel.contracts.api import FastPipe
-from kernel.contracts.message import Buffer
+from kernel.contracts.api import CallerPort, FastPipe
+from kernel.contracts.message import Batch, Buffer
 from kernel.contracts.mixed_batch import Entry, Under
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 
 LongWay = Callable[[Buffer, str | None, float | None], None]
 Headers = Mapping[str, Any]
@@ -88,7 +89,7 @@ def fast_sender(  # noqa: C901 - one state, several functions
 
     # ``key`` and what follows are given by name (``Send``). A function that insists on that takes 30 ns more:
     # the interpreter looks their defaults up by name.
-    def send(
+    def send(  # noqa: C901 - each branch in it is a call less
         body: Buffer,
         key: str | None = None,
         timeout: float | None = None,
@@ -108,16 +109,26 @@ def fast_sender(  # noqa: C901 - one state, several functions
             if key is None:
                 # At most once: an iterator counts in fewer steps than a variable does.
                 for _ in credit:
-                    append(body)
-                    if not pipe.signalled:  # type: ignore[union-attr]  # there is a pipe
-                        pipe.signal()  # type: ignore[union-attr]
+                    try:
+                        append(body)
+                        if not pipe.signalled:  # type: ignore[union-attr]  # there is a pipe
+                            pipe.signal()  # type: ignore[union-attr]
+                    except BaseException:
+                        interrupted(body)
+                        raise
                     return
             elif type(key) is str:
+                # Before the credit is used: a handler of a signal may raise behind this call.
+                under = Under(key, body)  # type: ignore[arg-type]  # ``bytes``, as was just tested
                 for _ in credit:
                     pipe.unders = True  # type: ignore[union-attr]  # there is a pipe
-                    append(Under(key, body))  # type: ignore[arg-type]  # ``bytes``, as was just tested
-                    if not pipe.signalled:  # type: ignore[union-attr]
-                        pipe.signal()  # type: ignore[union-attr]
+                    try:
+                        append(under)
+                        if not pipe.signalled:  # type: ignore[union-attr]
+                            pipe.signal()  # type: ignore[union-attr]
+                    except BaseException:
+                        interrupted(under)
+                        raise
                     return
         if headers is bytes or not headers:  # none were given, or there are none in them
             long_way(body, key, timeout)
@@ -143,8 +154,16 @@ def fast_sender(  # noqa: C901 - one state, several functions
             or not (pipe.signalled or this_thread() == owner)
         ):
             return False
+        under = Under(entry, body)
         for _ in credit:
-            put(pipe, body, entry)
+            pipe.unders = True
+            try:
+                append(under)
+                if not pipe.signalled:
+                    pipe.signal()
+            except BaseException:
+                interrupted(under)
+                raise
             return True
         return False
 
@@ -153,12 +172,16 @@ def fast_sender(  # noqa: C901 - one state, several functions
         # With credit left the message came here for another reason, and the slow path has to deal with that.
         if pipe is None or length_hint(credit) or len(body) > small:
             return False
-        room = pipe.credit()
-        if not room:
-            return False
-        credit = repeat(None, room - 1)
-        # A bare body has to be ``bytes``.  Bare bodies are small, so the copy of another buffer costs little.
-        put(pipe, body if type(body) is bytes else bytes(body), entry)
+        # A body that is written without its credit, or a credit that is counted and not used, stays in the
+        # counts of the pipe for ever.
+        with UNINTERRUPTED:
+            room = pipe.credit()
+            if not room:
+                return False
+            credit = repeat(None, room - 1)
+            # A bare body has to be ``bytes``.  Bare bodies are small, so the copy of another buffer costs
+            # little.
+            put(pipe, body if type(body) is bytes else bytes(body), entry)
         return True
 
     def put(pipe: FastPipe, body: bytes, entry: Entry | None) -> None:
@@ -170,14 +193,32 @@ def fast_sender(  # noqa: C901 - one state, several functions
         if not pipe.signalled:
             pipe.signal()
 
+    def interrupted(item: Buffer | Under) -> None:
+        # A handler of a signal has raised behind the append, or in one to several pipes.
+        if pipe is not None:
+            with UNINTERRUPTED:
+                pipe.interrupted(item)
+
     def give_back() -> None:
         nonlocal credit
         unused = length_hint(credit)
         if unused and pipe is not None:
-            pipe.give_back(unused)
-        credit = _USED_UP
+            with UNINTERRUPTED:
+                pipe.give_back(unused)
+                credit = _USED_UP
 
     return FastSender(send, plug, refill, send_under, give_back)
+
+
+def send_whole(port: CallerPort, batch: Batch) -> None:
+    """Send a batch, or nothing if a handler of a signal raises.  There has to be room for it."""
+    only = port.short_cut()
+    if only is not None and only.marks.when_full == "block":
+        # The pipe alone sees to it (``Pipe.write``).
+        port.send((batch,))
+    else:
+        with UNINTERRUPTED:
+            port.send((batch,))
 
 
 def _no_pipe(_: Any) -> None:

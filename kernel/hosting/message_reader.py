@@ -1,4 +1,10 @@
-"""Message reader: returns messages one by one, or many at a time, from batches, without copying the rest."""
+"""Message reader: returns messages one by one, or many at a time, from batches, without copying the rest.
+
+A handler of a signal may raise anywhere in it, and no message is lost or returned twice.  What is returned is
+made first, and then taken away from what is left, without a call in between and up to the return: items are
+deleted with ``del``, and iterators are advanced by a display (``[*rest]``), where CPython does not look for
+signals.  A single message is taken first, and given back if something raises.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from operator import length_hint
 from typing import Any
 
 from kernel.contracts.message import PLAIN, Batch, Envelope, Message, batch_of
-from kernel.contracts.mixed_batch import Entry, EnvelopesByKey, MixedBatch
+from kernel.contracts.mixed_batch import Entry, EnvelopesByKey, MixedBatch, mixed_batch
 
 
 class MessageReader:
@@ -20,6 +26,8 @@ class MessageReader:
     def __init__(self) -> None:
         self._batches: deque[Batch] = deque()
         self._raw: Iterator[Any] = iter(())
+        """The rest of the batch that is being read.  The same object until the next one: others are in the
+        middle of it."""
         self._envelope: Envelope = PLAIN
         self._multipart = False
         self._entries: Sequence[Entry] | None = None
@@ -50,58 +58,114 @@ class MessageReader:
 
     def next_batch(self) -> None:
         """Begin to read the next batch, which has to exist; the rest of the present one is skipped."""
-        batch = self._batches.popleft()
-        self._envelope = batch.envelope
-        self._multipart = batch.multipart
-        self._entries = batch.entries if type(batch) is MixedBatch else None
-        self._raw = iter(batch.bodies)
+        batch = self._batches[0]
+        items, multipart = batch.bodies, batch.multipart
+        entries = batch.entries if type(batch) is MixedBatch else None
+        raw = iter(items)
         # Joined when they are read: ``message`` returns the parts instead.
-        self.bodies = map(b"".join, self._raw) if batch.multipart else self._raw
+        bodies = map(b"".join, raw) if multipart else raw
+        self._raw, self.bodies, self._multipart = raw, bodies, multipart
+        self._envelope, self._entries = batch.envelope, entries
+        del self._batches[0]
 
     def drop(self) -> None:
         """Forget what was not read, also for somebody who is in the middle of ``bodies``."""
         self._batches.clear()
         deque(self._raw, 0)
 
-    def take_all(self) -> list[Any]:
-        """Return the bodies of all messages; the parts of those of several parts are joined."""
-        bodies = list(self.bodies)
-        batches = self._batches
-        while batches:
-            batch = batches.popleft()
+    def take(self, most: int) -> list[Any]:
+        """Return the bodies of the next messages, ``most`` at the most; the parts of one are joined."""
+        left = length_hint(self._raw)
+        if left > most:
+            bodies = self._next_bodies(left, most)
+            first = islice(self._raw, most)
+            _ = [*first]
+            return bodies
+        bodies = self._next_bodies(left, left)
+        behind = self._batches.copy()
+        while behind and len(bodies) < most:
+            batch = behind[0]
+            if len(bodies) + len(batch.bodies) > most:
+                return self._take_partly(bodies, behind, most - len(bodies))
             bodies += map(b"".join, batch.bodies) if batch.multipart else batch.bodies
+            behind.popleft()
+        _ = [*self._raw]
+        self._batches = behind
+        return bodies
+
+    def _next_bodies(self, left: int, count: int) -> list[Any]:
+        """Return the bodies of ``count`` of the ``left`` messages of the present batch."""
+        if not left:
+            return []
+        items, start = _rest(self._raw)
+        items = items[start : start + count]
+        return list(map(b"".join, items) if self._multipart else items)
+
+    def _take_partly(self, bodies: list[Any], behind: deque[Batch], count: int) -> list[Any]:
+        """Return ``bodies``, and the first ``count`` ones of ``behind``; begin to read this batch."""
+        reader = MessageReader()
+        reader._batches = behind
+        reader.next_batch()
+        bodies += reader.take(count)
+        _ = [*self._raw]
+        self._raw, self.bodies, self._multipart = reader._raw, reader.bodies, reader._multipart
+        self._envelope, self._entries, self._batches = reader._envelope, reader._entries, behind
         return bodies
 
     def run(self, most: int) -> Batch:
         """Return the next messages under one envelope, ``most`` at the most; there has to be one."""
-        if not length_hint(self._raw) and len(first := self._batches[0]) <= most and type(first) is Batch:
+        if not length_hint(self._raw):
+            first = self._batches[0]
             # A whole batch is passed on as it is: no list is made and no body is touched.
-            return self._batches.popleft()
-        self._reach()
+            if len(first) <= most and type(first) is Batch:
+                del self._batches[0]
+                return first
+            self.next_batch()
+        items, start = _rest(self._raw)
         if self._entries is not None:
-            entry = self._next_entry(self._entries)
-            start = len(self._entries) - length_hint(self._raw)
+            entry = self._entries[start]
             equal = takewhile(lambda other: other == entry, islice(self._entries, start, start + most))
-            return batch_of(list(islice(self._raw, len(list(equal)))), self._by_key.of(entry))
-        return batch_of(list(islice(self._raw, most)), self._envelope, multipart=self._multipart)
+            most = len(list(equal))
+            batch = batch_of(list(items[start : start + most]), self._by_key.of(entry))
+        else:
+            batch = batch_of(list(items[start : start + most]), self._envelope, multipart=self._multipart)
+        taken = islice(self._raw, most)
+        _ = [*taken]
+        return batch
 
     def message(self) -> Message:
         """Return the next message, which has to exist."""
-        # ``_reach``, without the call.
         if not length_hint(self._raw):
             self.next_batch()
-        if self._multipart:
-            parts = next(self._raw)
-            return Message(b"".join(parts), self._envelope, tuple(parts))
-        if self._entries is not None:
-            envelope = self._by_key.of(self._next_entry(self._entries))
-            return Message(next(self._raw), envelope)
-        return Message(next(self._raw), self._envelope)
+        for item in self._raw:  # noqa: B007 - used below; ``next`` is a call
+            break
+        try:
+            if self._multipart:
+                message = Message(b"".join(item), self._envelope, tuple(item))
+            elif self._entries is None:
+                message = Message(item, self._envelope)
+            else:
+                # The list iterator knows how many messages are left.
+                message = Message(item, self._by_key.of(self._entries[-1 - length_hint(self._raw)]))
+        except BaseException:
+            self._give_back(item)
+            raise
+        return message
 
-    def _next_entry(self, entries: Sequence[Entry]) -> Entry:
-        # The list iterator knows how many messages are left.
-        return entries[-length_hint(self._raw)]
+    def _give_back(self, item: Any) -> None:
+        """Put the message that was taken last before the rest of its batch."""
+        items = [item, *self._raw]
+        if self._entries is None:
+            batch = batch_of(items, self._envelope, multipart=self._multipart)
+        else:
+            batch = mixed_batch(items, self._entries[-len(items) :])
+        self._batches.appendleft(batch)
 
-    def _reach(self) -> None:
-        if not length_hint(self._raw):
-            self.next_batch()
+
+def _rest(iterator: Any) -> tuple[Sequence[Any], int]:
+    """Return what an iterator of a list or a tuple goes through, and where it is; it has something left.
+
+    Nobody but the iterator refers to the list, so that bodies are freed when the last of them is taken.
+    """
+    _, (items,), at = iterator.__reduce__()
+    return items, at

@@ -271,16 +271,24 @@ class Pipe:
         ) and not self._make_room(batch):
             # True although nothing was written: the message was dropped, and a writer that drops never waits.
             return True
-        self.written += len(batch.bodies)
+        count = len(batch.bodies)
+        # From here to the append there is no call: a handler of a signal would raise in it, and what was
+        # counted would never be written.
+        self.written += count
         self.written_bytes += batch.size
         # Before the append: a reader that sees the batch has to see the count as well. While the counts of
         # batches are equal, ``take`` treats all items as bare bodies.
         self.batches_written += 1
-        self._items.append(batch)
-        # After the append: the reader clears ``signalled`` and then looks at the queue. So it either sees the
-        # batch now, or is posted to.
-        if not self.signalled:
+        try:
+            self._items.append(batch)
+            # After the append: the reader clears ``signalled`` and then looks at the queue. So it either sees
+            # the batch now, or is posted to.
+            if not self.signalled:
+                self.signal()
+        except BaseException:
+            # The same handler, behind the append: nobody else would tell the reader.
             self.signal()
+            raise
         # ``_block`` last: it also asks the reader for ``on_writable``.
         return (
             (
@@ -295,6 +303,10 @@ class Pipe:
         """Tell the reading thread that there is something.  To be called after the append."""
         self.signalled = True
         self._post_to_reader(self.on_ready)
+
+    def interrupted(self, item: Any) -> None:
+        """Tell the reader of ``item``: a handler of a signal has raised behind the append."""
+        self.signal()
 
     @property
     def queue(self) -> Sized:
@@ -347,13 +359,19 @@ class Pipe:
     def _block(self) -> bool:
         """Ask for ``on_writable``; return True if there is room after all."""
         self.blocked = True
-        # The reader counts what it takes, then looks at ``blocked``: the same order from the other side.
-        self._items.rotate(0)
-        # The reader may have taken everything between our first look and the flag. Then it did not see the
-        # flag, and would never tell us. If it did see it, ``on_writable`` is called once too often: harmless.
-        if self._low():
+        try:
+            # The reader counts what it takes, then looks at ``blocked``: the same order from the other side.
+            self._items.rotate(0)
+            # The reader may have taken everything between our first look and the flag. Then it did not see
+            # the flag, and would never tell us. If it did see it, ``on_writable`` is called once too often:
+            # harmless.
+            if self._low():
+                self.blocked = False
+                return True
+        except BaseException:
+            # A handler of a signal has raised before the second look.
             self.blocked = False
-            return True
+            raise
         return False
 
     def _low(self) -> bool:

@@ -7,7 +7,7 @@ and is written to one pipe after the other: with ten readers 660 ns a delivery, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kernel.pipes.pipe import Pipe
@@ -17,11 +17,13 @@ from kernel.pipes.water_marks import WaterMarks
 class PipeFan:
     """Pipes with the same water marks, written by one thread."""
 
-    __slots__ = ("_appends", "_pipes", "marks", "signalled", "unders")
+    __slots__ = ("_appends", "_left", "_pipes", "marks", "signalled", "unders")
 
     def __init__(self, pipes: Sequence[Pipe]) -> None:
         self._pipes: Sequence[Pipe] = tuple(pipes)
         self._appends = tuple([pipe.append_bare() for pipe in pipes])
+        self._left: Iterator[Callable[[Any], None]] | None = None
+        """Who has not got the message that is being appended; None: no message is, all were signalled."""
         self.marks: WaterMarks = pipes[0].marks
         self.signalled: bool = False
         """Always: so ``signal`` is called after each message, and looks at each pipe."""
@@ -35,7 +37,9 @@ class PipeFan:
         appends = self._appends
 
         def append_to_all(item: Any) -> None:
-            for append in appends:
+            left = iter(appends)
+            self._left = left
+            for append in left:
                 append(item)
 
         return append_to_all
@@ -45,6 +49,20 @@ class PipeFan:
         for pipe in self._pipes:
             if not pipe.signalled:
                 pipe.signal()
+        self._left = None
+
+    def interrupted(self, item: Any) -> None:
+        """A handler of a signal has raised while ``item`` was appended, or its readers were told."""
+        left = self._left
+        if left is None:
+            # Before the first step.
+            self.give_back(1)
+            return
+        for append in left:
+            append(item)
+        for pipe in self._pipes:
+            pipe.signal()
+        self._left = None
 
     def credit(self) -> int:
         """Return how many messages may be appended to each pipe before asking again.

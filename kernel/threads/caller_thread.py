@@ -19,6 +19,7 @@ from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.port_groups import group_of
 from kernel.hosting.lease import Lease
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 
 _log = logging.getLogger(__name__)
 
@@ -74,9 +75,9 @@ class CallerThread:
         """Process what others post until ``done()``; False when it is not within ``timeout`` seconds."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         # Before ``done`` is asked for the first time: what it waits for may have been posted already.
-        if self.posted:
-            self.process()
-        while not done():
+        if self._serve(done):
+            return True
+        while True:
             left = math.inf
             if timeout is not None:
                 left = deadline - time.monotonic()
@@ -85,15 +86,22 @@ class CallerThread:
             if self.arm():
                 # A caller thread has no timers, so it must not sleep longer than its stall watch allows.
                 left = min(left, self.until_stall_timeout())
-                self.sleep(left if left < math.inf else None)
+                with UNINTERRUPTED.sleeping():
+                    self.sleep(left if left < math.inf else None)
             else:
                 # Something came between ``process`` and ``arm``. Without a sleep nobody clears the flag, and
                 # every post would ring for a thread that is awake.
                 self.disarm()
+            if self._serve(done):
+                return True
+
+    def _serve(self, done: Callable[[], bool]) -> bool:
+        """Process what others have posted; return whether ``done()``."""
+        with UNINTERRUPTED:
             self.process()
             # After each wake-up: there is no timer that would do it at the deadline.
             self.check_stalls()
-        return True
+            return done()
 
     def check_stalls(self) -> bool:
         """Stop waiting for destinations whose stall timeout is over; whether there were any."""

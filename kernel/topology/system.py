@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,7 @@ from kernel.contracts.thread import Done, EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.hosting.exiting import call_at_exit
 from kernel.hosting.forking import FORKED, OfThisProcess, call_in_children
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 from kernel.plugins import PluginRegistry
 from kernel.topology.border import needs_thread
 from kernel.topology.guests import is_guest, refuse_guests
@@ -445,14 +447,25 @@ class Kernel(OfThisProcess):
             rendezvous=self._dispatcher.rendezvous,
             make_protocol=self.registry.protocol_maker(),
         )
-        opened = kind.create(setup)
-        # Before it is in the list: ``join`` disposes of what is there, and no API is disposed of twice.
+        opened: Api | None = None
+        try:
+            # One that is half open would be in the matrix, and be sent messages that nobody receives.  Kinds
+            # without routes may wait for their peer, and are told of signals meanwhile.
+            with UNINTERRUPTED if kind.routed else nullcontext():
+                opened = kind.create(setup)
+                # Before it is in the list: ``join`` disposes of what is there, and no API is disposed of
+                # twice.
+                if wanted is None or isinstance(opened, wanted):
+                    self._enter(opened)
+        except BaseException:
+            if opened is not None:
+                opened.dispose()
+            raise
         if wanted is not None and not isinstance(opened, wanted):
             opened.dispose()
             raise KernelError(
                 f"{name!r} is of kind {kind_name!r}, which opens a {type(opened).__name__}, not a {wanted.__name__}"
             )
-        self._enter(opened)
         return opened
 
     def _enter(self, opened: Api) -> None:

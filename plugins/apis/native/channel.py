@@ -58,7 +58,6 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from threading import get_ident
 from types import TracebackType
 from typing import Any
@@ -79,9 +78,10 @@ from kernel.contracts.message import (
 )
 from kernel.contracts.mixed_batch import Entry, EnvelopesByKey
 from kernel.hosting.borrower import Borrower
-from kernel.hosting.fast_sender import Send, fast_sender
+from kernel.hosting.fast_sender import Send, fast_sender, send_whole
 from kernel.hosting.forking import FORKED, OfThisProcess, call_in_children
 from kernel.hosting.message_reader import MessageReader
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 from plugins.apis.native.options import NativeOptions
 from plugins.apis.native.requests import REPLY_NAME, Requests, new_token
 from plugins.apis.native.statistics import ChannelStatistics
@@ -245,11 +245,14 @@ class Channel(OfThisProcess):
         for ``receive``.  An answer that comes too late is dropped.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        number = self.ask(body, key, timeout, headers)
+        asked: list[str] = []
         try:
+            number = self._ask(asked, body, key, timeout, headers)
             return self.answer(number, None if deadline is None else max(0.0, deadline - time.monotonic()))
         finally:
-            self.forget(number)
+            # Without a call, in which a handler of a signal could raise.
+            if asked and self._requests is not None and asked[0] in self._requests.answers:
+                del self._requests.answers[asked[0]]
 
     def ask(
         self,
@@ -259,13 +262,25 @@ class Channel(OfThisProcess):
         headers: Mapping[str, Any] | None = None,
     ) -> str:
         """Send a question; return its number.  Call ``forget`` with it at the end."""
+        return self._ask([], body, key, timeout, headers)
+
+    def _ask(
+        self,
+        asked: list[str],
+        body: Buffer,
+        key: str | None,
+        timeout: float | None,
+        headers: Mapping[str, Any] | None,
+    ) -> str:
+        """Send a question; return its number, and append it to ``asked``."""
         self._ahead.wake()
         self._check_thread()
         if self._requests is None:
-            self._requests = Requests(self._token)
             # From now on each envelope is looked at.
             self._port.accept_mixed(accepts=False)
+            self._requests = Requests(self._token)
         number, envelope = self._requests.ask(key, headers)
+        asked.append(number)
         try:
             if not self._fast.send_under(body, envelope):
                 self._send_batch(batch_of_one(checked(body), envelope), timeout)
@@ -288,7 +303,8 @@ class Channel(OfThisProcess):
             while answers.get(number) is None:
                 if not self._port.has_input():
                     return False
-                self._take()
+                with UNINTERRUPTED:
+                    self._take()
             return True
 
         if not has_come():
@@ -319,16 +335,17 @@ class Channel(OfThisProcess):
         # for room that it has itself.
         self._fast.give_back()
         if not self._port.has_room_for(batch):
-            # ``stop`` asks for ``on_writable`` and starts the stall timeouts.  It comes before the wait: the
-            # call it asks for is what wakes this thread.
-            self._port.stop()
+            with UNINTERRUPTED:
+                # ``stop`` asks for ``on_writable`` and starts the stall timeouts.  It comes before the wait:
+                # the call it asks for is what wakes this thread.
+                self._port.stop()
             if timeout is None:
                 self.warn_without_route()
             self._wait_aside(lambda: self._port.has_room_for(batch), timeout, self._why_no_room)
             if bare and self._fast.refill(batch.bodies[0], entry):
                 return
-        # The result is not used: the next call asks ``has_room_for`` itself, about its own batch.
-        self._port.send((batch,))
+        # The next call asks ``has_room_for`` itself, about its own batch.
+        send_whole(self._port, batch)
 
     def _why_no_room(self) -> str:
         """Say why a batch cannot be sent now."""
@@ -409,7 +426,9 @@ class Channel(OfThisProcess):
             if timeout is not None:
                 timeout = max(0.0, until - time.monotonic())
         self._next_batch(timeout)
-        return next(self._unread.bodies)  # type: ignore[no-any-return]
+        for body in self._unread.bodies:
+            return body  # type: ignore[no-any-return]
+        raise AssertionError("a batch has a message")
 
     def receive_leased(self) -> Any:
         """Return the next body, for a task; None: receive it on the usual way.
@@ -426,8 +445,7 @@ class Channel(OfThisProcess):
         """Take notice that a task has waited for the message that it has received."""
         lease = self._borrower.waited(lone=self._taken == 1 and self._position is None and not self._watched)
         if lease is not None and self.leased is None:
-            self.leased = lease
-            self._fast.plug(None)
+            self._use_lease(lease)
 
     def receive_nowait(self) -> Buffer:
         """Return the next body, or raise ``WouldBlock``."""
@@ -435,8 +453,6 @@ class Channel(OfThisProcess):
 
     def receive_many(self, most: int = ALL, timeout: float | None = None) -> list[Buffer]:
         """Return the bodies that have come, at least one and at most ``most``; wait for the first."""
-        # ``_take`` and not ``_fetch`` brings more: ``_fetch`` would confirm the bodies collected so far,
-        # which the application has not even seen.
         unread = self._unread
         if self.leased and not unread and most > 0:
             until = 0.0 if timeout is None else time.monotonic() + timeout
@@ -447,21 +463,17 @@ class Channel(OfThisProcess):
             if timeout is not None:
                 timeout = max(0.0, until - time.monotonic())
         self._check_thread()
-        if most >= ALL:
-            bodies = unread.take_all()
-            while not bodies or (self._port.has_input() and self._take()):
-                if not unread:
-                    self._check()
-                    self._fetch(timeout)
-                bodies += unread.take_all()
-            return bodies
-        bodies = list(islice(unread.bodies, most))
-        while len(bodies) < most and (
-            unread.more() or not bodies or (self._port.has_input() and self._take())
-        ):
-            self._next_batch(timeout)
-            bodies += islice(unread.bodies, most - len(bodies))
-        return bodies
+        if most <= 0:
+            return []
+        if not unread:
+            self._check()
+            self._fetch(timeout)
+        # Not ``_fetch``, which would confirm what the application has not seen yet.
+        while len(unread) < most and self._port.has_input():
+            with UNINTERRUPTED:
+                if not self._take():
+                    break
+        return unread.take(most)
 
     def receive_message(self, timeout: float | None = None) -> Message:
         """Return the next message with its envelope and parts."""
@@ -482,19 +494,26 @@ class Channel(OfThisProcess):
         # The application asks for more, so it has processed all that it received before.
         if self._position is not None and self._options.auto_confirm:
             self._confirm()
-        if self._posted:
-            self._process()
-        if self.leased and self.leased.kept is not None:
-            self._end_lease()
-        elif not self._take():
+        if not self._take_what_is_there():
             self._wait(self._take, timeout, lambda: "nothing to receive")
             lease = self._borrower.waited(
                 lone=self._taken == 1 and self._position is None and not self._watched
             )
             if lease is not None:
-                self.leased = lease
-                # From here on each message takes the long way, where the lease is.
-                self._fast.plug(None)
+                self._use_lease(lease)
+
+    def _take_what_is_there(self) -> bool:
+        """Take without a wait; return whether there was something."""
+        kept = self.leased is not None and self.leased.kept is not None
+        if not (self._posted or kept or self._port.has_input()):
+            return False
+        with UNINTERRUPTED:
+            if self._posted:
+                self._process_held()
+            if kept:
+                self._end_lease()
+                return True
+            return self._take()
 
     def _next_batch(self, timeout: float | None) -> None:
         """Begin to read the next batch; wait for it."""
@@ -504,6 +523,7 @@ class Channel(OfThisProcess):
         self._unread.next_batch()
 
     def _take(self) -> bool:
+        """Take what has come; return whether there was something.  In ``with UNINTERRUPTED``."""
         port = self._port
         while True:
             taken = port.take(self._options.batch)
@@ -523,17 +543,24 @@ class Channel(OfThisProcess):
 
     # ------------------------------------------------------------------ without the poll thread
 
+    def _use_lease(self, lease: Lease) -> None:
+        with UNINTERRUPTED:
+            self.leased = lease
+            # From here on each message takes the long way, where the lease is.
+            self._fast.plug(None)
+
     def _end_lease(self) -> None:
         """Send and receive through the poll thread again."""
-        lease = self.leased
-        if lease is not None:
-            lease.give_back()
-            if lease.kept is not None:
-                self._unread.add((batch_of_one(lease.kept),))
-                lease.kept = None
-            self.leased = None
-            self._borrower.gave_back(lease)
-            self._find_short_cut()
+        with UNINTERRUPTED:
+            lease = self.leased
+            if lease is not None:
+                lease.give_back()
+                if lease.kept is not None:
+                    self._unread.add((batch_of_one(lease.kept),))
+                    lease.kept = None
+                self.leased = None
+                self._borrower.gave_back(lease)
+                self._find_short_cut()
 
     def on_lone(self) -> None:
         """What is sent from here goes out one by one: ask for a lease to do so without the poll thread."""
@@ -548,10 +575,11 @@ class Channel(OfThisProcess):
 
     def _end_direct(self) -> None:
         """Send through the poll thread again."""
-        lease, self._direct = self._direct, None
-        if lease is not None:
-            lease.give_back()
-            self._find_short_cut()
+        with UNINTERRUPTED:
+            lease, self._direct = self._direct, None
+            if lease is not None:
+                lease.give_back()
+                self._find_short_cut()
 
     def confirm(self) -> None:
         """Confirm all messages received so far: the application has processed them.
@@ -563,10 +591,11 @@ class Channel(OfThisProcess):
 
     def _confirm(self) -> None:
         if self._position is not None:
-            if self._requests is None:
-                self._port.confirm_through(self._position - len(self._unread))
-            else:
-                self._port.confirm_through(self._requests.last_before(len(self._unread), self._position))
+            with UNINTERRUPTED:
+                if self._requests is None:
+                    self._port.confirm_through(self._position - len(self._unread))
+                else:
+                    self._port.confirm_through(self._requests.last_before(len(self._unread), self._position))
 
     def __iter__(self) -> Iterator[Buffer]:
         """Receive for ever; ends when the kernel or this channel is closed."""
@@ -593,14 +622,16 @@ class Channel(OfThisProcess):
         # knows, so it has to know that one first.
         self._process()
         pattern = checked_text(pattern, "a pattern")
-        self._port.subscribe(in_group(pattern, group) if group else pattern)
+        with UNINTERRUPTED:
+            self._port.subscribe(in_group(pattern, group) if group else pattern)
 
     def unsubscribe(self, pattern: str, *, group: str = "") -> None:
         """Take a subscription back."""
         self._check()
         self._process()  # as in ``subscribe``
         pattern = checked_text(pattern, "a pattern")
-        self._port.unsubscribe(in_group(pattern, group) if group else pattern)
+        with UNINTERRUPTED:
+            self._port.unsubscribe(in_group(pattern, group) if group else pattern)
 
     def wait_subscribed(self, timeout: float | None = None) -> None:
         """Wait until all subscriptions are in effect at the sources, in this kernel and in those behind it.
@@ -611,7 +642,9 @@ class Channel(OfThisProcess):
         """
         self._check()
         self._process()
-        if not self._port.subscribed():
+        with UNINTERRUPTED:
+            subscribed = self._port.subscribed()
+        if not subscribed:
             self._wait_aside(
                 self._port.subscribed, timeout, lambda: "not all subscriptions are in effect at their sources"
             )
@@ -675,8 +708,10 @@ class Channel(OfThisProcess):
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             # Nothing but a processed call or a stall timeout makes ``done()`` true.
-            if self.serve() and done():
-                return
+            if self._posted or not caller.until_stall_timeout():
+                with UNINTERRUPTED:
+                    if self.serve() and done():
+                        return
             if self._closed:  # ``serve`` may have called ``_set_closed``
                 self._check()
             left = math.inf if timeout is None else deadline - time.monotonic()
@@ -722,6 +757,10 @@ class Channel(OfThisProcess):
 
     def _process(self) -> bool:
         """Call what was posted."""
+        with UNINTERRUPTED:
+            return self._process_held()
+
+    def _process_held(self) -> bool:
         served = self.caller.process()
         if served and self.on_served is not None:
             self.on_served()
@@ -786,15 +825,16 @@ class Channel(OfThisProcess):
             self._close()
 
     def _close(self) -> None:
-        if not self._port.closed:
-            if self.leased:
-                self._end_lease()
-            self._end_direct()
-            # Gives back the unused credit, which would be counted as messages in the pipe for ever.
-            self._fast.plug(None)
-            self._closed = self._closed or "it was closed"
-            self.on_close()
-            self.caller.close()
+        with UNINTERRUPTED:
+            if not self._port.closed:
+                if self.leased:
+                    self._end_lease()
+                self._end_direct()
+                # Gives back the unused credit, which would be counted as messages in the pipe for ever.
+                self._fast.plug(None)
+                self._closed = self._closed or "it was closed"
+                self.on_close()
+                self.caller.close()
 
     def dispose(self) -> None:
         """Called by the kernel when none of its threads is left."""

@@ -46,11 +46,13 @@ class Requests:
             key = checked_text(key, "a key")
         self._asked += 1
         number = f"{self._token}-{self._asked}"
-        self.answers[number] = None
         properties: dict[str, Any] = {"correlation_id": number}
         if headers:
             properties["headers"] = dict(headers)
-        return number, Envelope(key=key or "", reply_to=self._token, properties=properties)
+        envelope = Envelope(key=key or "", reply_to=self._token, properties=properties)
+        # No call behind it: a handler of a signal would raise there, and nobody would forget the number.
+        self.answers[number] = None
+        return number, envelope
 
     def forget(self, number: str) -> None:
         """Drop the answer to a question, also one that comes later."""

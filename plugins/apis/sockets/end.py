@@ -22,8 +22,9 @@ from kernel.contracts.message import Batch, Envelope, batch_of_one
 from kernel.contracts.prefix_table import PrefixTable
 from kernel.contracts.router import Outlet
 from kernel.hosting.borrower import Borrower
-from kernel.hosting.fast_sender import FastSender, fast_sender
+from kernel.hosting.fast_sender import FastSender, fast_sender, send_whole
 from kernel.hosting.forking import FORKED
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 from plugins.apis.sockets.errors import Again, AgainLater, ContextClosed, SocketClosed
 
 AT_ONCE = 65_536
@@ -112,23 +113,25 @@ class End(PortOwner):
         lease = borrower.waited(lone=lone)
         lending = self._lending
         if lease is not None and lending is not None:
-            self.before = lease.envelope if lending.answers else None
-            self.after = lease.envelope if lending.asks else None
-            self.leased = lease
-            self._find_short_cut()
+            with UNINTERRUPTED:
+                self.before = lease.envelope if lending.answers else None
+                self.after = lease.envelope if lending.asks else None
+                self.leased = lease
+                self._find_short_cut()
 
     def _end_lease(self) -> None:
         """Have the connection read by the poll thread again."""
-        lease = self.leased
-        if lease is not None:
-            lease.give_back()
-            if lease.kept is not None:
-                self.inbox.append(batch_of_one(lease.kept, lease.envelope))
-                lease.kept = None
-            self.leased = None
-            if self._borrower is not None:
-                self._borrower.gave_back(lease)
-            self._find_short_cut()
+        with UNINTERRUPTED:
+            lease = self.leased
+            if lease is not None:
+                lease.give_back()
+                if lease.kept is not None:
+                    self.inbox.append(batch_of_one(lease.kept, lease.envelope))
+                    lease.kept = None
+                self.leased = None
+                if self._borrower is not None:
+                    self._borrower.gave_back(lease)
+                self._find_short_cut()
 
     # ------------------------------------------------------------------ sending
 
@@ -141,29 +144,38 @@ class End(PortOwner):
         self.look()
         port = self.port
         if not port.has_room_for(batch):
-            port.stop()
+            with UNINTERRUPTED:
+                port.stop()
             self.wait(
                 lambda: port.has_room_for(batch), timeout, "no peer has room for a message, or there is none"
             )
-        port.send((batch,))
+        send_whole(port, batch)
 
     # ------------------------------------------------------------------ receiving
 
     def ready(self) -> bool:
         """Whether something can be received; takes it from the pipes."""
         inbox = self.inbox
-        while not inbox:
-            taken = self.port.take(AT_ONCE)
-            if not taken.batches:
-                return False
-            if self.incoming is None:
-                inbox += taken.batches
-            else:
-                inbox += filter(None, map(self.incoming, taken.batches))
+        if inbox:
+            return True
+        with UNINTERRUPTED:
+            while not inbox:
+                taken = self.port.take(AT_ONCE)
+                if not taken.batches:
+                    return False
+                if self.incoming is None:
+                    inbox += taken.batches
+                else:
+                    inbox += filter(None, map(self.incoming, taken.batches))
         return True
 
     def next_batch(self, timeout: float | None) -> Batch:
         """Return the next batch; wait for it."""
+        self.await_batch(timeout)
+        return self.inbox.popleft()
+
+    def await_batch(self, timeout: float | None) -> None:
+        """Wait until there is a batch in the inbox."""
         self.look()
         if not self.inbox and not (self.port.has_input() and self.ready()):
             self._wait(self._ready_or_closed, timeout, "no message has come")
@@ -171,7 +183,6 @@ class End(PortOwner):
                 self._raise_closed()
             if self._borrower is not None and not self._reason:
                 self._waited(self._borrower)
-        return self.inbox.popleft()
 
     # ------------------------------------------------------------------ waiting
 
@@ -182,7 +193,8 @@ class End(PortOwner):
         if lease is not None and (lease.active or not lease.offered):
             self._end_lease()
         if self.posted:
-            self.caller.process()
+            with UNINTERRUPTED:
+                self.caller.process()
         if self._reason:
             self._raise_closed()
 
@@ -217,9 +229,10 @@ class End(PortOwner):
 
     def disarm(self) -> None:
         """Take ``arm`` back, and do what has come."""
-        self.caller.disarm()
-        self.caller.clear()
-        self.caller.process()
+        with UNINTERRUPTED:
+            self.caller.disarm()
+            self.caller.clear()
+            self.caller.process()
 
     def until_stall_timeout(self) -> float:
         """Return the longest time to wait for the descriptor."""
@@ -310,7 +323,7 @@ class PublishingEnd(End):
         """Send a batch without waiting: it is dropped, and counted, where there is no room."""
         self.look()
         if self.relay is None:
-            self.port.send((batch,))
+            send_whole(self.port, batch)
             return
         pipe = self.port.short_cut()
         if pipe is None:
@@ -319,9 +332,10 @@ class PublishingEnd(End):
         # With large messages the mark of bytes comes first.  It does not hold for what may wait for a
         # single peer.
         if pipe.full() and pipe.depth() >= self.room:
-            self._drop(batch, self.relay)
+            with UNINTERRUPTED:
+                self._drop(batch, self.relay)
         else:
-            self.port.send((batch,))
+            send_whole(self.port, batch)
 
     def _drop(self, batch: Batch, relay: Relay) -> None:
         longest = self.wanted.longest()

@@ -21,6 +21,7 @@ from typing import Protocol as Interface
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
 from kernel.hosting.forking import OfThisProcess, call_in_children
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.errors import NotSupported, PlaceError
 from plugins.apis.sockets.monitor import Monitor, SocketEvent, Watch, What
@@ -39,6 +40,7 @@ _SOON = 1e-6
 """Seconds of a wait that is over.  0 would be one that was not wanted, which has another error."""
 
 P = TypeVar("P", bound=Pattern)
+T = TypeVar("T")
 
 UNSET: Any = object()
 """No timeout was given: that of the option is taken."""
@@ -259,14 +261,20 @@ class Socket(OfThisProcess):
     def recv_from(self, *, timeout: float | None = UNSET) -> tuple[int, bytes]:
         """SERVER: wait for a message; return the routing id of its peer, for ``send_to``, and it."""
         server = self._as(Server, "receives from")
-        body = self.recv(timeout=timeout)
-        return server.sender_of(self.envelope), body
+        self._await_part(timeout)
+        return self._taken(
+            lambda: (self._next_part(), server.sender_of(self.envelope))[::-1],
+            lambda message: self._give_back_part(message[1]),
+        )
 
     def recv_group(self, *, timeout: float | None = UNSET) -> tuple[bytes, bytes]:
         """DISH: return the group of the next message, and the message; wait for it."""
         dish = self._as(Dish, "receives of")
-        body = self.recv(timeout=timeout)
-        return dish.group_of(self.envelope), body
+        self._await_part(timeout)
+        return self._taken(
+            lambda: (self._next_part(), dish.group_of(self.envelope))[::-1],
+            lambda message: self._give_back_part(message[1]),
+        )
 
     def _as(self, kind: type[P], does: str) -> P:
         if not isinstance(self._pattern, kind):
@@ -301,9 +309,40 @@ class Socket(OfThisProcess):
                     return body  # type: ignore[no-any-return]
                 if wait is not None:
                     timeout = max(_SOON, until - time.monotonic())
+        self._await_part(timeout)
+        return self._taken(self._next_part, self._give_back_part)
+
+    def _next_part(self) -> bytes:
         if not self._parts:
-            self._parts = list(reversed(self._next_message(timeout)))
+            self._parts = list(reversed(self._next_message(0)))
         return self._parts.pop()
+
+    def _give_back_part(self, part: bytes) -> None:
+        self._give_back_parts([part])
+
+    def _taken(self, take: Callable[[], T], give_back: Callable[[T], Any]) -> T:
+        """Return what ``take`` returns, unless a handler of a signal raises: then it is given back."""
+        taken: list[T] = []
+        try:
+            with UNINTERRUPTED:
+                taken.append(take())
+        except BaseException:
+            if taken:
+                with UNINTERRUPTED:
+                    give_back(taken[0])
+            raise
+        return taken[0]
+
+    def _await_part(self, timeout: float | None) -> None:
+        """Wait until there is a part of a message."""
+        if not self._parts:
+            self._await(timeout)
+
+    def _await(self, timeout: float | None) -> None:
+        """Wait until there is a message.  It stays where it is."""
+        if not self._left():
+            self._pattern.before_receiving()
+            self._end.await_batch(self.options["rcvtimeo"] if timeout is UNSET else timeout)
 
     def _nothing_left(self) -> bool:
         """Whether all that came through the poll thread was received."""
@@ -323,25 +362,48 @@ class Socket(OfThisProcess):
         """Return all parts of the next message, or the rest of one that ``recv`` has begun."""
         for body in self._plain:
             return [body]
+        self._await_part(timeout)
+        return self._taken(self._next_parts, self._give_back_parts)
+
+    def _next_parts(self) -> list[bytes]:
         if self._parts:
             parts, self._parts = self._parts, []
             return parts[::-1]
-        return list(self._next_message(timeout))
+        return list(self._next_message(0))
+
+    def _give_back_parts(self, parts: list[bytes]) -> None:
+        # What is left of its batch would be received before ``_parts`` are.
+        if length_hint(self._plain):
+            self._give_back_bodies(parts)
+        else:
+            self._parts += parts[::-1]
 
     def recv_many(self, most: int = ALL, *, timeout: float | None = UNSET) -> list[bytes]:
         """Return messages of one part that have come, at least one and at most ``most``; wait for the first.
 
         ``ValueError`` if the next message has several parts: ``recv_multipart_many`` returns it.
         """
-        found = self._some(most, timeout, multipart=False)
+        if most > 0:
+            self._await(timeout)
+        found = self._taken(lambda: self._some(most, timeout, multipart=False), self._give_back_bodies)
         if not found:
             raise ValueError("the next message has several parts: receive it with recv_multipart_many")
         return found
+
+    def _give_back_bodies(self, bodies: list[bytes]) -> None:
+        self._bodies = iter([*bodies, *self._bodies])
+        if not self._pattern.turns:
+            self._plain = self._bodies
 
     def recv_multipart_many(self, most: int = ALL, *, timeout: float | None = UNSET) -> list[list[bytes]]:
         """Return messages with all of their parts, at least one and at most ``most``; wait for the first."""
         if self._parts:
             return [self.recv_multipart()]
+        if most > 0:
+            self._await(timeout)
+        return self._taken(lambda: self._some_whole(most, timeout), self._give_back_whole)
+
+    def _some_whole(self, most: int, timeout: float | None) -> list[list[bytes]]:
         found: list[list[bytes]] = []
         while len(found) < most and (not found or self._has_more()):
             bodies = self._some(most - len(found), timeout, multipart=False)
@@ -349,6 +411,10 @@ class Socket(OfThisProcess):
             if not bodies:
                 found += map(list, self._some(most - len(found), timeout, multipart=True))
         return found
+
+    def _give_back_whole(self, messages: list[list[bytes]]) -> None:
+        singles = [(body,) for body in self._bodies]
+        self._messages = iter([*messages, *singles, *self._messages])
 
     def _has_more(self) -> bool:
         return not self._pattern.turns and (self._left() or self._end.ready())
@@ -419,19 +485,23 @@ class Socket(OfThisProcess):
 
         XPUB with ``xpub_manual``: let the peer whose subscription was received last have them.
         """
-        self._pattern.subscribe(_octets(prefix))
+        with UNINTERRUPTED:
+            self._pattern.subscribe(_octets(prefix))
 
     def unsubscribe(self, prefix: bytes | str = b"") -> None:
         """Take a subscription back."""
-        self._pattern.unsubscribe(_octets(prefix))
+        with UNINTERRUPTED:
+            self._pattern.unsubscribe(_octets(prefix))
 
     def join(self, group: bytes | str) -> None:
         """DISH: ask for messages of a group."""
-        self._as(Dish, "joins").join(_octets(group))
+        with UNINTERRUPTED:
+            self._as(Dish, "joins").join(_octets(group))
 
     def leave(self, group: bytes | str) -> None:
         """DISH: take a ``join`` back."""
-        self._as(Dish, "leaves").leave(_octets(group))
+        with UNINTERRUPTED:
+            self._as(Dish, "leaves").leave(_octets(group))
 
     def subscribers(self, topic: bytes | str | None = None) -> int:
         """PUB and XPUB: return how many peers get messages that begin with ``topic``; None: any messages.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zmq.constants import SocketOption, SocketType
 
 from kernel.contracts.errors import KernelError
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 from plugins.apis.sockets.errors import NotSupported, WrongState
 from plugins.apis.sockets.options import OPTIONS, TYPES, UNLIMITED, UNLIMITED_BYTES
 from plugins.apis.sockets.patterns.single_part import Dish, Server
@@ -305,13 +306,15 @@ class Core:
     def events(self) -> int:
         """Return what can be done without waiting, and expect news from now on."""
         end = self._end
-        while True:
-            if end.closed:
-                end.look()
-            end.disarm()
-            events = self._look()
-            if not self.watched or end.arm():
-                return events
+        # In the middle the expectation is taken back, and nobody would be told of what comes.
+        with UNINTERRUPTED:
+            while True:
+                if end.closed:
+                    end.look()
+                end.disarm()
+                events = self._look()
+                if not self.watched or end.arm():
+                    return events
 
     def _look(self) -> int:
         socket = self.socket
@@ -325,8 +328,9 @@ class Core:
 
     def rearm(self) -> None:
         """After a call, which has taken the expectation back: make the descriptor readable if news came."""
-        if not self._end.closed and not self._end.arm():
-            self._end.caller.wake()
+        with UNINTERRUPTED:
+            if not self._end.closed and not self._end.arm():
+                self._end.caller.wake()
 
     def arm(self) -> bool:
         """Prepare to wait for ``fileno``; False if there may be something already."""

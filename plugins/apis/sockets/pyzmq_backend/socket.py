@@ -227,8 +227,9 @@ class Socket:
         except KernelError as error:
             core.parts = []
             raise translated(error) from error
-        if core.watched and not flags & SNDMORE:
-            core.rearm()
+        finally:
+            if core.watched and not flags & SNDMORE:
+                core.rearm()
         return tracker
 
     def recv(self, flags: int = 0, copy: bool = True, track: bool = False) -> Any:
@@ -239,17 +240,27 @@ class Socket:
         if copy and not core.watched:
             # What was taken with others, as ``kernel.sockets`` returns it, without a call.
             for body in core.socket._plain:
-                return body if type(body) is bytes else bytes(body)
+                return body if body.__class__ is bytes else bytes(body)
         try:
             body = core.socket.recv(timeout=0) if flags & DONTWAIT else core.recv_part()
-        except KernelError as error:
+        except BaseException as error:
             if core.watched:
                 core.rearm()
-            raise translated(error) from error
-        if core.watched:
-            core.rearm()
-        if copy:
-            return body if type(body) is bytes else bytes(body)
+            if isinstance(error, KernelError):
+                raise translated(error) from error
+            raise
+        if copy and body.__class__ is bytes and not core.watched:
+            return body
+        try:
+            if core.watched:
+                core.rearm()
+            return bytes(body) if copy else self._frame(core, body, track=track)
+        except BaseException:
+            # A handler of a signal has raised: the next call returns it.
+            core.socket._give_back_part(body)
+            raise
+
+    def _frame(self, core: Core, body: bytes, *, track: bool) -> Any:
         frame = zmq.Frame(body, track=track, copy=True)
         frame.more = core.socket.more
         frame.envelope = core.socket.envelope
