@@ -8,7 +8,8 @@ very end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 from typing import Protocol as Interface
 
@@ -139,6 +140,15 @@ class CallerPort(Port, Interface):
         """Ask for a call of ``on_writable`` when there is room.  Does not wait."""
         ...
 
+    def take_alone(self, posted: deque[Callable[[], Any]], into: deque[Batch], most: int) -> bool | None:
+        """Take from the only pipe, and append what was taken to ``into``; whether there was something.
+
+        ``posted`` is the mailbox of the port's thread: a notice of that pipe is taken out of it.  Wherever
+        a handler of a signal raises in the call, nothing is lost, and the next call goes on.  None, and
+        nothing was done: process what was posted, and ``take``.
+        """
+        ...
+
     def short_cut(self) -> FastPipe | None:
         """Return the pipe that gets everything that is sent here; None if there is no such pipe.
 
@@ -224,8 +234,19 @@ class CallerThread(Interface):
         ...
 
     @property
-    def posted(self) -> Sized:
+    def posted(self) -> deque[Callable[[], Any]]:
         """What other threads have posted and ``process`` has not called yet.  Always the same object."""
+        ...
+
+    def wait_for(self, attempt: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Sleep between two calls of ``attempt``, which serves (``serve``), until it is true.
+
+        False if it is not within ``timeout`` seconds.
+        """
+        ...
+
+    def serve(self, done: Callable[[], bool]) -> bool:
+        """Process what other threads have posted; return ``done()``.  No handler of a signal runs in it."""
         ...
 
     def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:

@@ -282,6 +282,34 @@ class Port:
         # the owner would see gaps, and could not confirm cumulatively (docs/decisions/0019-positions.md).
         return Taken(batches, count, position)
 
+    def take_alone(self, posted: deque[Callable[[], Any]], into: deque[Batch], most: int) -> bool | None:
+        """Take from the only pipe, if nothing else is to do; see the contract."""
+        queue = self._queue
+        pipe = queue.only()
+        if pipe is None or pipe.confirms or pipe.ended or self._confirming:
+            return None
+        told = bool(posted)
+        if told and (len(posted) > 1 or posted[0] is not pipe.on_ready):
+            return None
+        if pipe.blocked:
+            # It may have room since a call in which a handler raised.
+            pipe.unblock()
+        items = pipe.queue
+        before = pipe.taken
+        batches = pipe.take_quietly(most)
+        # No call from here on: what was taken is counted.
+        into += batches
+        self._position += pipe.taken - before
+        self.origin = pipe.origin
+        # What ``FairQueue.activate`` and ``take`` do. The writer has posted again if it has written since.
+        queue.active = 1 if items else 0
+        if told:
+            del posted[0]
+        if batches:
+            pipe.look_at_writer()
+            return True
+        return False
+
     def accept_mixed(self, *, accepts: bool = True) -> None:
         """Say whether ``take`` may return mixed batches; see the contract."""
         self._takes_mixed = accepts

@@ -108,28 +108,29 @@ def fast_sender(  # noqa: C901 - one state, several functions
             # that it either takes this body or is signalled again.
             if key is None:
                 # At most once: an iterator counts in fewer steps than a variable does.
-                for _ in credit:
-                    try:
+                # ``try`` around the loop, not in it, where it would take 10 ns.
+                try:
+                    for _ in credit:
                         append(body)
                         if not pipe.signalled:  # type: ignore[union-attr]  # there is a pipe
                             pipe.signal()  # type: ignore[union-attr]
-                    except BaseException:
-                        interrupted(body)
-                        raise
-                    return
+                        return
+                except BaseException:
+                    interrupted(body)
+                    raise
             elif type(key) is str:
                 # Before the credit is used: a handler of a signal may raise behind this call.
                 under = Under(key, body)  # type: ignore[arg-type]  # ``bytes``, as was just tested
-                for _ in credit:
-                    pipe.unders = True  # type: ignore[union-attr]  # there is a pipe
-                    try:
+                try:
+                    for _ in credit:
+                        pipe.unders = True  # type: ignore[union-attr]  # there is a pipe
                         append(under)
                         if not pipe.signalled:  # type: ignore[union-attr]
                             pipe.signal()  # type: ignore[union-attr]
-                    except BaseException:
-                        interrupted(under)
-                        raise
-                    return
+                        return
+                except BaseException:
+                    interrupted(under)
+                    raise
         if headers is bytes or not headers:  # none were given, or there are none in them
             long_way(body, key, timeout)
         elif with_headers is None:
@@ -155,16 +156,16 @@ def fast_sender(  # noqa: C901 - one state, several functions
         ):
             return False
         under = Under(entry, body)
-        for _ in credit:
-            pipe.unders = True
-            try:
+        try:
+            for _ in credit:
+                pipe.unders = True
                 append(under)
                 if not pipe.signalled:
                     pipe.signal()
-            except BaseException:
-                interrupted(under)
-                raise
-            return True
+                return True
+        except BaseException:
+            interrupted(under)
+            raise
         return False
 
     def refill(body: Buffer, entry: Entry | None = None) -> bool:

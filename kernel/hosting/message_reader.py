@@ -21,10 +21,11 @@ from kernel.contracts.mixed_batch import Entry, EnvelopesByKey, MixedBatch, mixe
 class MessageReader:
     """Batches that were received and not read yet.  One thread."""
 
-    __slots__ = ("_batches", "_by_key", "_entries", "_envelope", "_multipart", "_raw", "bodies")
+    __slots__ = ("_by_key", "_entries", "_envelope", "_multipart", "_raw", "batches", "bodies")
 
     def __init__(self) -> None:
-        self._batches: deque[Batch] = deque()
+        self.batches: deque[Batch] = deque()
+        """Those of which nothing was read yet.  None is empty."""
         self._raw: Iterator[Any] = iter(())
         """The rest of the batch that is being read.  The same object until the next one: others are in the
         middle of it."""
@@ -40,25 +41,25 @@ class MessageReader:
     def add(self, batches: Sequence[Batch]) -> None:
         """Append batches."""
         if len(batches) == 1 and batches[0].bodies:
-            self._batches.append(batches[0])
+            self.batches.append(batches[0])
             return
         # Empty batches would make ``__bool__`` true without a message.
-        self._batches.extend(batch for batch in batches if batch.bodies)
+        self.batches.extend(batch for batch in batches if batch.bodies)
 
     def __bool__(self) -> bool:
         # A list iterator knows how many items are left, so nothing has to be counted for each message.
-        return length_hint(self._raw) > 0 or bool(self._batches)
+        return length_hint(self._raw) > 0 or bool(self.batches)
 
     def more(self) -> bool:
         """Whether there is a batch after the one that is being read."""
-        return bool(self._batches)
+        return bool(self.batches)
 
     def __len__(self) -> int:
-        return length_hint(self._raw) + sum(map(len, self._batches))
+        return length_hint(self._raw) + sum(map(len, self.batches))
 
     def next_batch(self) -> None:
         """Begin to read the next batch, which has to exist; the rest of the present one is skipped."""
-        batch = self._batches[0]
+        batch = self.batches[0]
         items, multipart = batch.bodies, batch.multipart
         entries = batch.entries if type(batch) is MixedBatch else None
         raw = iter(items)
@@ -66,11 +67,11 @@ class MessageReader:
         bodies = map(b"".join, raw) if multipart else raw
         self._raw, self.bodies, self._multipart = raw, bodies, multipart
         self._envelope, self._entries = batch.envelope, entries
-        del self._batches[0]
+        del self.batches[0]
 
     def drop(self) -> None:
         """Forget what was not read, also for somebody who is in the middle of ``bodies``."""
-        self._batches.clear()
+        self.batches.clear()
         deque(self._raw, 0)
 
     def take(self, most: int) -> list[Any]:
@@ -82,7 +83,7 @@ class MessageReader:
             _ = [*first]
             return bodies
         bodies = self._next_bodies(left, left)
-        behind = self._batches.copy()
+        behind = self.batches.copy()
         while behind and len(bodies) < most:
             batch = behind[0]
             if len(bodies) + len(batch.bodies) > most:
@@ -90,7 +91,7 @@ class MessageReader:
             bodies += map(b"".join, batch.bodies) if batch.multipart else batch.bodies
             behind.popleft()
         _ = [*self._raw]
-        self._batches = behind
+        self.batches = behind
         return bodies
 
     def _next_bodies(self, left: int, count: int) -> list[Any]:
@@ -104,21 +105,21 @@ class MessageReader:
     def _take_partly(self, bodies: list[Any], behind: deque[Batch], count: int) -> list[Any]:
         """Return ``bodies``, and the first ``count`` ones of ``behind``; begin to read this batch."""
         reader = MessageReader()
-        reader._batches = behind
+        reader.batches = behind
         reader.next_batch()
         bodies += reader.take(count)
         _ = [*self._raw]
         self._raw, self.bodies, self._multipart = reader._raw, reader.bodies, reader._multipart
-        self._envelope, self._entries, self._batches = reader._envelope, reader._entries, behind
+        self._envelope, self._entries, self.batches = reader._envelope, reader._entries, behind
         return bodies
 
     def run(self, most: int) -> Batch:
         """Return the next messages under one envelope, ``most`` at the most; there has to be one."""
         if not length_hint(self._raw):
-            first = self._batches[0]
+            first = self.batches[0]
             # A whole batch is passed on as it is: no list is made and no body is touched.
             if len(first) <= most and type(first) is Batch:
-                del self._batches[0]
+                del self.batches[0]
                 return first
             self.next_batch()
         items, start = _rest(self._raw)
@@ -159,7 +160,7 @@ class MessageReader:
             batch = batch_of(items, self._envelope, multipart=self._multipart)
         else:
             batch = mixed_batch(items, self._entries[-len(items) :])
-        self._batches.appendleft(batch)
+        self.batches.appendleft(batch)
 
 
 def _rest(iterator: Any) -> tuple[Sequence[Any], int]:

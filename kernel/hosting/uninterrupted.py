@@ -31,10 +31,8 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-_NUMBERS = tuple(
-    number
-    for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGUSR1")
-    if (number := getattr(_signal, name, None)) is not None
+_NUMBERS: tuple[int, ...] = tuple(
+    getattr(_signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGUSR1") if hasattr(_signal, name)
 )
 """Signals whose handlers are known to raise: Ctrl-C, the end of a service, time limits (Celery has SIGUSR1).
 To ask for the handler of one takes 35 ns."""
@@ -46,11 +44,12 @@ _set: Callable[[int, Any], Any] = _signal.signal
 class Uninterrupted:
     """A ``with`` block; one within another is part of it.  There is one object, for the whole process."""
 
-    __slots__ = ("_came", "_depth", "_held", "_main", "_note")
+    __slots__ = ("_came", "_held", "_main", "_note", "depth")
 
     def __init__(self) -> None:
         self._main: int | None = threading.main_thread().ident
-        self._depth = 0
+        self.depth: int = 0
+        """In how many blocks the main thread is."""
         self._held: list[tuple[int, Any]] = []
         """The signals whose handlers were replaced, and these."""
         self._came: list[tuple[int, Any]] = []
@@ -61,16 +60,16 @@ class Uninterrupted:
     def __enter__(self) -> None:
         if get_ident() != self._main:
             return
-        if self._depth:
-            self._depth += 1
+        if self.depth:
+            self.depth += 1
         else:
             self._hold(1)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if get_ident() != self._main:
             return
-        if self._depth > 1:
-            self._depth -= 1
+        if self.depth > 1:
+            self.depth -= 1
         else:
             self._let_go()
 
@@ -78,7 +77,7 @@ class Uninterrupted:
         held, note = self._held, self._note
         try:
             # First: a handler that runs before it is replaced may use the same objects, in blocks of its own.
-            self._depth = depth
+            self.depth = depth
             for number in _NUMBERS:
                 handler = _getsignal(number)
                 # asyncio's own does nothing, and its loop is told of the signal in another way.
@@ -107,20 +106,20 @@ class Uninterrupted:
                 number, handler = held[-1]
                 _set(number, handler)
                 del held[-1]
-            self._depth = 0
+            self.depth = 0
             while came:
                 number, handler = came[0]
                 del came[0]
                 handler(number, sys._getframe())
         except BaseException:
-            if self._depth or came:
+            if self.depth or came:
                 self._let_go()
             raise
 
     @contextmanager
     def sleeping(self) -> Iterator[None]:
         """Let handlers run and raise for a while, in the middle of ``with UNINTERRUPTED`` or elsewhere."""
-        depth = self._depth
+        depth = self.depth
         if not depth or get_ident() != self._main:
             yield
             return
@@ -138,7 +137,7 @@ class Uninterrupted:
         self._let_go()
 
 
-UNINTERRUPTED = Uninterrupted()
+UNINTERRUPTED: Uninterrupted = Uninterrupted()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=UNINTERRUPTED.forked)

@@ -31,6 +31,10 @@ class FairQueue:
     def __len__(self) -> int:
         return len(self._pipes)
 
+    def only(self) -> Pipe | None:
+        """Return the only pipe; None: there is none, or another one."""
+        return self._pipes[0] if len(self._pipes) == 1 else None
+
     @property
     def pipes(self) -> tuple[Pipe, ...]:
         """All pipes, active or not."""

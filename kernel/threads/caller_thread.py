@@ -73,9 +73,13 @@ class CallerThread:
 
     def wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Process what others post until ``done()``; False when it is not within ``timeout`` seconds."""
+        return self.wait_for(partial(self.serve, done), timeout)
+
+    def wait_for(self, attempt: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Sleep between two calls of ``attempt``, which serves, until it is true; False after ``timeout``."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         # Before ``done`` is asked for the first time: what it waits for may have been posted already.
-        if self._serve(done):
+        if attempt():
             return True
         while True:
             left = math.inf
@@ -86,16 +90,20 @@ class CallerThread:
             if self.arm():
                 # A caller thread has no timers, so it must not sleep longer than its stall watch allows.
                 left = min(left, self.until_stall_timeout())
-                with UNINTERRUPTED.sleeping():
-                    self.sleep(left if left < math.inf else None)
+                seconds = left if left < math.inf else None
+                if UNINTERRUPTED.depth:
+                    with UNINTERRUPTED.sleeping():
+                        self.sleep(seconds)
+                else:
+                    self.sleep(seconds)
             else:
                 # Something came between ``process`` and ``arm``. Without a sleep nobody clears the flag, and
                 # every post would ring for a thread that is awake.
                 self.disarm()
-            if self._serve(done):
+            if attempt():
                 return True
 
-    def _serve(self, done: Callable[[], bool]) -> bool:
+    def serve(self, done: Callable[[], bool]) -> bool:
         """Process what others have posted; return whether ``done()``."""
         with UNINTERRUPTED:
             self.process()

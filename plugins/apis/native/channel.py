@@ -292,20 +292,15 @@ class Channel(OfThisProcess):
     def answer(self, number: str, timeout: float | None) -> Message:
         """Return the answer to a question."""
         self._check()
-        if self._posted:
-            self._process()
         assert self._requests is not None  # ``ask`` has given the number
         answers = self._requests.answers
 
         def has_come() -> bool:
             # Until nothing is left to take: nobody else may come and look for this answer, and what is taken
             # here is not announced a second time.
-            while answers.get(number) is None:
-                if not self._port.has_input():
-                    return False
-                with UNINTERRUPTED:
-                    self._take()
-            return True
+            while answers.get(number) is None and self._take_next():
+                pass
+            return answers.get(number) is not None
 
         if not has_come():
             self._wait_aside(has_come, timeout, lambda: "no answer has come")
@@ -341,7 +336,7 @@ class Channel(OfThisProcess):
                 self._port.stop()
             if timeout is None:
                 self.warn_without_route()
-            self._wait_aside(lambda: self._port.has_room_for(batch), timeout, self._why_no_room)
+            self._wait_aside(self._served(lambda: self._port.has_room_for(batch)), timeout, self._why_no_room)
             if bare and self._fast.refill(batch.bodies[0], entry):
                 return
         # The next call asks ``has_room_for`` itself, about its own batch.
@@ -494,19 +489,49 @@ class Channel(OfThisProcess):
         # The application asks for more, so it has processed all that it received before.
         if self._position is not None and self._options.auto_confirm:
             self._confirm()
-        if not self._take_what_is_there():
-            self._wait(self._take, timeout, lambda: "nothing to receive")
+        if not self._take_unread():
+            self._wait(self._take_unread, timeout, lambda: "nothing to receive")
             lease = self._borrower.waited(
                 lone=self._taken == 1 and self._position is None and not self._watched
             )
             if lease is not None:
                 self._use_lease(lease)
 
+    def _take_unread(self) -> bool:
+        """Serve, and take what has come; return whether there is something to receive."""
+        while self._take_next():
+            # Answers alone are nothing that ``receive`` waits for.
+            if self._unread.batches:
+                return True
+        return False
+
+    def _take_next(self) -> bool:
+        """Serve, and take what has come; return whether there was something."""
+        if not self._posted and not self.caller.until_stall_timeout():
+            with UNINTERRUPTED:
+                self.serve()
+        return self._take_what_is_there()
+
     def _take_what_is_there(self) -> bool:
         """Take without a wait; return whether there was something."""
         kept = self.leased is not None and self.leased.kept is not None
-        if not (self._posted or kept or self._port.has_input()):
+        requests = self._requests
+        # Something may be left in ``arrived`` by a call in which a handler of a signal has raised.
+        if not (self._posted or kept or self._port.has_input() or (requests and requests.arrived)):
             return False
+        if not kept:
+            told = bool(self._posted)
+            unread = self._unread.batches
+            into = unread if requests is None else requests.arrived
+            taken = self._port.take_alone(self._posted, into, self._options.batch)
+            if taken is not None:
+                if requests is not None:
+                    requests.sort(unread)
+                self._position = None
+                self._taken = len(self._unread)
+                if told and self.on_served is not None:
+                    self.on_served()
+                return taken
         with UNINTERRUPTED:
             if self._posted:
                 self._process_held()
@@ -646,7 +671,9 @@ class Channel(OfThisProcess):
             subscribed = self._port.subscribed()
         if not subscribed:
             self._wait_aside(
-                self._port.subscribed, timeout, lambda: "not all subscriptions are in effect at their sources"
+                self._served(self._port.subscribed),
+                timeout,
+                lambda: "not all subscriptions are in effect at their sources",
             )
 
     # ------------------------------------------------------------------ confirmation of what was sent
@@ -658,7 +685,9 @@ class Channel(OfThisProcess):
         self._process()
         if not self._all_confirmed():
             self._wait_aside(
-                self._all_confirmed, timeout, lambda: "not all messages that were sent have been confirmed"
+                self._served(self._all_confirmed),
+                timeout,
+                lambda: "not all messages that were sent have been confirmed",
             )
 
     # ------------------------------------------------------------------ waiting
@@ -699,19 +728,16 @@ class Channel(OfThisProcess):
         thread = self._thread
         self.on_arrival(lambda: signal.pthread_kill(thread, number))
 
-    def _wait(self, done: Callable[[], bool], timeout: float | None, why: Callable[[], str]) -> None:
-        """Process the mailbox until ``done()``.  The caller has tested it before: it was false.
+    def _wait(self, attempt: Callable[[], bool], timeout: float | None, why: Callable[[], str]) -> None:
+        """Sleep, and process the mailbox with ``attempt()``, until that is true.
 
         ``why()`` says what is missing, for the error after ``timeout`` seconds.
         """
         caller = self.caller
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
-            # Nothing but a processed call or a stall timeout makes ``done()`` true.
-            if self._posted or not caller.until_stall_timeout():
-                with UNINTERRUPTED:
-                    if self.serve() and done():
-                        return
+            if attempt():
+                return
             if self._closed:  # ``serve`` may have called ``_set_closed``
                 self._check()
             left = math.inf if timeout is None else deadline - time.monotonic()
@@ -734,17 +760,29 @@ class Channel(OfThisProcess):
             if self._ahead.answered:
                 self._ahead.woken()
 
-    def _wait_aside(self, done: Callable[[], bool], timeout: float | None, why: Callable[[], str]) -> None:
+    def _wait_aside(self, attempt: Callable[[], bool], timeout: float | None, why: Callable[[], str]) -> None:
         """Wait for something else than messages.
 
         Messages that come meanwhile ring the bell, and the wait takes the ring.  The descriptor has to become
         readable for them afterwards, or an application that watches it would never be told.
         """
         try:
-            self._wait(done, timeout, why)
+            self._wait(attempt, timeout, why)
         finally:
             if self._watched:
                 self.fileno()
+
+    def _served(self, done: Callable[[], bool]) -> Callable[[], bool]:
+        """Return an attempt that serves, and then asks ``done``."""
+
+        def attempt() -> bool:
+            # Nothing but a processed call or a stall timeout makes ``done()`` true.
+            if not self._posted and self.caller.until_stall_timeout():
+                return False
+            with UNINTERRUPTED:
+                return self.serve() and done()
+
+        return attempt
 
     def serve(self) -> bool:
         """Process the mailbox and the stall timeouts; return whether there was anything."""

@@ -13,6 +13,7 @@ messages have gaps, which ``last_before`` counts.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,6 +38,8 @@ class Requests:
         self._asked = 0
         self.answers: dict[str, Message | None] = {}
         """By the number of a question: its answer, None if that has not come yet."""
+        self.arrived: deque[Batch] = deque()
+        """What was taken and not looked at yet (``sort``)."""
         self._taken_out: list[int] = []
         """Positions of answers, in order, that may be above what was confirmed so far."""
 
@@ -58,23 +61,41 @@ class Requests:
         """Drop the answer to a question, also one that comes later."""
         self.answers.pop(number, None)
 
+    def sort(self, others: deque[Batch]) -> None:
+        """Keep the answers among what has arrived; append the rest to ``others``.
+
+        Each batch is in one of the places, wherever a handler of a signal raises: between what makes it known
+        elsewhere and ``del`` there is no call.
+        """
+        arrived = self.arrived
+        while arrived:
+            batch = arrived[0]
+            number = self._number_of(batch)
+            if number is None:
+                others += (batch,)
+            # A question that was forgotten is not in the table, and of several answers the first counts.
+            elif self.answers.get(number, batch) is None:
+                message = _first(batch)
+                self.answers[number] = message
+            del arrived[0]
+
+    def _number_of(self, batch: Batch) -> str | None:
+        """Return which question a batch is the answer to; None: it is none."""
+        number = batch.envelope.properties.get("correlation_id")
+        return number if isinstance(number, str) and number.startswith(self._token) else None
+
     def take_out(self, taken: Taken, confirm_only: Callable[[int, int], Any]) -> list[Batch]:
         """Keep the answers among what was taken; return the rest."""
         rest: list[Batch] = []
         last = 0 if taken.position is None else taken.position - taken.count
         for batch in taken.batches:
             first, last = last + 1, last + len(batch.bodies)
-            number = batch.envelope.properties.get("correlation_id")
-            if not (isinstance(number, str) and number.startswith(self._token)):
+            number = self._number_of(batch)
+            if number is None:
                 rest.append(batch)
                 continue
-            # A question that was forgotten is not in the table, and of several answers the first counts.
             if self.answers.get(number, batch) is None:
-                # The first message: what ``messages_of`` does, without its list.
-                if batch.multipart:
-                    self.answers[number] = messages_of(batch)[0]
-                else:
-                    self.answers[number] = Message(batch.bodies[0], batch.envelope)
+                self.answers[number] = _first(batch)
             if taken.position is not None:
                 confirm_only(first, last)
                 self._taken_out += range(first, last + 1)
@@ -94,3 +115,8 @@ class Requests:
         # What is confirmed now is not looked at again.
         self._taken_out = [taken_out for taken_out in self._taken_out if taken_out > last]
         return last
+
+
+def _first(batch: Batch) -> Message:
+    """Return the first message: what ``messages_of`` does, without its list."""
+    return messages_of(batch)[0] if batch.multipart else Message(batch.bodies[0], batch.envelope)

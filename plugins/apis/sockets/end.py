@@ -55,6 +55,8 @@ class End(PortOwner):
     def __init__(self, name: str, join: Join) -> None:
         self.name = name
         self.inbox: deque[Batch] = deque()
+        self._arrived: deque[Batch] = deque()
+        """What was taken from the pipes on its way to the inbox."""
         self.incoming: Callable[[Batch], Batch | None] | None = None
         """What the pattern does with a batch; None: nothing."""
         self._reason = ""
@@ -161,12 +163,14 @@ class End(PortOwner):
         with UNINTERRUPTED:
             while not inbox:
                 taken = self.port.take(AT_ONCE)
-                if not taken.batches:
+                self._arrived += taken.batches
+                if not self._arrived:
                     return False
                 if self.incoming is None:
-                    inbox += taken.batches
+                    inbox += self._arrived
+                    self._arrived.clear()
                 else:
-                    inbox += filter(None, map(self.incoming, taken.batches))
+                    self._pass_on(self.incoming)
         return True
 
     def next_batch(self, timeout: float | None) -> Batch:
@@ -176,13 +180,50 @@ class End(PortOwner):
 
     def await_batch(self, timeout: float | None) -> None:
         """Wait until there is a batch in the inbox."""
+        if self._take_alone():
+            return
         self.look()
         if not self.inbox and not (self.port.has_input() and self.ready()):
-            self._wait(self._ready_or_closed, timeout, "no message has come")
+            if timeout == 0:
+                raise Again(self._text("no message has come"))
+            if not self.caller.wait_for(self._attempt, timeout):
+                self.caller.disarm()
+                raise AgainLater(f"{self._text('no message has come')} (waited {timeout} s)")
             if self._reason and not self.ready():
                 self._raise_closed()
             if self._borrower is not None and not self._reason:
                 self._waited(self._borrower)
+
+    def _take_alone(self) -> bool:
+        """Take what the only peer has sent, if nothing else is to do (``CallerPort.take_alone``)."""
+        if self.leased is not None or self.inbox or self._reason:
+            return False
+        # Something may be left in ``_arrived`` by a call in which a handler of a signal has raised.
+        if not (self.posted or self.port.has_input() or self._arrived):
+            return False
+        incoming = self.incoming
+        into = self.inbox if incoming is None else self._arrived
+        if self.port.take_alone(self.posted, into, AT_ONCE) is None:
+            return False
+        if incoming is not None:
+            self._pass_on(incoming)
+        return bool(self.inbox)
+
+    def _pass_on(self, incoming: Callable[[Batch], Batch | None]) -> None:
+        """Do with what has arrived what the pattern does."""
+        arrived = self._arrived
+        while arrived:
+            batch = incoming(arrived[0])
+            # No call up to ``del``: the batch is in one of the places.
+            if batch is not None:
+                self.inbox += (batch,)
+            del arrived[0]
+
+    def _attempt(self) -> bool:
+        # Nothing but a call of another thread or a stall timeout makes a difference.
+        if not self.posted and self.caller.until_stall_timeout():
+            return False
+        return self._take_alone() or self.caller.serve(self._ready_or_closed)
 
     # ------------------------------------------------------------------ waiting
 
@@ -214,10 +255,13 @@ class End(PortOwner):
 
     def _wait(self, done: Callable[[], bool], timeout: float | None, why: str) -> None:
         if timeout == 0:
-            raise Again(f"socket {self.name!r}: {why}")
+            raise Again(self._text(why))
         if not self.caller.wait_until(done, timeout):
             self.caller.disarm()
-            raise AgainLater(f"socket {self.name!r}: {why} (waited {timeout} s)")
+            raise AgainLater(f"{self._text(why)} (waited {timeout} s)")
+
+    def _text(self, why: str) -> str:
+        return f"socket {self.name!r}: {why}"
 
     def arm(self) -> bool:
         """Prepare to wait for the descriptor; False if there may be something already."""

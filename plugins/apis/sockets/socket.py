@@ -81,6 +81,8 @@ class Socket(OfThisProcess):
         """What is left of a batch of messages of one part."""
         self._plain: Iterator[Any] = self._bodies
         """The same, if these messages can be received without a look at whose turn it is; else empty."""
+        self._is_usual = type(pattern).received is Pattern.received
+        """Whether a message that is received changes nothing but what is ``open``."""
         self._messages: Iterator[Any] = iter(())
         """What is left of a batch of messages of several parts."""
         self._watches: list[tuple[Watch, Callable[[], Any]]] = []
@@ -310,7 +312,29 @@ class Socket(OfThisProcess):
                 if wait is not None:
                     timeout = max(_SOON, until - time.monotonic())
         self._await_part(timeout)
+        if self._begin_single():
+            opened = pattern.opens(self.envelope)
+            for body in self._bodies:
+                pattern.open = opened
+                return body  # type: ignore[no-any-return]
         return self._taken(self._next_part, self._give_back_part)
+
+    def _begin_single(self) -> bool:
+        """Begin to receive a batch of messages of one part, if one is next and the type is a usual one.
+
+        A handler of a signal may raise anywhere in it.
+        """
+        inbox = self._end.inbox
+        if self._parts or self._left() or not self._is_usual or not inbox or inbox[0].multipart:
+            return False
+        batch = inbox[0]
+        bodies = iter(list(batch.bodies))
+        # No call from here on.
+        self._batch, self._bodies = batch, bodies
+        if not self._pattern.turns:
+            self._plain = bodies
+        del inbox[0]
+        return True
 
     def _next_part(self) -> bytes:
         if not self._parts:
@@ -363,6 +387,11 @@ class Socket(OfThisProcess):
         for body in self._plain:
             return [body]
         self._await_part(timeout)
+        if self._begin_single():
+            opened = self._pattern.opens(self.envelope)
+            for body in self._bodies:
+                self._pattern.open = opened
+                return [body]
         return self._taken(self._next_parts, self._give_back_parts)
 
     def _next_parts(self) -> list[bytes]:

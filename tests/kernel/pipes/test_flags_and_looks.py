@@ -28,6 +28,8 @@ class LateDeque(deque[Any]):
     """
 
     late: Callable[[], Any] | None = None
+    deleted: Callable[[], Any] | None = None
+    """Called behind the deletion of an item."""
 
     def _lock(self) -> None:
         late, self.late = self.late, None
@@ -41,6 +43,12 @@ class LateDeque(deque[Any]):
     def popleft(self) -> Any:
         self._lock()
         return super().popleft()
+
+    def __delitem__(self, index: Any, /) -> None:
+        self._lock()
+        super().__delitem__(index)
+        if self.deleted is not None:
+            self.deleted()
 
 
 def make_pipe(**marks: Any) -> tuple[Pipe, LateDeque]:
@@ -105,14 +113,13 @@ def test_a_reader_that_took_sees_a_writer_that_blocked_before(monkeypatch: pytes
     pipe.write(batch_of_one(b"1"))
     woken: list[bool] = []
     pipe._post_to_writer = lambda _: woken.append(True)
-    pop = items.popleft
 
-    def taken_first() -> Any:
-        item = pop()
-        items.late = lambda: setattr(pipe, "blocked", True)  # the writer's store, after the pop
-        return item
+    def block_late() -> None:
+        items.late = lambda: setattr(
+            pipe, "blocked", True
+        )  # the writer's store, behind what the reader takes
 
-    items.popleft = taken_first  # type: ignore[method-assign]
+    items.deleted = block_late
     pipe.take()
     assert woken == [True]
 

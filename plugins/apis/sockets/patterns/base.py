@@ -77,6 +77,11 @@ class Pattern:
 
     def received(self, envelope: Envelope) -> None:
         """Take notice that a message of this envelope was received."""
+        self.open = self.opens(envelope)
+
+    def opens(self, envelope: Envelope) -> Envelope | None:
+        """Return what is ``open`` when a message of this envelope was received."""
+        return None
 
     def subscribe(self, prefix: bytes) -> None:
         """Ask for messages that begin with ``prefix``."""

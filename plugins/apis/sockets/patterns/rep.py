@@ -49,6 +49,6 @@ class Rep(Pattern):
         if self.open is not None:
             raise WrongState("this REP has received a question, and has to send the answer first")
 
-    def received(self, envelope: Envelope) -> None:
-        """The next one is the answer."""
-        self.open = envelope
+    def opens(self, envelope: Envelope) -> Envelope | None:
+        """Return the question: the next one is the answer."""
+        return envelope

@@ -73,7 +73,3 @@ class Req(Pattern):
         """Refuse before a question."""
         if self.open is None:
             raise WrongState("this REQ has not asked, so no answer can come: send first")
-
-    def received(self, envelope: Envelope) -> None:
-        """The next one is a question."""
-        self.open = None
