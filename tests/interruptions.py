@@ -46,9 +46,12 @@ def looks(code: CodeType) -> frozenset[int]:
     found: set[int] = set()
     looked = False
     for each in dis.get_instructions(code):
-        if looked:
+        if looked or each.opname == "JUMP_BACKWARD":
             found.add(each.offset)
-        looked = each.opname.startswith("CALL") or each.opname in ("RESUME", "JUMP_BACKWARD")
+        # Where a generator goes on behind ``yield from``, or a coroutine behind ``await``, there is no look.
+        begins = each.opname == "RESUME" and each.arg is not None and each.arg & 3 < 2
+        calls = each.opname.startswith("CALL") and "INTRINSIC" not in each.opname
+        looked = calls or begins
     return frozenset(found)
 
 

@@ -538,6 +538,9 @@ class Channel(OfThisProcess):
             if kept:
                 self._end_lease()
                 return True
+            if requests is not None and requests.arrived:
+                requests.sort(self._unread.batches)
+                return True
             return self._take()
 
     def _next_batch(self, timeout: float | None) -> None:

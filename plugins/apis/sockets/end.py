@@ -183,7 +183,7 @@ class End(PortOwner):
         if self._take_alone():
             return
         self.look()
-        if not self.inbox and not (self.port.has_input() and self.ready()):
+        if not self.inbox and not ((self.port.has_input() or self._arrived) and self.ready()):
             if timeout == 0:
                 raise Again(self._text("no message has come"))
             if not self.caller.wait_for(self._attempt, timeout):
