@@ -42,6 +42,13 @@ condition changes only by a posted call or by the clock, so it is tested again o
 After ``WouldBlock`` the flag stays set: the next post makes the descriptor readable, and so it serves
 ``select``, asyncio, a callback or a signal as well (``fileno``, ``on_arrival``, ``signal_on_arrival``).
 
+Signals
+-------
+The handler of a signal may raise anywhere in a call (docs/decisions/0050-signals.md).  What takes several
+steps is done in ``with UNINTERRUPTED``.  The shortest paths do without: there is no call between two steps
+that belong together, in ``fast_sender``, in ``MessageReader`` and in ``CallerPort.take_alone``, which takes
+from the only source.
+
 What a call costs
 -----------------
 ``send`` on the fast path takes about 110 ns, ``receive`` out of a batch is one step of an iterator.  The slow

@@ -14,7 +14,7 @@ from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
 from plugins.apis.native.channel import Channel
 from tests.events import Events
-from tests.interruptions import interrupted
+from tests.interruptions import EVERYWHERE, interrupted
 from tests.systems import lends
 
 pytestmark = lends
@@ -288,12 +288,12 @@ def test_a_handler_that_raises_anywhere_loses_nothing_and_repeats_nothing(pair: 
             pair.lend()
             mine, marker = b"%s %d" % (which.encode(), at), b"marker %d" % at
             if which == "send":
-                where, _ = interrupted(lambda: pair.channel.send(mine), at)  # noqa: B023 - called at once
+                where, _ = interrupted(lambda: pair.channel.send(mine), at, files=EVERYWHERE)  # noqa: B023 - called at once
                 expected = [[mine, marker], [marker]]
                 answer = None
             else:
                 pair.channel.send(mine)
-                where, answer = interrupted(lambda: pair.channel.receive(10), at)
+                where, answer = interrupted(lambda: pair.channel.receive(10), at, files=EVERYWHERE)
                 expected = [[mine, marker]]
             got = [] if answer is None else [bytes(answer)]
             pair.channel.send(marker)

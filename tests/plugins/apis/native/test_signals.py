@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -200,6 +200,61 @@ def test_what_has_come_is_received_once(receive: Callable[[Channel], Any], begun
                 got.append(bytes(channel.receive(TIMEOUT)))
             assert got == [b"1", b"2", b"3", b"4", b"5", b"67", b"8", MARKER], where
         return where
+
+    everywhere(attempt)
+
+
+@pytest.mark.parametrize("confirm", [False, True])
+@pytest.mark.parametrize("receive", RECEIVES.values(), ids=RECEIVES)
+def test_what_has_come_from_two_sources_is_received_once(
+    receive: Callable[[Channel], Any], confirm: bool
+) -> None:
+    def attempt(at: int) -> str:
+        routes = [RoutePlan(source=name, targets=("in",), confirm=confirm) for name in ("one", "other")]
+        with (
+            running(*routes, engines=native("one", "other", "in")) as kernel,
+            kernel.open("in") as channel,
+            kernel.open("one") as one,
+            kernel.open("other") as other,
+        ):
+            one.send_many([b"1", b"2"])
+            one.send(b"3", key="key")
+            other.send(b"4")
+            other.send_parts([b"5", b"6"])
+            where, received = interrupted(lambda: receive(channel), at, files=EVERYWHERE)
+            got = bodies(received)
+            one.send(MARKER)
+            other.send(MARKER)
+            while got.count(MARKER) < 2:
+                got.append(bytes(channel.receive(TIMEOUT)))
+            assert sorted(got) == [b"1", b"2", b"3", b"4", b"56", MARKER, MARKER], where
+            channel.confirm()
+            for out in (one, other):
+                out.wait_confirmed(TIMEOUT)
+        return where
+
+    everywhere(attempt)
+
+
+@pytest.mark.parametrize("when_full", ["drop-oldest", "drop-newest"])
+def test_a_pipe_that_drops_goes_on(when_full: Literal["drop-oldest", "drop-newest"]) -> None:
+    def attempt(at: int) -> str:
+        marks = WaterMarks(high=2, when_full=when_full)
+        route = RoutePlan(source="out", targets=("in",), marks=marks)
+        with (
+            running(route, engines=native("out", "in")) as kernel,
+            kernel.open("in") as channel,
+            kernel.open("out") as out,
+        ):
+            out.send(b"1", timeout=TIMEOUT)
+            out.send(b"2")
+            where, _ = interrupted(lambda: out.send(b"3"), at, files=EVERYWHERE)
+            there, received = interrupted(lambda: channel.receive_many(timeout=TIMEOUT), at, files=EVERYWHERE)
+            got = bodies(received) if received else list(map(bytes, channel.receive_many(timeout=TIMEOUT)))
+            assert got in ([b"1", b"2"], [b"2", b"3"]), (where, there)
+            out.send(MARKER)
+            assert bytes(channel.receive(TIMEOUT)) == MARKER, (where, there)
+        return where or there
 
     everywhere(attempt)
 

@@ -16,7 +16,7 @@ from kernel.contracts.errors import KernelError
 from kernel.sockets import Again, Context, Socket
 from plugins.apis.sockets.errors import ContextClosed, WrongState
 from plugins.apis.sockets.options import TypeName
-from tests.interruptions import interrupted
+from tests.interruptions import EVERYWHERE, interrupted
 from tests.systems import lends
 
 pytestmark = lends
@@ -274,11 +274,11 @@ def test_a_handler_that_raises_anywhere_loses_nothing_and_repeats_nothing(kinds:
             pair.lend()
             mine, marker = b"%s %d" % (which.encode(), at), b"marker %d" % at
             if which == "send":
-                where, _ = interrupted(lambda: socket.send(mine), at)  # noqa: B023 - called at once
+                where, _ = interrupted(lambda: socket.send(mine), at, files=EVERYWHERE)  # noqa: B023 - called at once
                 expected, answer = [[mine, marker], [marker]], None
             else:
                 socket.send(mine)
-                where, answer = interrupted(socket.recv, at)
+                where, answer = interrupted(socket.recv, at, files=EVERYWHERE)
                 expected = [[mine, marker]]
             got = [] if answer is None else [answer]
             # A REQ that has asked receives before it asks again.
