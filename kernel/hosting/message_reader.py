@@ -77,13 +77,19 @@ class MessageReader:
     def take(self, most: int) -> list[Any]:
         """Return the bodies of the next messages, ``most`` at the most; the parts of one are joined."""
         left = length_hint(self._raw)
+        batches = self.batches
+        # What there is most often: one batch, and all of it is wanted.
+        if not left and len(batches) == 1 and len(batches[0].bodies) <= most and not batches[0].multipart:
+            bodies = list(batches[0].bodies)
+            del batches[0]
+            return bodies
         if left > most:
             bodies = self._next_bodies(left, most)
             first = islice(self._raw, most)
             _ = [*first]
             return bodies
         bodies = self._next_bodies(left, left)
-        behind = self.batches.copy()
+        behind = batches.copy()
         while behind and len(bodies) < most:
             batch = behind[0]
             if len(bodies) + len(batch.bodies) > most:

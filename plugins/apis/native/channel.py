@@ -471,7 +471,7 @@ class Channel(OfThisProcess):
             self._check()
             self._fetch(timeout)
         # Not ``_fetch``, which would confirm what the application has not seen yet.
-        while len(unread) < most and self._port.has_input():
+        while self._port.has_input() and len(unread) < most:
             with UNINTERRUPTED:
                 if not self._take():
                     break
@@ -535,7 +535,8 @@ class Channel(OfThisProcess):
                 if requests is not None:
                     requests.sort(unread)
                 self._position = None
-                self._taken = len(self._unread)
+                # Whether it is one message is all that matters. Before there was nothing to receive.
+                self._taken = len(unread[0].bodies) if len(unread) == 1 else 0
                 if told and self.on_served is not None:
                     self.on_served()
                 return taken
