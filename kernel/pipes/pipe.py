@@ -77,6 +77,9 @@ _COPIES = 10
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether threads run without the interpreter's lock.  Only what runs once a batch asks; 25 ns are saved."""
 
+_ONCE = ((),)
+"""The arguments of one call without any."""
+
 
 class _Answered:
     """A gap among the retained batches: messages that the reader has confirmed or refused out of order."""
@@ -275,6 +278,7 @@ class Pipe:
             # True although nothing was written: the message was dropped, and a writer that drops never waits.
             return True
         count = len(batch.bodies)
+        # Readers rely on it that no batch is empty.
         if not count:
             return not self.blocked
         # From here to the append there is no call: a handler of a signal would raise in it, and what was
@@ -421,14 +425,13 @@ class Pipe:
     def take(self, most: int = 1 << 30) -> list[Batch]:
         """Take up to about ``most`` messages (whole batches), in order; an empty list when there are none."""
         batches = self.take_quietly(most)
-        if batches:
+        if batches and (self.blocked or FREE_THREADED):
             self.look_at_writer()
         return batches
 
     def look_at_writer(self) -> None:
         """Tell the writer that there is room, if it waits for that."""
-        # Between the counts and the look at ``blocked``. With the interpreter's lock this is not needed, and
-        # on this path, once a batch, 25 ns count.
+        # Between the counts and the look at ``blocked``. With the interpreter's lock this is not needed.
         if FREE_THREADED:
             self._items.rotate(0)
         if self.blocked:
@@ -463,6 +466,7 @@ class Pipe:
         elif self.batches_written == self.batches_taken:
             # Looked at after the length, and counted by the writer before its append: so all of these items
             # are single messages, and the number of items is the number of messages.
+            # One call of C pops them, 14 ns each, and notes them.
             popped.extend(starmap(items.popleft, repeat((), min(most, waiting))))
         # ``written`` may include credit that was not used yet. Then the test fails although everything would
         # fit, and the slower way below takes the same items.
@@ -507,14 +511,11 @@ class Pipe:
         items, popped = self._items, self._popped
         while most > 0 and waiting:
             try:
-                # Not ``append(popleft())``: the one would be called after the other.
-                item = items[0] if self.marks.when_full != "drop-oldest" else items.popleft()
+                # Not ``append(popleft())``: between these two calls an item would be nowhere.
+                popped.extend(starmap(items.popleft, _ONCE))
             except IndexError:
                 break
-            if self.marks.when_full != "drop-oldest":
-                del items[0]
-            popped.append(item)
-            most -= messages_in(item)
+            most -= messages_in(popped[-1])
             waiting -= 1
 
     def more(self) -> bool:
@@ -766,6 +767,7 @@ class Pipe:
                 self._by_key,
             ),
         ]
+        self._popped = []
         self._retained.clear()
         return batches
 

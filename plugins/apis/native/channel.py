@@ -517,10 +517,6 @@ class Channel(OfThisProcess):
         if not self._posted and not self.caller.until_stall_timeout():
             with UNINTERRUPTED:
                 self.serve()
-        return self._take_what_is_there()
-
-    def _take_what_is_there(self) -> bool:
-        """Take without a wait; return whether there was something."""
         kept = self.leased is not None and self.leased.kept is not None
         requests = self._requests
         # Something may be left in ``arrived`` by a call in which a handler of a signal has raised.
@@ -542,7 +538,7 @@ class Channel(OfThisProcess):
                 return taken
         with UNINTERRUPTED:
             if self._posted:
-                self._process_held()
+                self._process()
             if kept:
                 self._end_lease()
                 return True
@@ -807,12 +803,9 @@ class Channel(OfThisProcess):
     def _process(self) -> bool:
         """Call what was posted."""
         with UNINTERRUPTED:
-            return self._process_held()
-
-    def _process_held(self) -> bool:
-        served = self.caller.process()
-        if served and self.on_served is not None:
-            self.on_served()
+            served = self.caller.process()
+            if served and self.on_served is not None:
+                self.on_served()
         return served
 
     def _check(self) -> None:
