@@ -16,6 +16,12 @@ Deadlines
     So a deadline needs no system call for each read.  Only calls with a timeout poll before they read.  Both
     look for a moment before they sleep, while that pays (``spinning.py``).
 
+Signals
+    The handler of one may raise anywhere in a call (docs/decisions/0050-signals.md).  What the protocol is
+    told is told in ``with UNINTERRUPTED``.  The waits are outside of it, and so is the short cut, which
+    changes nothing but the socket.  What was read stays where it is until the message is returned, and what
+    was written is counted before a handler can run.  A later call goes on from there.
+
 The contract of protocols
     The optional interfaces of ``kernel/contracts/protocol.py`` mean here what they mean to the stream host,
     with the application in place of the routes:
@@ -38,10 +44,9 @@ from __future__ import annotations
 import math
 import select
 import socket
-import struct
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -64,23 +69,16 @@ from kernel.contracts.protocol import (
     ToldOfSubscriptions,
     UpgradesToTls,
 )
-from kernel.hosting.blocking_wire import BlockingWire
+from kernel.hosting.blocking_wire import LONGEST, READ_SIZE, BlockingSocket, BlockingWire
 from kernel.hosting.closing_wire import DISCARDED_BYTES, SECONDS
 from kernel.hosting.facts import facts_of
 from kernel.hosting.message_reader import MessageReader
-from kernel.hosting.spinning import SpinningPoll, SpinningRead
+from kernel.hosting.spinning import Received
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 from kernel.hosting.wire import PlainWire, Wire
 
 EVERYTHING = 1 << 30
 """More messages than any batch has: no limit."""
-
-READ_SIZE = 32 * 1024
-"""Bytes asked for in one read: more would cost an mmap and a munmap for each small message."""
-
-# SO_RCVTIMEO takes a finite time, and 0 there means no limit at all.
-_FOR_EVER = 365 * 86400.0
-_LONGEST = 3600.0
-"""Seconds of one wait: 25 days are more milliseconds than ``poll`` can be asked for."""
 
 
 class BlockingHost:
@@ -121,15 +119,21 @@ class BlockingHost:
         # Whether the application has messages that are not confirmed yet.  They are confirmed when it asks
         # for more, because it has processed them then.
         self._unconfirmed = False
+        # What has to be written still, in order.
+        self._pending: deque[Buffer] = deque()
+        # What the short cut writes, and how much of it was written.
+        self._writing = b""
+        self._written = 0
+        # Whether a call is writing, or a handler of a signal has raised while it was.
+        self._unfinished = False
         self._use(wire)
         if isinstance(protocol, Told):
             protocol.on_connection(facts_of(wire, peer, self._shared))
         # Tells the protocol the time, and lets it make its greeting (``StreamProtocol.handle_timeout``).
         protocol.handle_timeout(time.monotonic())
-        self._flush()
-        self._look_for_upgrade()
+        self._settle()
         self._shake_hands(time.monotonic() + handshake)
-        self._set_system_timeout()
+        self._limit_reads_to_deadline()
 
     # ------------------------------------------------------------------ sending
 
@@ -139,13 +143,29 @@ class BlockingHost:
         When this returns, the operating system has it.  ``ConnectionLost`` if the peer is gone.
         """
         # Other buffers, such as a view of integers, may not count in bytes.  The usual way checks them.
-        if key is None and headers is None and type(body) is bytes:
+        if (
+            key is None
+            and headers is None
+            and type(body) is bytes
+            and not self._unfinished
+            and not self._lost
+        ):
             data = self._encode_one(body)
             if data is not None:
+                writing = map(self._send, (data,))
+                self._written, self._writing, self._unfinished = 0, data, True
                 try:
-                    self._sendall(data)
+                    # The step calls ``send``, and no handler of a signal runs before it is known what that
+                    # returned.  If one raises in it or later, the next call looks at it (``_take_up``).
+                    for self._written in writing:
+                        break
                 except OSError as error:
+                    self._unfinished = False
                     self._lose(error)
+                if self._written < len(data):
+                    # A handler that did not raise has interrupted a wait for the peer.
+                    self._write_held()
+                self._unfinished = False
                 return
         self.send_batches((batch_of([checked(body)], envelope_with(key, headers)),))
 
@@ -181,17 +201,18 @@ class BlockingHost:
         if self._lost:
             raise ConnectionLost(self._lost)
         protocol = self._protocol
-        if self._crediting is not None:
-            self._send_on_credit(batches, self._crediting)
-        else:
-            # A protocol that is not ready raises (``StreamProtocol.send_batches``).  A stream host leaves the
-            # messages in the pipes; here the caller waits.
-            if not protocol.ready_to_send():
-                self._await_readiness()
-            protocol.send_batches(batches, time.monotonic())
-            self._flush()
-        if self._refusing is not None and self._refusing.refused:
-            self._raise_refusal(self._refusing)
+        with UNINTERRUPTED:
+            if self._crediting is not None:
+                self._send_on_credit(batches, self._crediting)
+            else:
+                # A protocol that is not ready raises (``StreamProtocol.send_batches``).  A stream host leaves
+                # the messages in the pipes; here the caller waits.
+                if not protocol.ready_to_send():
+                    self._await_readiness()
+                protocol.send_batches(batches, time.monotonic())
+                self._flush()
+            if self._refusing is not None and self._refusing.refused:
+                self._raise_refusal(self._refusing)
 
     def _send_on_credit(self, batches: Sequence[Batch], crediting: Crediting) -> None:
         """Send no more messages at a time than the peer has given credit for; read until it gives more."""
@@ -201,9 +222,7 @@ class BlockingHost:
                 self._await_readiness()
                 credit = crediting.may_send()
                 if credit is not None and credit <= 0:
-                    # ``inf`` and not None: this also returns after a deadline of the protocol, which may have
-                    # ended the conversation.  ``_await_readiness`` finds that out.
-                    self._read(math.inf)
+                    self._receive_more()
                     continue
                 most = len(batch) if credit is None else credit
                 self._protocol.send_batches([batch.slice(at, at + most)], time.monotonic())
@@ -215,7 +234,7 @@ class BlockingHost:
         while not self._protocol.ready_to_send():
             if self._protocol.closed():
                 self._lose(None)
-            self._read(math.inf)
+            self._receive_more()
 
     def _raise_refusal(self, refusing: Refusing) -> NoReturn:
         """Raise for the first message that the peer does not take; the others may be with the peer."""
@@ -223,37 +242,36 @@ class BlockingHost:
         refusing.refused.clear()
         raise LocalProtocolError(why)
 
+    def _take_up(self) -> None:
+        """Go on with a message of which ``send`` has written only a part."""
+        # If it has written nothing, its call has raised, and the message is not sent.
+        if 0 < self._written < len(self._writing):
+            self._pending.appendleft(self._writing[self._written :])
+        self._writing, self._written = b"", 0
+
     # ------------------------------------------------------------------ receiving
 
     def receive(self, timeout: float | None = None) -> Buffer:
         """Return the next body; wait for it, at most ``timeout`` seconds (``TimedOut``)."""
-        if timeout is None and not self._ready:
+        if not self._ready:
             if self._unconfirmed:
                 self._confirm()
-            try:
-                data = self._recv(READ_SIZE)
-            except OSError as error:
-                data = self._no_data(error)
-            # Only if this read returned exactly one message and nothing else; what is in ``data`` is then
-            # consumed.
-            body = self._decode_one(data)
-            if body is not None:
-                # Such messages are not counted: ``decode_one`` returns None where we have to confirm.
-                self._short_cut_taken = True
-                # While messages keep coming no read ends by SO_RCVTIMEO, so what is due has to be looked for
-                # here.
-                if time.monotonic() >= self._due:
-                    self._do_what_is_due_quietly()
-                return body
-            # The messages, if there are any, stay in ``_ready`` when a refusal raises: the next call returns
-            # them.
-            arrived = self._receive(data)
-            if self._refusing is not None and self._refusing.refused:
-                self._raise_refusal(self._refusing)
-            if not arrived:
-                self._fill(None)
-        elif not self._ready:
-            self._fill(timeout)
+            deadline = None if timeout is None else time.monotonic() + timeout
+            if self._io.data is not None or self._read(deadline):
+                # Only if this read has returned exactly one message and nothing else.
+                io = self._io
+                body = self._decode_one(io.data)  # type: ignore[arg-type]  # there is some
+                if body is not None:
+                    # Such messages are not counted: ``decode_one`` returns None where we have to confirm.
+                    self._short_cut_taken = True
+                    # While messages keep coming no read ends by SO_RCVTIMEO, so what is due has to be looked
+                    # for here.
+                    if self._due != math.inf and time.monotonic() >= self._due:
+                        self._quietly(self._do_what_is_due)
+                    # No call from here to the end: the body is returned, or stays for the next call.
+                    io.data = None
+                    return body
+            self._fill(timeout, deadline)
         return self._ready.message().body
 
     def receive_nowait(self) -> Buffer:
@@ -269,28 +287,26 @@ class BlockingHost:
         Wait for the first, at most ``timeout`` seconds (``TimedOut``).
         """
         if not self._ready:
-            self._fill(timeout)
-        # The rest of the batch that ``receive`` has begun, then all whole batches.
-        bodies = list(islice(self._ready.bodies, most))
-        while len(bodies) < most and self._ready.more():
-            self._ready.next_batch()
-            bodies += islice(self._ready.bodies, most - len(bodies))
-        return bodies
+            self._await_messages(timeout)
+        return self._ready.take(most)
 
     def receive_batch(self, most: int = EVERYTHING, timeout: float | None = None) -> Batch:
         """Return the next messages that share one envelope, ``most`` at the most."""
         if not self._ready:
-            self._fill(timeout)
+            self._await_messages(timeout)
         return self._ready.run(most)
 
     def has_something(self) -> bool:
         """Whether a message has arrived that was not received yet."""
+        if self._io.data is not None and not self._ready:
+            # Left by a call in which a handler of a signal has raised.
+            self._quietly(self._receive)
         return bool(self._ready)
 
     def receive_message(self, timeout: float | None = None) -> Message:
         """Return the next message with its envelope and parts."""
         if not self._ready:
-            self._fill(timeout)
+            self._await_messages(timeout)
         return self._ready.message()
 
     def fileno(self) -> int:
@@ -299,81 +315,99 @@ class BlockingHost:
 
     # ------------------------------------------------------------------ reading without the short cut
 
-    def _fill(self, timeout: float | None) -> None:
+    def _await_messages(self, timeout: float | None) -> None:
         """Read until there is a message, at most ``timeout`` seconds (``TimedOut``)."""
         if self._unconfirmed:
             self._confirm()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        self._fill(timeout, None if timeout is None else time.monotonic() + timeout)
+
+    def _fill(self, timeout: float | None, deadline: float | None) -> None:
+        """Read until there is a message or a deadline, ``timeout`` seconds after the call, has passed."""
         while not self._ready:
-            if not self._read(deadline) and deadline is not None and time.monotonic() >= deadline:
+            if self._io.data is not None or self._read(deadline):
+                self._receive()
+            elif deadline is not None and time.monotonic() >= deadline:
                 raise TimedOut(f"nothing received from {self.peer} within {timeout} s")
             if self._refusing is not None and self._refusing.refused:
                 self._raise_refusal(self._refusing)
 
     def _read(self, deadline: float | None) -> bool:
-        """Wait for input until a deadline, and process it; return whether there was any.
+        """Wait for input until a deadline; return whether there is any.
 
         False also when something else was done that was due.  With None there is no such return, and one
         system call less.
         """
-        if deadline is None:
+        if self._unfinished:
+            self._settle()
+        while True:
             try:
-                data = self._recv(READ_SIZE)
-            except OSError as error:
-                data = self._no_data(error)
-        elif not self._await_bytes(deadline):
-            return False
-        else:
-            try:
-                data = self._recv_now(READ_SIZE)
+                if deadline is None:
+                    self._read_input()
+                elif not self._await_bytes(deadline):
+                    return False
+                else:
+                    self._read_input_now()
             except BlockingIOError:
                 # Only a part of a TLS record or of a frame has come, or the system has reported input that it
-                # does not have.
-                return False
+                # does not have.  Or the time of SO_RCVTIMEO is over.
+                if deadline is not None:
+                    return False
+                self._do_what_is_due()
             except OSError as error:
                 self._lose(error)
-        self._receive(data)
-        return True
+            else:
+                return True
+
+    def _receive_more(self) -> None:
+        """Wait for input, and process it.  In ``with UNINTERRUPTED``, except for the wait."""
+        with UNINTERRUPTED.sleeping():
+            # ``inf`` and not None: this also returns after a deadline of the protocol, which may have ended
+            # the conversation.  The caller finds that out.
+            arrived = self._io.data is not None or self._read(math.inf)
+        if arrived:
+            self._receive()
 
     def _await_bytes(self, deadline: float) -> bool:
         """Wait until there is input or a deadline has passed; return whether there is input."""
         # Our own wait ends at the protocol's deadline too: heartbeats are sent during a long wait.
         due = min(self._protocol.next_deadline() or deadline, deadline)
-        if self._poll(min(max(due - time.monotonic(), 0), _LONGEST) * 1000):
+        if self._poll(min(max(due - time.monotonic(), 0), LONGEST) * 1000):
             return True
         if (self._protocol.next_deadline() or math.inf) <= time.monotonic():
             self._do_what_is_due()
         return False
 
     def _do_what_is_due(self) -> None:
-        now = time.monotonic()
-        # The short cut does not tell the protocol the time, so to the protocol the peer has been silent since
-        # the last read on the usual way.  An empty read is how a host says that it was not.
-        if self._short_cut_taken:
-            self._short_cut_taken = False
-            self._protocol.receive_data(b"", now)
-        try:
-            self._protocol.handle_timeout(now)
-        except RemoteProtocolError as error:
-            self._fail(error)
-            raise
-        self._due = self._protocol.next_deadline() or math.inf
-        self._flush()
-        if self._upgrading is not None:
-            self._look_for_upgrade()
+        with UNINTERRUPTED:
+            now = time.monotonic()
+            # The short cut does not tell the protocol the time, so to the protocol the peer has been silent
+            # since the last read on the usual way.  An empty read is how a host says that it was not.
+            if self._short_cut_taken:
+                self._short_cut_taken = False
+                self._protocol.receive_data(b"", now)
+            try:
+                self._protocol.handle_timeout(now)
+            except RemoteProtocolError as error:
+                self._fail(error)
+                raise
+            self._due = self._protocol.next_deadline() or math.inf
+            self._settle()
 
-    def _do_what_is_due_quietly(self) -> None:
-        """Do what is due, but do not raise: the caller has a message to return.
-
-        The next call raises instead.
-        """
+    def _quietly(self, do: Callable[[], None]) -> None:
+        """Do something that may end the conversation, but do not raise.  The next call raises instead."""
         try:
-            self._do_what_is_due()
+            do()
         except (ConnectionLost, RemoteProtocolError):
             pass
 
-    def _receive(self, data: bytes) -> bool:
-        """Give bytes to the protocol; return whether there are messages."""
+    def _receive(self) -> None:
+        """Give to the protocol what was read."""
+        with UNINTERRUPTED:
+            data, self._io.data = self._io.data, None
+            if data is not None:
+                self._receive_data(data)
+
+    def _receive_data(self, data: bytes) -> None:
         now = time.monotonic()
         protocol = self._protocol
         try:
@@ -399,64 +433,49 @@ class BlockingHost:
             protocol.subscriptions.clear()
             if self._told_of_subscriptions is not None:
                 self._told_of_subscriptions.subscribed(now)
-        self._flush()
-        if self._upgrading is not None:
+        self._settle()
+
+    def _settle(self) -> None:
+        """Write what the protocol has to say, and begin TLS or end the conversation if it wants that.
+
+        A handler of a signal may raise while this waits for the peer.  The next read begins with it then.
+        """
+        with UNINTERRUPTED:
+            self._flush()
             self._look_for_upgrade()
-        # With messages, the caller gets these first and the end with its next call.
-        if protocol.closed() and not self._ready:
-            self._lose(None)
-        return bool(self._ready)
+            # With messages, the caller gets these first and the end with its next call.
+            if self._protocol.closed() and not self._ready:
+                self._lose(None)
 
     def _confirm(self) -> None:
         """Confirm all messages received: the application asks for more, so it has processed what it had."""
-        self._unconfirmed = False
-        self._protocol.confirm(self._received)
-        try:
-            self._flush()
-        except ConnectionLost:
-            # The peer has closed and does not take confirmations, but what it sent before can still be read.
-            pass
-
-    def _no_data(self, error: OSError) -> bytes:
-        """Do what is due after a timeout of the system (SO_RCVTIMEO), then read again.
-
-        Other errors end the connection.
-        """
-        # EAGAIN is how a read ends after SO_RCVTIMEO, and how a blocking wire reports a part of a record.
-        while isinstance(error, BlockingIOError):
-            self._do_what_is_due()
+        with UNINTERRUPTED:
+            self._unconfirmed = False
+            self._protocol.confirm(self._received)
             try:
-                return self._recv(READ_SIZE)
-            except OSError as another:
-                error = another
-        self._lose(error)
-        raise AssertionError("not reached")
+                self._flush()
+            except ConnectionLost:
+                # The peer has closed and does not take confirmations, but what it sent before can still be
+                # read.
+                pass
 
     def _use(self, wire: Wire) -> None:
         """Read and write on this wire from now on."""
         self._wire = wire
-        if isinstance(wire, PlainWire):
-            connected = wire.connected
-            connected.setblocking(True)
-            poll = select.poll()
-            poll.register(connected, select.POLLIN)
-            self._blocking: BlockingWire | None = None
-            # The socket's own methods, without one of ours around them: one call less for each message.
-            self._sendall: Callable[[Buffer], object] = connected.sendall
-            self._recv: Callable[[int], bytes] = SpinningRead(connected.recv)
-            self._recv_now: Callable[[int], bytes] = connected.recv
-            self._poll: Callable[[float], object] = SpinningPoll(poll.poll)
-        else:
-            blocking = self._blocking = BlockingWire(wire)
-            self._sendall, self._recv, self._recv_now, self._poll = (
-                blocking.sendall,
-                blocking.recv,
-                blocking.recv_now,
-                blocking.poll,
-            )
+        blocking = BlockingSocket(wire) if isinstance(wire, PlainWire) else BlockingWire(wire)
+        self._io: Received = blocking
+        self._send: Callable[[bytes], int] = (
+            wire.connected.send if isinstance(wire, PlainWire) else self._send_to_wire
+        )
+        self._wait_writable = blocking.wait_writable
+        self._limit_reads = blocking.limit_reads
+        self._read_input: Callable[[], None] = blocking.read
+        self._read_input_now: Callable[[], None] = blocking.read_now
+        self._write_some: Callable[[deque[Buffer]], bool] = blocking.write
+        self._poll: Callable[[float], object] = blocking.poll
 
     def _look_for_upgrade(self) -> None:
-        """Begin TLS if the protocol wants it.  Everything before it was written: ``sendall`` has returned."""
+        """Begin TLS if the protocol wants it.  Everything before it was written."""
         protocol = self._upgrading
         if protocol is None or not protocol.wants_tls():
             return
@@ -467,17 +486,25 @@ class BlockingHost:
             wire = self._start_tls(connected)
         except (ConnectionLost, OSError, ValueError) as error:
             # OSError and ValueError: there is no usable certificate.  To go on in plain text would hide that.
-            self._lost = f"{self.peer}: no TLS: {error}"
-            self._wire.close()
-            self._stop_reading()
+            self._end(f"no TLS: {error}")
             raise ConnectionLost(self._lost) from None
+        except BaseException as error:
+            # What a handler of a signal has raised.  Nobody knows how far the handshake is.
+            self._end(f"no TLS: the handshake was interrupted by {error!r}")
+            raise
         self._use(wire)
-        self._set_system_timeout()
+        self._limit_reads_to_deadline()
         protocol.tls_started(facts_of(wire, self.peer, self._shared), time.monotonic())
         self._flush()
 
-    def _set_system_timeout(self) -> None:
-        """Limit blocking reads with SO_RCVTIMEO, so that the protocol is called at its deadline.
+    def _end(self, reason: str) -> None:
+        """End the conversation without a word to the peer."""
+        self._lost = f"{self.peer}: {reason}"
+        self._wire.close()
+        self._stop_reading()
+
+    def _limit_reads_to_deadline(self) -> None:
+        """Limit blocking reads, so that the protocol is called at its deadline.
 
         This needs no extra system call for each read.
         """
@@ -485,15 +512,7 @@ class BlockingHost:
         if deadline is None or deadline == math.inf:
             return
         self._due = deadline
-        seconds = min(max(deadline - time.monotonic(), 0.01), _FOR_EVER)
-        connected = self._wire.connected
-        # The socket of a blocking wire does not block, so SO_RCVTIMEO would have no effect on it.
-        if self._blocking is not None:
-            self._blocking.milliseconds = min(seconds, _LONGEST) * 1000
-        elif connected is not None:
-            # A ``struct timeval``: seconds and microseconds.
-            packed = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
+        self._limit_reads(deadline - time.monotonic())
 
     def _shake_hands(self, deadline: float) -> None:
         """Wait until messages may be sent."""
@@ -507,20 +526,50 @@ class BlockingHost:
                     f"{self.peer} logs in, and a direct channel has no engine that decides on logins: "
                     "use an engine of kind stream with the option authenticator"
                 )
-            if not self._read(deadline) and time.monotonic() >= deadline:
+            if self._read(deadline):
+                self._receive()
+            elif time.monotonic() >= deadline:
                 raise ConnectionLost(f"{self.peer}: the handshake did not end in time")
 
     def _flush(self) -> None:
+        """Write what the protocol has to say.  In ``with UNINTERRUPTED``."""
         data = self._protocol.data_to_send()
+        # Small buffers are joined, to be written with one system call.  Joining large ones would copy them.
+        if len(data) > 1 and max(map(len, data)) <= 65536:
+            data = [b"".join(data)]
+        self._pending.extend(data)
+        self._write()
+
+    def _send_to_wire(self, data: bytes) -> int:
+        """Write a message to a wire that is no plain socket, as the ``send`` of one does."""
+        with UNINTERRUPTED:
+            # Nobody has to take it up.
+            self._writing = b""
+            self._pending.append(data)
+            self._write()
+        return len(data)
+
+    def _write_held(self) -> None:
+        with UNINTERRUPTED:
+            self._write()
+
+    def _write(self) -> None:
+        """Write all that is pending.  In ``with UNINTERRUPTED``; a handler may raise while this waits."""
+        self._take_up()
+        # Unfinished: a wire may have taken from what is pending, and still have it.
+        if not self._pending and not self._unfinished:
+            return
+        self._unfinished = True
         try:
-            for buffer in (
-                # Small buffers are joined, to be written with one system call.  Joining large ones would copy
-                # them.
-                data if len(data) < 2 else (data if max(map(len, data)) > 65536 else [b"".join(data)])
-            ):
-                self._sendall(buffer)
+            while not self._write_some(self._pending):
+                with UNINTERRUPTED.sleeping():
+                    self._wait_writable()
         except OSError as error:
+            # What the peer sent before can still be read, and the next read must not begin with this.
+            self._unfinished = False
+            self._pending.clear()
             self._lose(error)
+        self._unfinished = False
 
     def _lose(self, error: OSError | None) -> NoReturn:
         # The first reason stays: later errors, such as that of writing to a socket that is shut down, follow
@@ -537,16 +586,17 @@ class BlockingHost:
         except (ConnectionLost, OSError):
             # The peer has gone already.  The caller of this raises ``error`` in any case.
             pass
-        self._stop_reading()
+        finally:
+            self._stop_reading()
 
     def _stop_reading(self) -> None:
         """Let every later read raise, and send nothing more."""
 
-        def stopped(_: object) -> NoReturn:
+        def stopped(*_: object) -> NoReturn:
             raise ConnectionLost(self._lost)
 
         # Replaced instead of tested for: a test of a flag would be added to each message.
-        self._recv = self._recv_now = self._poll = self._sendall = stopped
+        self._read_input = self._read_input_now = self._poll = self._write_some = stopped
 
     # ------------------------------------------------------------------ the end
 
@@ -555,7 +605,9 @@ class BlockingHost:
 
         If the peer is still sending, wait a few seconds until it has closed its side (``closing_wire.py``).
         """
-        if self._wire.fileno() >= 0:
+        if self._wire.fileno() < 0:
+            return
+        with UNINTERRUPTED:
             self._protocol.close("closed", time.monotonic())
             try:
                 self._flush()
@@ -563,8 +615,9 @@ class BlockingHost:
             except (ConnectionLost, OSError):
                 # The peer has gone already, so there is nobody to tell.
                 pass
-            self._lost = self._lost or f"{self.peer}: the channel is closed"
-            self._wire.close()
+            finally:
+                self._lost = self._lost or f"{self.peer}: the channel is closed"
+                self._wire.close()
 
     def _hang_up(self) -> None:
         """Shut down the sending half; read and drop what the peer sends, until it closes.
@@ -587,9 +640,15 @@ class BlockingHost:
                 return
             if data is not None:
                 discarded += len(data)
-            # Nothing was unread, so closing sends no reset.  Or the peer had its time.
-            elif not discarded or not readable.poll(max(deadline - time.monotonic(), 0) * 1000):
+            # Nothing was unread, so closing sends no reset.
+            elif not discarded:
                 return
+            else:
+                with UNINTERRUPTED.sleeping():
+                    ready = readable.poll(max(deadline - time.monotonic(), 0) * 1000)
+                if not ready:
+                    # The peer had its time.
+                    return
 
     def __enter__(self) -> Self:
         return self

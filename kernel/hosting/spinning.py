@@ -17,8 +17,9 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Protocol, TypeAlias
 
 Poll: TypeAlias = Callable[[float], "list[tuple[int, int]]"]
 """Waits for so many milliseconds at most, -1 for ever; returns what is ready."""
@@ -31,7 +32,6 @@ INTERRUPTED = 20e-6
 _LOOKS_PER_COUNT = 16
 """After so many looks, which take some 20 us, it is asked again whether the machine is crowded."""
 LOADAVG = "/proc/loadavg"
-_DONT_WAIT = socket.MSG_DONTWAIT
 
 
 def _open_loadavg() -> int:
@@ -133,37 +133,58 @@ class SpinningPoll(Spinning):
         return poll(milliseconds)
 
 
+class Received(Protocol):
+    """Has what was read."""
+
+    data: bytes | None
+    """None as long as nothing is there; ``b""`` at the end of the stream."""
+
+
 class SpinningRead(Spinning):
-    """``recv`` of a socket that blocks, with a look for a moment before it sleeps, while that pays."""
+    """``recv`` of a socket that blocks, with a look for a moment before it sleeps, while that pays.
 
-    __slots__ = ("_recv",)
+    A handler of a signal may raise behind every call, and what ``recv`` has returned would be lost.  Between
+    a step of a ``for`` and its target there is no look for signals (docs/decisions/0050-signals.md), and
+    ``map`` calls ``recv`` within that step.
+    """
 
-    def __init__(self, recv: Callable[..., bytes]) -> None:
+    __slots__ = ("_into", "_looks", "_reads")
+
+    def __init__(self, recv: Callable[..., bytes], size: int, into: Received) -> None:
+        """``size``: bytes of one read, at most.  ``into`` gets them."""
         super().__init__(None)
-        self._recv = recv
+        self._into = into
+        # Made once, as to make a ``map`` takes longer than a step of it.  None of them ever ends.
+        self._reads: Iterator[bytes] = map(recv, repeat(size))
+        self._looks: Iterator[bytes] = map(recv, repeat(size), repeat(socket.MSG_DONTWAIT))
 
-    def __call__(self, size: int) -> bytes:
-        """Read at most ``size`` bytes."""
-        recv = self._recv
-        if self.rests():
-            return recv(size)
+    def __call__(self) -> None:
+        """Read once; raise what ``recv`` raises."""
+        if self.rests() or not self._look():
+            into = self._into
+            for into.data in self._reads:
+                return
+
+    def _look(self) -> bool:
+        """Read what comes within a moment; return whether something came."""
+        into = self._into
         until = 0.0
         looks = 0
         while True:
             try:
-                data = recv(size, _DONT_WAIT)
+                for into.data in self._looks:
+                    break
             except BlockingIOError:
                 now = time.perf_counter()
                 until = until or now + self.moment
                 if now >= until:
-                    break
+                    self.in_vain()
+                    return False
                 if self.is_in_the_way(looks):
-                    return recv(size)
+                    return False
                 looks += 1
             else:
                 # As above: not if it was there already.
                 if until:
                     self.paid()
-                return data
-        self.in_vain()
-        return recv(size)
+                return True

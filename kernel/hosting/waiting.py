@@ -17,6 +17,8 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 
+from kernel.hosting.uninterrupted import UNINTERRUPTED
+
 T = TypeVar("T")
 
 
@@ -91,7 +93,9 @@ class InThread:
         poll.register(descriptor, event)
         # ``poll`` returns at the deadline of the whole handshake, however many waits it consists of.
         left = None if self._deadline == math.inf else max(self._deadline - time.monotonic(), 0) * 1000
-        if not poll.poll(left):
+        with UNINTERRUPTED.sleeping():
+            ready = poll.poll(left)
+        if not ready:
             raise TooSlow
 
 

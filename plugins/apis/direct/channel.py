@@ -51,6 +51,7 @@ class DirectChannel(BlockingHost, OfThisProcess):
         """This process is a child that was forked: the connection is its parent's, and goes on there."""
         self._lost = FORKED
         self._ready.drop()
+        self._io.data = None
         self._stop_reading()
         # The child's descriptor only.
         self._wire.close()

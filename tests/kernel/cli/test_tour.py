@@ -71,7 +71,9 @@ def test_every_call_can_be_printed() -> None:
     shown = CliRunner().invoke(cli, ["tour"]).output
     every = CliRunner().invoke(cli, ["tour", "--all"]).output
     between = [int(count) for count in re.findall(r"(\d+) calls? in between", every)]
-    assert sum(between) > 0, "nothing lies between the places that a walk stops at: then there is nothing to print"
+    assert sum(between) > 0, (
+        "nothing lies between the places that a walk stops at: then there is nothing to print"
+    )
     assert every.count("\n") - shown.count("\n") == sum(between)
     assert "trio/" not in every, "calls of libraries are not the project's"
 

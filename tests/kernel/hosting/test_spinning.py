@@ -125,14 +125,32 @@ def test_a_read_looks_before_it_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         raise BlockingIOError
 
     monkeypatch.setattr(spinning.time, "perf_counter", lambda: now)
-    recv = SpinningRead(read)
-    assert recv(10) == b"soon"
+    arrived = Arrived()
+    recv = SpinningRead(read, 10, arrived)
+    recv()
+    assert arrived.all == [b"soon"]
     assert 0 not in calls
     calls[:] = [0] * 3
-    assert recv(10) == b"late"
+    recv()
     looked = len(calls)
-    assert recv(10) == b"late"
+    recv()
+    assert arrived.all == [b"soon", b"late", b"late"]
     assert len(calls) == looked + 1, "it rests"
+
+
+class Arrived:
+    """What was read, one item a read."""
+
+    def __init__(self) -> None:
+        self.all: list[bytes | None] = []
+
+    @property
+    def data(self) -> bytes | None:
+        return self.all[-1]
+
+    @data.setter
+    def data(self, data: bytes | None) -> None:
+        self.all.append(data)
 
 
 def test_what_a_blocking_read_raises_is_raised() -> None:
@@ -142,7 +160,7 @@ def test_what_a_blocking_read_raises_is_raised() -> None:
         raise BlockingIOError
 
     with pytest.raises(BlockingIOError):
-        SpinningRead(read)(10)
+        SpinningRead(read, 10, Arrived())()
 
 
 def test_what_is_there_already_is_no_reason_to_look_for_more(socket: Socket) -> None:
@@ -195,8 +213,11 @@ def test_a_read_that_is_in_the_way_of_others_blocks_at_once(monkeypatch: pytest.
             raise BlockingIOError
         return b"late"
 
-    recv = SpinningRead(read)
-    assert [recv(10), recv(10)] == [b"late", b"late"]
+    arrived = Arrived()
+    recv = SpinningRead(read, 10, arrived)
+    recv()
+    recv()
+    assert arrived.all == [b"late", b"late"]
     assert calls == [True, False, True, False]
 
 
