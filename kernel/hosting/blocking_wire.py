@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import repeat
 
 from kernel.contracts.message import Buffer
-from kernel.hosting.spinning import SpinningPoll, SpinningRead
+from kernel.hosting.spinning import Received, SpinningPoll, SpinningRead
 from kernel.hosting.uninterrupted import UNINTERRUPTED
 from kernel.hosting.wire import PlainWire, Wire, drop_sent
 
@@ -35,11 +35,13 @@ _SHORTEST = 0.01
 class _Polled:
     """What both have: they are asked whether they can be read or written."""
 
+    data: bytes | None
+    """What was read and not taken from here; ``b""`` at the end of the stream.  Nothing else is read before
+    it is None again."""
+
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self.data: bytes | None = None
-        """What was read and not taken from here; ``b""`` at the end of the stream.  Nothing else is read
-        before it is None again."""
+        self.data = None
         # ``poll`` and not ``select``: it has no limit for the number of a descriptor.
         self._readable = select.poll()
         self._readable.register(wire.fileno(), select.POLLIN)
@@ -71,7 +73,8 @@ class BlockingSocket(_Polled):
 
     def read_now(self) -> None:
         """Put what there is into ``data``; ``BlockingIOError`` if there is nothing."""
-        for self.data in self._reads_now:  # noqa: B020 - not ``self``
+        into: Received = self
+        for into.data in self._reads_now:
             return
 
     def write(self, buffers: deque[Buffer]) -> bool:
@@ -93,6 +96,8 @@ class BlockingSocket(_Polled):
 
 class BlockingWire(_Polled):
     """Any other wire: TLS, or WebSocket."""
+
+    data: bytes | None
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(wire)
