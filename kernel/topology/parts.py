@@ -35,6 +35,7 @@ from kernel.contracts.thread import Done, EngineStatus, EngineThread, ThreadSetu
 from kernel.dispatcher.dead_letter import dead_letter_route
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.dispatcher.route import RouteSpec
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 from kernel.plugins import PluginRegistry
 from kernel.topology.border import HERE, Border, is_apart, needs_thread
 from kernel.topology.guests import refuse_guests
@@ -49,13 +50,14 @@ _OPTIONS_SECONDS = 30.0
 
 
 def _one_at_a_time(method: Callable[Concatenate[Parts, P], T]) -> Callable[Concatenate[Parts, P], T]:
-    """Refuse a method unless the kernel is running, and hold the lock ``changing`` meanwhile."""
+    """Refuse a method unless the kernel is running; hold the lock ``changing`` and signals' handlers."""
 
     @wraps(method)
     def alone(self: Parts, /, *args: P.args, **kwargs: P.kwargs) -> T:
         # The state is looked at under the lock, which ``Kernel.close`` takes to change it: a step is either
         # seen by ``close``, or refused.
-        with self.changing:
+        # A handler that raises runs when the step is done.
+        with UNINTERRUPTED, self.changing:
             self._check_running()
             return method(self, *args, **kwargs)
 

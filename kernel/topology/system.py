@@ -173,31 +173,35 @@ class Kernel(OfThisProcess):
         if self._state != "new":
             raise KernelError(f"a kernel is started once; this one is {self._state}")
         _refuse_greenlets()
-        # First, because ``Parts`` refuses every step while the kernel is not running.
-        self._state = "running"
-        parts = self._parts
-        plan = parts.empty()
         try:
-            # Not ``self.add_thread``, which refuses guests: ``__aenter__`` comes here too.
-            parts.has_default_thread = needs_thread(plan, self.registry)
-            given = (ThreadPlan(name=DEFAULT_THREAD),) if parts.has_default_thread else ()
-            for thread in (*given, *plan.threads):
-                parts.add_thread(thread)
-            parts.assign_engines(plan)
-            # Before the engines: their first messages already need the routes.
-            for route in plan.routes:
-                parts.add_route(route)
-            for engine in plan.engines:
-                parts.add_engine(engine, None)
+            with UNINTERRUPTED:
+                self._start_parts()
         except BaseException:
             # The block of ``with`` is not entered then, so nobody else ends the threads that have started.
             self.close(linger=0)
             self.join()
             raise
+        return self
+
+    def _start_parts(self) -> None:
+        # First, because ``Parts`` refuses every step while the kernel is not running.
+        self._state = "running"
+        parts = self._parts
+        plan = parts.empty()
+        # Not ``self.add_thread``, which refuses guests: ``__aenter__`` comes here too.
+        parts.has_default_thread = needs_thread(plan, self.registry)
+        given = (ThreadPlan(name=DEFAULT_THREAD),) if parts.has_default_thread else ()
+        for thread in (*given, *plan.threads):
+            parts.add_thread(thread)
+        parts.assign_engines(plan)
+        # Before the engines: their first messages already need the routes.
+        for route in plan.routes:
+            parts.add_route(route)
+        for engine in plan.engines:
+            parts.add_engine(engine, None)
         _STARTED.add(self)
         call_at_exit(_write_out_at_exit)
         self.registry.kernel_started(self)
-        return self
 
     def close(self, linger: float = LINGER, reason: str = "the kernel was closed") -> None:
         """Begin to close; returns at once.  Any thread.
@@ -205,14 +209,15 @@ class Kernel(OfThisProcess):
         Calls of the application that wait raise ``KernelClosed``.  Threads have ``linger`` seconds to write
         what is queued.
         """
-        if not self._begin_to_close(reason):
-            return
-        # The APIs first, so that no more messages come from the application while the threads write out.
-        # The list is replaced and never changed while the kernel runs (``_enter``), so it may be read without
-        # the lock.
-        for api in self._apis:
-            api.kernel_closed(reason)
-        self._end_threads(linger)
+        with UNINTERRUPTED:
+            if not self._begin_to_close(reason):
+                return
+            # The APIs first, so that no more messages come from the application while the threads write out.
+            # The list is replaced and never changed while the kernel runs (``_enter``), so it may be read
+            # without the lock.
+            for api in self._apis:
+                api.kernel_closed(reason)
+            self._end_threads(linger)
 
     def _begin_to_close(self, reason: str) -> bool:
         """Start and open nothing more; whether that is new."""
@@ -249,12 +254,13 @@ class Kernel(OfThisProcess):
             return False
         # Not before all threads have ended: a thread that still works accepts on the sockets, and rings the
         # doorbells of applications and of other threads.
-        self._parts.close_sockets()
-        for api in self._apis:
-            api.dispose()
-        self._dispatcher.dispose()
-        self._apis.clear()
-        self._state = "closed"
+        with UNINTERRUPTED:
+            self._parts.close_sockets()
+            for api in self._apis:
+                api.dispose()
+            self._dispatcher.dispose()
+            self._apis.clear()
+            self._state = "closed"
         return True
 
     def __enter__(self) -> Kernel:
@@ -264,7 +270,14 @@ class Kernel(OfThisProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(linger=LINGER if error is None else 0)
+        linger = LINGER if error is None else 0
+        try:
+            self.close(linger)
+        except BaseException:
+            # A handler of a signal has raised.  If ``close`` has begun, the second one does nothing.
+            self.close(linger)
+            self.join()
+            raise
         self.join()
 
     async def __aenter__(self) -> Kernel:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kernel import EnginePlan, Kernel, Plan, PluginRegistry, RoutePlan, ThreadPlan, WaterMarks
 from kernel.contracts.errors import KernelClosed, KernelError, PlanError
 from kernel.hosting.forking import OfThisProcess, call_in_children
+from kernel.hosting.uninterrupted import UNINTERRUPTED
 from plugins.apis.sockets.end import End, PublishingEnd
 from plugins.apis.sockets.errors import ContextClosed, EngineOptionError, OptionError, PlaceError
 from plugins.apis.sockets.monitor import SocketEvent, Watch
@@ -325,6 +326,18 @@ class Context(OfThisProcess):
         values = Values(kind)
         for name, value in options.items():
             values[name] = value
+        made: tuple[Socket, End] | None = None
+        try:
+            with UNINTERRUPTED:
+                made = self._open(pattern_kind, kind, values)
+        except BaseException:
+            # What a handler of a signal has raised: nobody gets the socket.
+            if made is not None:
+                made[0].close(0)
+            raise
+        return made
+
+    def _open(self, pattern_kind: type[Pattern], kind: str, values: Values) -> tuple[Socket, End]:
         kernel = self.kernel
         name = f"{kind.lower()}-{next(self._numbers)}"
         kernel.add_engine(

@@ -103,16 +103,17 @@ class Socket(OfThisProcess):
 
         Port 0 lets the system choose; the place that is returned has the port.
         """
-        self._end.look()
-        try:
-            self.last_endpoint = self._place.add("bind", place)
-        except PlaceError as error:
-            code = errorcode.get(error.errno, "")
-            self._tell(SocketEvent(what="bind failed", place=place, reason=str(error), code=code))
-            raise
-        self._changed("listening", self.last_endpoint)
-        self._find_way()
-        self._end.look()
+        with UNINTERRUPTED:
+            self._end.look()
+            try:
+                self.last_endpoint = self._place.add("bind", place)
+            except PlaceError as error:
+                code = errorcode.get(error.errno, "")
+                self._tell(SocketEvent(what="bind failed", place=place, reason=str(error), code=code))
+                raise
+            self._changed("listening", self.last_endpoint)
+            self._find_way()
+            self._end.look()
         return self.last_endpoint
 
     def connect(self, place: str) -> str:
@@ -120,13 +121,14 @@ class Socket(OfThisProcess):
 
         Does not wait for the peer.
         """
-        self._end.look()
-        # Before the attempt, whose end may be told of soon.
-        self._changed("connecting", place)
-        self.last_endpoint = self._place.add("connect", place)
-        self._find_way()
-        # The pipes to the new peer are there now: messages wait in them.
-        self._end.look()
+        with UNINTERRUPTED:
+            self._end.look()
+            # Before the attempt, whose end may be told of soon.
+            self._changed("connecting", place)
+            self.last_endpoint = self._place.add("connect", place)
+            self._find_way()
+            # The pipes to the new peer are there now: messages wait in them.
+            self._end.look()
         return self.last_endpoint
 
     def _find_way(self) -> None:
@@ -140,20 +142,23 @@ class Socket(OfThisProcess):
 
         ``identity``: that by which this socket is to know the peer; empty: one is made up.
         """
-        self._end.look()
-        chosen = self._place.name_peer(identity)
-        self.connect(place)
+        with UNINTERRUPTED:
+            self._end.look()
+            chosen = self._place.name_peer(identity)
+            self.connect(place)
         return chosen
 
     def unbind(self, place: str) -> None:
         """Listen there no more.  Connections that were accepted go on."""
-        self._place.remove("unbind", place)
-        self._changed("closed", place)
+        with UNINTERRUPTED:
+            self._place.remove("unbind", place)
+            self._changed("closed", place)
 
     def disconnect(self, place: str) -> None:
         """End the connection, and connect no more."""
-        self._place.remove("disconnect", place)
-        self._changed("disconnected", place)
+        with UNINTERRUPTED:
+            self._place.remove("disconnect", place)
+            self._changed("disconnected", place)
 
     # ------------------------------------------------------------------ monitors
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ import pytest
 
 from kernel.sockets import Context, Socket
 from plugins.apis.sockets.context import TypeName
+from plugins.apis.sockets.errors import PlaceError
 from tests.interruptions import EVERYWHERE, interrupted
 
 pytestmark = pytest.mark.slow
@@ -56,6 +57,60 @@ def rest(socket: Socket) -> list[bytes]:
     while MARKER not in got:
         got.append(b"".join(socket.recv_multipart()))
     return got
+
+
+@pytest.mark.parametrize("place", ["inproc://here", "tcp://127.0.0.1:0"])
+def test_a_place_is_bound_or_not_and_the_socket_says_which(place: str) -> None:
+    def attempt(at: int) -> str:
+        with Context() as context:
+            near = context.socket("PUSH", linger=0, sndtimeo=TIMEOUT)
+            far = context.socket("PULL", linger=0, rcvtimeo=TIMEOUT)
+            where, _ = interrupted(lambda: far.bind(place), at, files=EVERYWHERE)
+            near.connect(far.last_endpoint or far.bind(place))
+            near.send(MARKER)
+            assert rest(far) == [MARKER], where
+            far.unbind(far.last_endpoint)
+        return where
+
+    everywhere(attempt)
+
+
+def test_a_socket_connects_or_not_and_says_which() -> None:
+    def attempt(at: int) -> str:
+        with Context() as context:
+            near = context.socket("PUSH", linger=0, sndtimeo=TIMEOUT)
+            far = context.socket("PULL", linger=0, rcvtimeo=TIMEOUT)
+            place = far.bind("tcp://127.0.0.1:0")
+            where, _ = interrupted(lambda: near.connect(place), at, files=EVERYWHERE)
+            if not near.last_endpoint:
+                near.connect(place)
+            there, _ = interrupted(lambda: near.disconnect(place), at, files=EVERYWHERE)
+            with suppress(PlaceError):
+                near.disconnect(place)
+            near.connect(place)
+            near.send(MARKER)
+            assert rest(far) == [MARKER], (where, there)
+        return where or there
+
+    everywhere(attempt)
+
+
+def test_a_context_goes_on_whose_call_for_a_socket_was_interrupted() -> None:
+    def attempt(at: int) -> str:
+        with Context() as context:
+            # The first one loads the plugins, at thousands of places.
+            near = context.socket("PUSH", linger=0, sndtimeo=TIMEOUT)
+            where, socket = interrupted(lambda: context.socket("PULL", linger=0), at, files=EVERYWHERE)
+            far = socket or context.socket("PULL", linger=0)
+            near.connect(far.bind("inproc://here"))
+            near.send(MARKER)
+            assert rest(far) == [MARKER], where
+            # One that was made and not returned is closed.
+            kinds = [engine.kind for engine in context.kernel.plan.engines]
+            assert kinds.count("sockets") == 2, where
+        return where
+
+    everywhere(attempt)
 
 
 SENDS: dict[str, Callable[[Socket], Any]] = {
