@@ -4,6 +4,9 @@ What is queued is written, then the sending half is shut down.  So the peer read
 end.  What the peer still sends is read and dropped until it closes, too.  The reason: if a socket is closed
 with unread input, the system sends a reset, and a reset makes the peer's system drop what the peer has not
 read yet.  A client that writes a lot and then closes would never see our answer.
+
+Some protocols say that the peer closes (``peer_first``).  Then the sending half stays open for as long: a
+client that has asked for the end and still reads would take an end behind the answer for a lost connection.
 """
 
 from __future__ import annotations
@@ -22,13 +25,16 @@ DISCARDED_BYTES = 64 * 1024 * 1024
 """How much input is read and dropped in the meantime, at most."""
 
 
-def close_in_order(host: Host, wire: Wire, out: deque[Buffer]) -> None:
-    """Close a wire in good order; ``out`` is written before."""
+def close_in_order(host: Host, wire: Wire, out: deque[Buffer], *, peer_first: bool = False) -> None:
+    """Close a wire in good order; ``out`` is written before.
+
+    ``peer_first``: the peer is to close, and this side only if it has not within ``SECONDS``.
+    """
     # Most peers that close first have done so by now.  Then there is nothing to wait for.
     if not (out or wire.announces_end) and _has_ended(wire):
         wire.close()
     else:
-        ClosingWire(host, wire, out).begin()
+        ClosingWire(host, wire, out, peer_first=peer_first).begin()
 
 
 def _has_ended(wire: Wire) -> bool:
@@ -47,7 +53,8 @@ class ClosingWire:
     host drops both, and the wire is closed with the last reference.
     """
 
-    def __init__(self, host: Host, wire: Wire, out: deque[Buffer]) -> None:
+    def __init__(self, host: Host, wire: Wire, out: deque[Buffer], *, peer_first: bool) -> None:
+        self._peer_first = peer_first
         self._host = host
         self._wire = wire
         self._out = out
@@ -77,7 +84,7 @@ class ClosingWire:
             if not (self._closed or self._wire.announces_end):
                 self._shut_down()
         if not self._closed:
-            self._host.set_timer(self._host.now() + SECONDS, self._close, self._timer_key)
+            self._host.set_timer(self._host.now() + SECONDS, self._give_up, self._timer_key)
             self._watch()
 
     def _write(self) -> None:
@@ -96,10 +103,18 @@ class ClosingWire:
             self._close()
 
     def _shut_down(self) -> None:
+        if self._peer_first:
+            return
         try:
             self._wire.shut_down()
         except OSError:
             self._close()
+
+    def _give_up(self) -> None:
+        self._peer_first = False
+        # TLS and WebSocket have words of their own for the end.
+        self._shut_down()
+        self._close()
 
     def _watch(self) -> None:
         self._watched = True
@@ -125,6 +140,6 @@ class ClosingWire:
             self._closed = True
             if self._watched:
                 self._host.poller.watch(self._wire.fileno(), readable=None, writable=None)
-                self._host.set_timer(None, self._close, self._timer_key)
+                self._host.set_timer(None, self._give_up, self._timer_key)
             self._wire.close()
             self._out.clear()

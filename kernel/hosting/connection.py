@@ -489,16 +489,17 @@ class Connection:
             self._out.clear()
             owner.on_ended(reason)
 
-    def close(self, reason: str, last_words: Sequence[Buffer] = ()) -> None:
+    def close(self, reason: str, last_words: Sequence[Buffer] = (), *, peer_first: bool = False) -> None:
         """End in good order: write what is queued, and ``last_words``, as far as the peer takes them.
 
-        The owner is told at once; the peer has a few seconds to read and to close its side.
+        The owner is told at once; the peer has a few seconds to read and to close its side.  ``peer_first``:
+        it is to be the first that closes.
         """
         if not self.ended:
             owner = self._detach()
             self._out.extend(last_words)
             self.bytes_out += sum(map(len, last_words))
-            close_in_order(self._host, self.wire, self._out)
+            close_in_order(self._host, self.wire, self._out, peer_first=peer_first)
             owner.on_ended(reason)
 
     def release(self, reason: str) -> Wire:

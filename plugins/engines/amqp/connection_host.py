@@ -133,6 +133,9 @@ class ConnectionHost(StreamClient):
         # of ``ClosingWire`` are for the output of the last turn only.
         if conversation.closed() and not self.writing:
             self.closing = self.closing or "closed"
+            # Close-ok tells the client that it is safe to close the socket.  RabbitMQ leaves that to it, so
+            # amqp091-go takes an end that comes before for a lost connection.
+            self.closes_first = self.session.closed_by_client
         self._armed_when_open = is_open
         self.arm(conversation.next_deadline())
 

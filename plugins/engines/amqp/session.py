@@ -117,6 +117,8 @@ class Session:
         self.channels: dict[int, Channel] = {}
         self.client_properties: Any = {}
         self.ended = False
+        self.closed_by_client = False
+        """Whether the client has sent connection.close."""
         self._delivering: list[Channel] = []
         self._confirm_scheduler = _NOBODY_WAITS
 
@@ -187,6 +189,7 @@ class Session:
         self.connection.accept_open()
 
     def _on_connection_closed(self, event: ConnectionClosed, now: float) -> None:
+        self.closed_by_client = event.by_peer
         self.end(now)
 
     def end(self, now: float) -> None:

@@ -220,6 +220,30 @@ class TestGoodOrder:
         owner.host.run(until=closing_wire.SECONDS)
         assert owner.wire.fileno() == -1
 
+    @pytest.mark.parametrize("written", [True, False])
+    def test_the_end_waits_for_that_of_a_peer_that_is_to_close_first(self, written: bool) -> None:
+        owner = Owner(capacity=100)
+        owner.connection.close("enough", [b"bye" if written else b"b" * 250], peer_first=True)
+        data = b""
+        for _ in range(5):
+            owner.host.run()
+            data += received(owner.peer)
+        assert len(data) == (3 if written else 250)
+        assert owner.peer.receive(1) is None, "it sees no end"
+        owner.peer.close()
+        owner.host.run()
+        assert owner.wire.fileno() == -1
+
+    def test_a_peer_that_is_to_close_first_and_does_not_is_given_a_few_seconds(self) -> None:
+        owner = Owner()
+        owner.connection.close("enough", [b"bye"], peer_first=True)
+        owner.host.run(until=closing_wire.SECONDS - 0.1)
+        assert received(owner.peer) == b"bye"
+        assert owner.peer.receive(1) is None
+        owner.host.run(until=closing_wire.SECONDS)
+        assert owner.wire.fileno() == -1
+        assert owner.peer.receive(1) == b""
+
     def test_a_peer_that_sends_without_end_is_read_so_far_and_no_further(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

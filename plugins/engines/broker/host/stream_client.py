@@ -81,6 +81,8 @@ class StreamClient(ConnectionOwner):
         self.messages_in = self.messages_out = 0
         self.closing = ""
         """Why the connection is to be closed at the end of the turn; empty: it stays."""
+        self.closes_first = False
+        """Whether the client is to be the first that closes it, because its protocol says so."""
         # These two are attributes and not methods because they are called once a batch: a partial of the
         # engine's method, and the timer's own method, save a call each.
         self.is_busy: Callable[[], None] = partial(engine.is_busy, self)
@@ -376,7 +378,7 @@ class StreamClient(ConnectionOwner):
         output = self.take_output()
         if self.closing:
             # ``ClosingWire`` writes the rest and waits for the peer's end, without this client.
-            connection.close(self.closing, output)
+            connection.close(self.closing, output, peer_first=self.closes_first)
             return
         if output:
             connection.send(output)
