@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+from struct import pack
 
 import pytest
 
 from plugins.protocols.amqp091.credentials import plain_response
-from plugins.protocols.amqp091.frames import METHOD, METHODS, PROTOCOL_HEADER, frame_header
+from plugins.protocols.amqp091.frames import HEADER, METHOD, METHODS, PROTOCOL_HEADER, frame_header
 from plugins.protocols.amqp091.methods import basic, channel, connection, queue
 from plugins.protocols.amqp091.methods.method import Method
 from tests.plugins.engines.amqp.conftest import Server
@@ -26,6 +27,8 @@ HANDSHAKE: Methods = [
     (0, connection.Open()),
     (1, channel.Open()),
 ]
+PUBLISHED = pack(">HHQH", 60, 0, 0, 0)
+"""The header of a message without properties and body."""
 Methods = list[tuple[int, Method]]
 
 
@@ -45,13 +48,18 @@ def say(port: int, *parts: tuple[Methods, int]) -> list[str]:
         answered = b""
         expected = 0
         for methods, answers in parts:
-            wire.sendall(b"".join(frame(METHOD, number, method.encode()) for number, method in methods))
+            wire.sendall(b"".join(frames(number, method) for number, method in methods))
             expected += answers
             while len(names := names_of(answered)) < expected:
                 data = wire.recv(65536)
                 assert data, names
                 answered += data
     return names
+
+
+def frames(number: int, method: Method) -> bytes:
+    header = frame(HEADER, number, PUBLISHED) if isinstance(method, basic.Publish) else b""
+    return frame(METHOD, number, method.encode()) + header
 
 
 def names_of(octets: bytes) -> list[str]:
@@ -63,6 +71,8 @@ def names_of(octets: bytes) -> list[str]:
         if kind == METHOD and position <= len(octets):
             method = METHODS[payload[:4]].decode(payload)
             name = getattr(method, "queue", "") or getattr(method, "reply_code", "")
+            if isinstance(method, basic.Deliver):
+                name = method.consumer_tag
             names.append(f"{number} {method.name} {name}".strip())
     return names
 
@@ -127,6 +137,27 @@ def test_who_deletes_a_queue_has_the_answer_before_its_consumer_is_cancelled(por
     ]
 
 
+def test_what_is_published_before_a_cancel_is_for_the_consumer_that_was_there(port: int) -> None:
+    """As the suite of RabbitMQ's Java client wants it (ConsumerPriorities)."""
+    key = "pipelined.5"
+    first = basic.Consume(queue=key, consumer_tag="first", no_ack=True, arguments={"x-priority": 1})
+    second = basic.Consume(queue=key, consumer_tag="second", no_ack=True)
+    begun: Methods = [(1, queue.Declare(queue=key, exclusive=True)), (1, first), (1, second)]
+    published: Methods = [(1, basic.Publish(exchange="", routing_key=key))] * 3
+    course = [
+        *published,
+        (1, basic.Cancel(consumer_tag="first")),
+        *published,
+        (1, basic.Cancel(consumer_tag="second")),
+    ]
+    assert say(port, ([*HANDSHAKE, *begun], 7), (course, 8))[7:] == [
+        *["1 basic.deliver first"] * 3,
+        "1 basic.cancel-ok",
+        *["1 basic.deliver second"] * 3,
+        "1 basic.cancel-ok",
+    ]
+
+
 REFUSED: Methods = [(1, queue.Declare(queue="pipelined.none", passive=True))]
 CLOSED: Methods = [(1, CLOSE), (1, channel.CloseOk())]
 OPENED: Methods = [(1, channel.Open()), (1, basic.Qos())]
@@ -147,6 +178,19 @@ def test_a_refusal_meets_the_channel_that_has_earned_it(server: Server) -> None:
     """RabbitMQ drops what its reader hands to the channel before it hears of the channel's refusal."""
     everything = [*HANDSHAKE, *REFUSED, *CLOSED, *OPENED]
     assert say(server.port, (everything, 8)) == [*WELCOME, *ANSWERS]
+
+
+def test_the_client_is_the_first_that_closes_the_socket(port: int) -> None:
+    """amqp091-go takes an end behind close-ok for a lost connection if it has not closed by then."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as wire:
+        wire.sendall(PROTOCOL_HEADER + b"".join(frames(number, method) for number, method in HANDSHAKE))
+        wire.sendall(frames(0, connection.Close(reply_code=200)))
+        answered = b""
+        while "0 connection.close-ok" not in names_of(answered):
+            answered += wire.recv(65536)
+        wire.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            wire.recv(1)
 
 
 def test_what_came_before_the_end_is_answered_before_it(server: Server) -> None:
