@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,8 @@ JEROMQ = "/usr/share/java/jeromq.jar"
 """Where Debian puts JeroMQ 0.3, which is of the time of ZMTP 2.0."""
 PHP_AMQPLIB = "/usr/share/php/PhpAmqpLib/autoload.php"
 """Where Debian puts php-amqplib."""
+GO_PATH = "/usr/share/gocode"
+"""Where Debian puts sources of Go."""
 BUNNY = "/usr/share/rubygems-integration/all/gems"
 """Where Debian puts Bunny, with other packages for Ruby."""
 CLIENT_SUITES = Path(__file__).parent / "interop" / "suites" / ".sources"
@@ -52,6 +55,13 @@ PYRIGHT = str(NODE_MODULES / ".bin" / "pyright")
 
 def _has_module(name: str) -> Callable[[], bool]:
     return lambda: name in sys.modules or importlib.util.find_spec(name) is not None
+
+
+def _has_php_stomp() -> bool:
+    if not shutil.which("php"):
+        return False
+    loaded = subprocess.run(["php", "-m"], capture_output=True, text=True, check=False, timeout=60).stdout
+    return "Stomp" in loaded.split()
 
 
 def _has_command(name: str) -> Callable[[], bool]:
@@ -97,6 +107,7 @@ PEERS: dict[str, Peer] = {
         Peer("aio-pika", _has_module("aio_pika"), _SETUP),
         Peer("aiormq", _has_module("aiormq"), _SETUP),
         Peer("amqp", _has_module("amqp"), _SETUP),
+        Peer("amqp091-go", _has_file(f"{GO_PATH}/src/github.com/rabbitmq/amqp091-go/go.mod", "go"), _PEERS),
         Peer("amqp-tools", _has_command("amqp-publish"), _PEERS),
         Peer("amqpstorm", _has_module("amqpstorm"), _SETUP),
         Peer("bunny", _has_bunny, _PEERS),
@@ -130,6 +141,7 @@ PEERS: dict[str, Peer] = {
         Peer("nft", _has_command("nft"), _PEERS),
         Peer("paho-mqtt", _has_module("paho"), _SETUP),
         Peer("pamqp", _has_module("pamqp"), _SETUP),
+        Peer("php-stomp", _has_php_stomp, _PEERS),
         Peer("php-amqplib", _has_file(PHP_AMQPLIB, "php"), _PEERS),
         Peer("pika", _has_module("pika"), _SETUP),
         Peer("programs", _has_programs, _SUITES),

@@ -39,7 +39,14 @@ from plugins.engines.stomp.session import Session
 from plugins.engines.stomp.subscriptions import Subscriptions, requeues
 from plugins.protocols.stomp.errors import CannotCarry, Fault
 from plugins.protocols.stomp.frame_reader import FrameReader
-from plugins.protocols.stomp.frames import CONNECTING, HEART_BEAT, Frames, encode_frame, encode_receipts
+from plugins.protocols.stomp.frames import (
+    CONNECTING,
+    END_TO_CLIENTS,
+    HEART_BEAT,
+    Frames,
+    encode_frame,
+    encode_receipts,
+)
 from plugins.protocols.stomp.heart_beats import HeartBeats, Offer
 from plugins.protocols.stomp.limits import Limits
 from plugins.protocols.stomp.versions import SERVER, SUPPORTED, Version, negotiate
@@ -167,6 +174,7 @@ class StompClient(StreamClient):
                     ("server", SERVER),
                 ),
                 version,
+                end=END_TO_CLIENTS,
             )
         )
 
@@ -272,10 +280,10 @@ class StompClient(StreamClient):
         version = self._session.version if self._session else Version.V1_0
         body = fault.detail.encode("utf-8", "replace")
         try:
-            return encode_frame("ERROR", headers, version, body)
+            return encode_frame("ERROR", headers, version, body, end=END_TO_CLIENTS)
         except CannotCarry:
             # The receipt has an octet that the version cannot escape.  The error matters more.
-            return encode_frame("ERROR", headers[:3], version, body)
+            return encode_frame("ERROR", headers[:3], version, body, end=END_TO_CLIENTS)
 
     def closing_message(self, reason: str) -> Sequence[Buffer]:
         """Return an ERROR frame: the broker ends the connection."""

@@ -20,6 +20,10 @@ REPEATED_BY_CLIENT = frozenset(("SEND",))
 REPEATED_BY_SERVER = frozenset(("MESSAGE", "RECEIPT"))
 """The commands of frames that come several together (``Frames``)."""
 HEART_BEAT = b"\n"
+END = b"\0"
+END_TO_CLIENTS = b"\0\n"
+"""What ends the frames of a server.  The specification allows the line feed, and RabbitMQ sends it.  Behind a
+body, the extension ``stomp`` of PHP waits for two octets."""
 
 
 class Flow:
@@ -89,13 +93,13 @@ class Frames(msgspec.Struct):
 
 
 def encode_frame(
-    command: str, headers: Iterable[tuple[str, str]], version: Version, body: bytes = b""
+    command: str, headers: Iterable[tuple[str, str]], version: Version, body: bytes = b"", *, end: bytes = END
 ) -> bytes:
     """Encode one frame.  A body gets a header ``content-length``.  Raises ``CannotCarry``."""
     escapes = Version.V1_0 if command in UNESCAPED else version
     lines = b"".join([header_line(name, value, escapes) for name, value in headers])
     length = b"content-length:%d\n" % len(body) if body else b""
-    return b"%b\n%b%b\n%b\0" % (command.encode(), lines, length, body)
+    return b"%b\n%b%b\n%b%b" % (command.encode(), lines, length, body, end)
 
 
 def encode_acknowledgements(
@@ -117,5 +121,5 @@ def encode_acknowledgements(
 
 def encode_receipts(receipts: Iterable[str], version: Version) -> bytes:
     """Encode RECEIPT frames.  What a peer has sent as a header can be sent back as one."""
-    frames = [f"RECEIPT\nreceipt-id:{escape(receipt, version)}\n\n\0" for receipt in receipts]
+    frames = [f"RECEIPT\nreceipt-id:{escape(receipt, version)}\n\n\0\n" for receipt in receipts]
     return "".join(frames).encode()

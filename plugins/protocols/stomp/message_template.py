@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 
 from kernel.contracts.message import Buffer
 from plugins.protocols.stomp.escapes import header_line
+from plugins.protocols.stomp.frames import END_TO_CLIENTS
 from plugins.protocols.stomp.versions import Version
 
 COPY_LIMIT = 4096
 """Octets of a body up to which frames are joined into one buffer.  To write large ones one by one is cheaper
 than to copy them."""
-_NUL = b"\0"
 
 
 class MessageTemplate:
@@ -53,7 +53,7 @@ class MessageTemplate:
         for tag, body in enumerate(bodies, first_tag):
             if len(body) != self._width:
                 self._set_width(len(body))
-            parts += (self._frame % ((tag, tag) if ack else tag), body, _NUL)
+            parts += (self._frame % ((tag, tag) if ack else tag), body, END_TO_CLIENTS)
         if size <= COPY_LIMIT * len(bodies):
             return [b"".join(parts)]
         return parts

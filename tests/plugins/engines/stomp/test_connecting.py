@@ -248,7 +248,7 @@ def test_over_a_unix_socket(kernel_factory: KernelFactory, tmp_path: Path) -> No
         def talk(sent: bytes) -> bytes:
             client.sendall(sent)
             came = b""
-            while not came.endswith(b"\0"):
+            while not came.endswith(b"\0\n"):
                 came += client.recv(1)
             return came
 
@@ -263,10 +263,10 @@ def test_over_a_unix_socket(kernel_factory: KernelFactory, tmp_path: Path) -> No
             talk(b"SUBSCRIBE\nid:7\ndestination:/queue/q\n\n\0"),
             talk(b"DISCONNECT\nreceipt:2\n\n\0"),
         ] == [
-            b"CONNECTED\nversion:1.2\nsession:%b\nheart-beat:0,0\nserver:messaging-kernel\n\n\0" % session,
-            b"RECEIPT\nreceipt-id:1\n\n\0",
+            b"CONNECTED\nversion:1.2\nsession:%b\nheart-beat:0,0\nserver:messaging-kernel\n\n\0\n" % session,
+            b"RECEIPT\nreceipt-id:1\n\n\0\n",
             b"MESSAGE\nsubscription:7\ndestination:/queue/q\nmessage-id:T_7@@%b@@1\nredelivered:false\n"
-            b"content-length:5\n\nhello\0" % session,
-            b"RECEIPT\nreceipt-id:2\n\n\0",
+            b"content-length:5\n\nhello\0\n" % session,
+            b"RECEIPT\nreceipt-id:2\n\n\0\n",
         ]
         assert client.recv(1) == b""

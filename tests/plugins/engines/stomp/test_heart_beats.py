@@ -114,7 +114,7 @@ def test_heart_beats_do_not_wait_for_the_disk(still: StillStomp) -> None:
         still.host.pass_time(1.0)
         assert set(still.heard()) == set(b"\n")
     still.free_disk()
-    assert still.heard() == b"RECEIPT\nreceipt-id:1\n\n\0"
+    assert still.heard() == b"RECEIPT\nreceipt-id:1\n\n\0\n"
 
 
 def test_a_silent_client_is_lost_also_while_the_disk_does_nothing(still: StillStomp) -> None:

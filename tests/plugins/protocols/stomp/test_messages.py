@@ -165,11 +165,11 @@ def template(*, ack: bool) -> MessageTemplate:
 def test_a_message_frame_in_octets() -> None:
     assert b"".join(template(ack=True).encode(7, [b"hello", b"", b"a\0b"], 8)) == (
         b"MESSAGE\nsubscription:100%\ndestination:/queue/50%25\nmessage-id:T_100%@@s@@7\nack:T_100%@@s@@7\n"
-        b"x:%d\ncontent-length:5\n\nhello\0"
+        b"x:%d\ncontent-length:5\n\nhello\0\n"
         b"MESSAGE\nsubscription:100%\ndestination:/queue/50%25\nmessage-id:T_100%@@s@@8\nack:T_100%@@s@@8\n"
-        b"x:%d\ncontent-length:0\n\n\0"
+        b"x:%d\ncontent-length:0\n\n\0\n"
         b"MESSAGE\nsubscription:100%\ndestination:/queue/50%25\nmessage-id:T_100%@@s@@9\nack:T_100%@@s@@9\n"
-        b"x:%d\ncontent-length:3\n\na\0b\0"
+        b"x:%d\ncontent-length:3\n\na\0b\0\n"
     )
 
 
@@ -202,4 +202,4 @@ def test_receipts_in_octets(version: Version) -> None:
     escaped = {Version.V1_0: "c:\\\r.", Version.V1_1: "c\\c\\\\\r.", Version.V1_2: "c\\c\\\\\\r."}[version]
     data = encode_receipts(["a1", "message-12345", "\u00fc", "c:\\\r."], version)
     parts = ["a1", "message-12345", "\u00fc", escaped]
-    assert data == "".join(f"RECEIPT\nreceipt-id:{part}\n\n\0" for part in parts).encode()
+    assert data == "".join(f"RECEIPT\nreceipt-id:{part}\n\n\0\n" for part in parts).encode()
