@@ -180,8 +180,9 @@ class StompClient(StreamClient):
 
     def _log_in(self, name: str | None, passcode: str) -> tuple[str, Login | None]:
         users = self.engine.users
-        # A login that the client names counts, also if it has a certificate.
-        if name is not None:
+        # A login that the client names counts, also if it has a certificate.  PHP's extension sends empty
+        # headers if it has none.
+        if name is not None and (name or passcode):
             return name, users.log_in_by_password(name, passcode, loopback=self._loopback)
         name = self._certified or self._options.anonymous
         return name, users.log_in(name, loopback=self._loopback) if name else None

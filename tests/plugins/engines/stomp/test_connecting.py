@@ -71,9 +71,12 @@ def test_a_login_that_fails(broker: StompBroker, headers: dict[str, object]) -> 
     assert client.is_closed()
 
 
-def test_a_client_without_login_is_the_user_whom_the_option_names(serve: ServeStomp) -> None:
+@pytest.mark.parametrize("empty", [None, ""])
+def test_a_client_without_login_is_the_user_whom_the_option_names(
+    serve: ServeStomp, empty: str | None
+) -> None:
     broker = serve({"anonymous": "guest"})
-    broker.connect(login=None, passcode=None)
+    broker.connect(login=empty, passcode=empty)
     assert [row["user"] for row in broker.rows("connections")] == ["guest"]
 
 
