@@ -168,11 +168,11 @@ def test_stomp_over_web_socket_logs_in(guarded: Guarded) -> None:
         assert client.recv(TIMEOUT).startswith(b"CONNECTED\nversion:1.2\n")
         assert guarded.users() == [("sensor", "sensor")]
         client.send(b"SUBSCRIBE\nid:1\ndestination:/topic/t\nreceipt:2\n\n\0")
-        assert client.recv(TIMEOUT) == b"RECEIPT\nreceipt-id:2\n\n\0"
+        assert client.recv(TIMEOUT) == b"RECEIPT\nreceipt-id:2\n\n\0\n"
         client.send(b"SEND\ndestination:/topic/t\n\nhello\0")
         frame = client.recv(TIMEOUT)
         assert frame.startswith(b"MESSAGE\n")
-        assert frame.endswith(b"\n\nhello\0")
+        assert frame.endswith(b"\n\nhello\0\n")
 
 
 def test_stomp_over_web_socket_is_refused(guarded: Guarded) -> None:

@@ -100,6 +100,8 @@ class MqttClient(StreamClient):
         super().__init__(engine, accepted, publish_rate=options.publish_rate)
         self.sessions = sessions
         self.version = 5
+        self.resumed = False
+        """Whether the client goes on with a session that it has had before."""
         """4 or 5, from CONNECT on."""
         self._accepted = accepted
         self._options = options
@@ -446,7 +448,7 @@ class MqttClient(StreamClient):
             most_unwritten=options.max_unwritten_bytes,
         )
         self._begun = _Begun(session, sender, login)
-        present = before is not None
+        self.resumed = present = before is not None
         # First of all: what was not acknowledged follows it.
         if self.version == 4:
             self.send(_ACCEPTED[present])

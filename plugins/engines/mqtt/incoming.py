@@ -238,7 +238,9 @@ class Incoming:
         """PUBREL has come: forget the identifiers, and answer."""
         client, received = self._client, self._session.received
         unknown = [number for number in ids if number not in received]
-        if unknown and client.version == 5:
+        # "This is not an error during recovery" (MQTT 5.0, 3.7.2.1): the message has come, and our PUBCOMP
+        # was lost with the connection.  Who were told of an error might publish it again (Paho C).
+        if unknown and client.version == 5 and not client.resumed:
             ids = [number for number in ids if number in received]
             code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
             client.send_after(0, acknowledge(PacketType.PUBCOMP, unknown, code))
