@@ -113,3 +113,14 @@ def interrupted(
         sys.settrace(before)
         signal.signal(signal.SIGINT, handler_before)
     return handler.ran, result
+
+
+def everywhere(attempt: Callable[[int], str]) -> None:
+    """Have a signal at one place after the other, until the call ends before the next one.
+
+    ``attempt`` has it at place ``at``, and returns where that was; empty: there is no such place.
+    """
+    at = 0
+    while attempt(at):
+        at += 1
+    assert at

@@ -24,7 +24,7 @@ from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.waiting import InThread, finish
 from kernel.hosting.wire import PlainWire, Wire
 from kernel.plugins import PluginRegistry
-from tests.interruptions import EVERYWHERE, Interrupted, interrupted
+from tests.interruptions import EVERYWHERE, Interrupted, everywhere, interrupted
 from tests.kernel.hosting.test_blocking_host import Lines, Secure
 from tests.system.conftest import Certificates, certificates
 
@@ -92,14 +92,6 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=work)
     thread.start()
     return thread
-
-
-def everywhere(attempt: Callable[[int], str]) -> None:
-    """Have a signal at one place after the other, until the call ends before the next one."""
-    at = 0
-    while attempt(at):
-        at += 1
-    assert at
 
 
 def all_of(host: BlockingHost) -> list[bytes]:

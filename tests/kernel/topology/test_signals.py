@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan
-from tests.interruptions import EVERYWHERE, interrupted
+from tests.interruptions import EVERYWHERE, everywhere, interrupted
 
 pytestmark = pytest.mark.slow
 
@@ -20,14 +19,6 @@ NET = EnginePlan(
 )
 NAMES = tuple(EnginePlan(name=name, kind="native") for name in ("a", "b", "c"))
 ROUTE = RoutePlan(source="a", targets=("b",))
-
-
-def everywhere(attempt: Callable[[int], str]) -> None:
-    """Have a signal at one place after the other, until the call ends before the next one."""
-    at = 0
-    while attempt(at):
-        at += 1
-    assert at
 
 
 def descriptors() -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from kernel import Channel, EnginePlan, Kernel, Message, Plan, RoutePlan, WaterMarks
 from kernel.contracts.message import Batch
-from tests.interruptions import EVERYWHERE, interrupted
+from tests.interruptions import EVERYWHERE, everywhere, interrupted
 
 pytestmark = pytest.mark.slow
 
@@ -50,14 +50,6 @@ class Reader:
         self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
         return self.got
-
-
-def everywhere(attempt: Callable[[int], str]) -> None:
-    """Have a signal at one place after the other, until the call ends before the next one."""
-    at = 0
-    while attempt(at):
-        at += 1
-    assert at
 
 
 SENDS: dict[str, Callable[[Channel], Any]] = {

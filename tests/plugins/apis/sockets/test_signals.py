@@ -16,7 +16,7 @@ import pytest
 from kernel.sockets import Context, Socket
 from plugins.apis.sockets.context import TypeName
 from plugins.apis.sockets.errors import PlaceError
-from tests.interruptions import EVERYWHERE, interrupted
+from tests.interruptions import EVERYWHERE, everywhere, interrupted
 
 pytestmark = pytest.mark.slow
 
@@ -41,14 +41,6 @@ def pair(kinds: tuple[str, str], place: str = "inproc://here") -> Iterator[tuple
         yield near, far
         near.close(0)
         far.close(0)
-
-
-def everywhere(attempt: Callable[[int], str]) -> None:
-    """Have a signal at one place after the other, until the call ends before the next one."""
-    at = 0
-    while attempt(at):
-        at += 1
-    assert at
 
 
 def rest(socket: Socket) -> list[bytes]:
