@@ -5,12 +5,13 @@ from __future__ import annotations
 import dis
 import signal
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from kernel.contracts.message import Batch
 from kernel.hosting import datagram_wire, lease, stream_half
 from plugins.engines.pgm import lone_halves
 from plugins.engines.sctp import lone_half
@@ -124,3 +125,14 @@ def everywhere(attempt: Callable[[int], str]) -> None:
     while attempt(at):
         at += 1
     assert at
+
+
+def bodies(received: Any) -> list[bytes]:
+    """Return the messages of what a call has returned, their parts joined."""
+    if received is None:
+        return []
+    if isinstance(received, Batch):
+        received = received.bodies
+    if not isinstance(received, Sequence) or isinstance(received, bytes):
+        return [bytes(received)]
+    return [b"".join(body) if isinstance(body, tuple) else bytes(body) for body in received]

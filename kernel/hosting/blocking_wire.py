@@ -1,4 +1,4 @@
-"""Blocking wire: a plain socket, or any other wire, whose calls wait: for a thread with nothing else to do.
+"""Blocking wires: their calls wait, for a thread that has nothing else to do.
 
 A plain socket waits in ``recv`` by itself, which costs one system call less for each message.  TLS and
 WebSocket have bytes of their own, so their descriptor is polled first.
@@ -97,6 +97,7 @@ class BlockingSocket(_Polled):
 class BlockingWire(_Polled):
     """Any other wire: TLS, or WebSocket."""
 
+    # Again, for checkers of types that would infer it from ``read_now``.
     data: bytes | None
 
     def __init__(self, wire: Wire) -> None:

@@ -6,7 +6,7 @@ import queue
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.waiting import InThread, finish
 from kernel.hosting.wire import PlainWire, Wire
 from kernel.plugins import PluginRegistry
-from tests.interruptions import EVERYWHERE, Interrupted, everywhere, interrupted
+from tests.interruptions import EVERYWHERE, Interrupted, bodies, everywhere, interrupted
 from tests.kernel.hosting.test_blocking_host import Lines, Secure
 from tests.system.conftest import Certificates, certificates
 
@@ -100,6 +100,12 @@ def all_of(host: BlockingHost) -> list[bytes]:
     while MARKER not in got:
         got.append(bytes(host.receive(TIMEOUT)))
     return got
+
+
+def lines_of(peer: socket.socket) -> list[bytes]:
+    """Return the lines that come up to the marker."""
+    with peer.makefile("rb") as lines:
+        return [*iter(lines.readline, MARKER + b"\n"), MARKER + b"\n"]
 
 
 SENDS: dict[str, Callable[[BlockingHost], Any]] = {
@@ -179,17 +185,6 @@ RECEIVES: dict[str, Callable[[BlockingHost], Any]] = {
     "receive_batch": lambda host: host.receive_batch(),
     "receive_batch, two": lambda host: host.receive_batch(2, TIMEOUT),
 }
-
-
-def bodies(received: Any) -> list[bytes]:
-    """Return the messages of what a call has returned."""
-    if received is None:
-        return []
-    if isinstance(received, Batch):
-        received = received.bodies
-    if not isinstance(received, Sequence) or isinstance(received, bytes):
-        return [bytes(received)]
-    return list(map(bytes, received))
 
 
 @pytest.mark.parametrize("waiting", [1, 4])
@@ -309,10 +304,7 @@ def test_what_is_due_is_done_and_written_and_what_was_received_is_confirmed() ->
             where, _ = interrupted(receive, at, files=EVERYWHERE)
             receive()
             host.send(MARKER)
-            with theirs.makefile("rb") as lines:
-                got = [lines.readline()]
-                while got[-1] != b"marker\n":
-                    got.append(lines.readline())
+            got = lines_of(theirs)
             assert protocol.told == 1, where
             assert got.count(b"confirmed 1\n") == 1, where
             assert got.count(b"beat\n") == protocol.beats > 0, where
@@ -378,10 +370,7 @@ def test_messages_that_wait_for_credit_are_sent_once_each_as_far_as_they_are_sen
             theirs.sendall(b".credit 1\nan answer\n.credit 100\n")
             where, _ = interrupted(lambda: host.send_many([b"1", b"2", b"3"]), at, files=EVERYWHERE)
             host.send(MARKER)
-            with theirs.makefile("rb") as lines:
-                got = [lines.readline()]
-                while got[-1] != b"marker\n":
-                    got.append(lines.readline())
+            got = lines_of(theirs)
             assert got[:-1] == [b"1\n", b"2\n", b"3\n"][: len(got) - 1], where
             assert host.receive(TIMEOUT) == b"an answer", where
         return where

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import pytest
 
 from kernel import Channel, EnginePlan, Kernel, Message, Plan, RoutePlan, WaterMarks
-from kernel.contracts.message import Batch
-from tests.interruptions import EVERYWHERE, everywhere, interrupted
+from tests.interruptions import EVERYWHERE, bodies, everywhere, interrupted
 
 pytestmark = pytest.mark.slow
 
@@ -156,17 +155,6 @@ RECEIVES: dict[str, Callable[[Channel], Any]] = {
     "receive_batch, two": lambda channel: channel.receive_batch(2, TIMEOUT),
     "for": lambda channel: next(iter(channel)),
 }
-
-
-def bodies(received: Any) -> list[bytes]:
-    """Return the messages of what a call has returned, their parts joined."""
-    if received is None:
-        return []
-    if isinstance(received, Batch):
-        received = received.bodies
-    if not isinstance(received, Sequence) or isinstance(received, bytes):
-        return [bytes(received)]
-    return [b"".join(body) if isinstance(body, tuple) else bytes(body) for body in received]
 
 
 @pytest.mark.parametrize("begun", [0, 1])
