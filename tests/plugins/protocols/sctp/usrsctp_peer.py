@@ -12,10 +12,13 @@ import ctypes.util
 import errno
 import functools
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+
+from tests.plugins.protocols.sctp.usrsctp_clock import Clock
 
 AF_CONN, SCTP = 123, 132
 _NODELAY, _INITMSG, _RECVRCVINFO = 0x04, 0x03, 0x1F
@@ -112,6 +115,7 @@ class _Stack:
         assert name is not None
         self.library: Any = ctypes.CDLL(name, use_errno=True)
         self.peers: dict[int, Peer] = {}
+        self._clock: Clock | None = None
         self._declare()
         self._output = _Output(self._packet_out)
         self.library.usrsctp_init_nothreads(ctypes.c_uint16(0), self._output, None)
@@ -147,6 +151,21 @@ class _Stack:
         for name, (result, arguments) in signatures.items():
             function = getattr(self.library, name)
             function.restype, function.argtypes = result, arguments
+
+    def measure_by_passed_time(self, seed: int) -> None:
+        """Have usrsctp measure by what ``Peer.pass_time`` says, too, from now on; ``seed`` its random numbers.
+
+        Not on macOS: there it goes on with the system's, and a course through losses may be another each time.
+        """
+        if sys.platform == "linux":
+            if self._clock is None:
+                self._clock = Clock("libusrsctp")
+            self._clock.random.seed(seed)
+
+    def pass_time(self, milliseconds: int) -> None:
+        if self._clock is not None:
+            self._clock.milliseconds += milliseconds
+        self.library.usrsctp_handle_timers(milliseconds)
 
     def _packet_out(self, handle: int, data: int, size: int, tos: int, fragment: int) -> int:
         peer = self.peers.get(handle)
@@ -211,7 +230,7 @@ class Peer:
                 self._library.usrsctp_set_non_blocking(self._socket, 1)
 
     def pass_time(self, milliseconds: int) -> None:
-        self._library.usrsctp_handle_timers(milliseconds)
+        self._stack.pass_time(milliseconds)
 
     def send(self, stream: int, data: bytes, protocol: int = 0, *, unordered: bool = False) -> bool:
         """Queue a message; False when the buffer is full."""
@@ -257,12 +276,14 @@ class Peer:
             total += count
         return total
 
-    def reset(self, stream: int, *, ours: bool = False) -> None:
-        """Have its outgoing stream count from 0 again, or ask us for that of ours."""
+    def reset(self, stream: int, *, ours: bool = False) -> bool:
+        """Have its outgoing stream count from 0 again, or ask us for that of ours; False when a request is not answered yet."""
         assert self._socket is not None
         request = _ResetStreams(0, _RESET_INCOMING if ours else _RESET_OUTGOING, 1, stream)
         address, size = ctypes.byref(request), 10  # without the padding
-        self._check(self._library.usrsctp_setsockopt(self._socket, SCTP, _RESET_STREAMS, address, size))
+        result = self._library.usrsctp_setsockopt(self._socket, SCTP, _RESET_STREAMS, address, size)
+        assert result == 0 or ctypes.get_errno() == errno.EALREADY
+        return bool(result == 0)
 
     def add_streams(self, count: int) -> None:
         """Ask to be allowed more outgoing streams."""
