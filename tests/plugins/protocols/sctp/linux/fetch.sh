@@ -3,25 +3,43 @@
 # and user-mode Linux, which is a program (of a package of 41 MB).  No root.
 set -eu
 cd "$(dirname "$0")"
-package=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
-stamp=image/$package-$(cksum < fetch.sh | cut -d ' ' -f 1) # another kernel, or other modules: fetch again
+kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+stamp=image/$kernel-$(cksum < fetch.sh | cut -d ' ' -f 1) # another kernel, or other modules: fetch again
 [ -f "$stamp" ] && exit 0
 rm -rf image && mkdir -p image/modules image/user_mode
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-(cd "$scratch" && apt-get download -q "$package" user-mode-linux && for each in ./*.deb; do dpkg-deb -x "$each" "${each%%_*}"; done)
-cp "$scratch/$package"/boot/vmlinuz-* image/vmlinuz
-cp "$scratch/user-mode-linux/usr/bin/linux.uml" image/linux.uml
-# keep FOLDER PACKAGE MODULE...: modules, in the order in which they can be loaded
-keep() {
-	folder=$1 from=$2
-	shift 2
-	for module; do
-		cp "$(find "$scratch/$from" -name "$module.ko")" "$folder"
-		echo "$module" >> "$folder/order"
-	done
+# fetch FOLDER PACKAGE...: what is in packages
+fetch() {
+	folder=$scratch/$1
+	shift
+	mkdir "$folder"
+	(cd "$folder" && apt-get download -q "$@" && for each in ./*.deb; do dpkg-deb -x "$each" .; done)
 }
-keep image/modules "$package" virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci failover net_failover virtio_net \
-	crc32c_generic libcrc32c udp_tunnel ip6_udp_tunnel sctp
-keep image/user_mode user-mode-linux crc-ccitt ipv6 llc stp bridge veth udp_tunnel ip6_udp_tunnel hmac sctp
+# Later Debians divide a kernel into packages.
+parts=$(apt-cache depends "$kernel" | sed -n 's/.*Depends: \(linux-\(binary\|modules\)-[0-9].*\)/\1/p')
+# shellcheck disable=SC2086 # several words
+fetch guest "$kernel" $parts
+fetch user-mode user-mode-linux
+find "$scratch/guest" -name 'vmlinuz*' -type f -exec cp {} image/vmlinuz \;
+cp "$scratch/user-mode/usr/bin/linux.uml" image/linux.uml
+# add MODULE: one of "from", behind those that it depends on; one that is not there is built in, or not known to this kernel
+add() {
+	set -- "$(find "$from" -name "$(echo "$1" | tr _- '??').ko*" | head -n 1)"
+	[ -n "$1" ] || return 0
+	set -- "$1" "$(basename "${1%.ko*}")"
+	[ ! -f "$to/$2.ko" ] || return 0
+	case $1 in *.xz) busybox xz -dc "$1" ;; *) cat "$1" ;; esac > "$to/$2.ko"
+	for each in $(tr '\0' '\n' < "$to/$2.ko" | sed -n 's/^depends=//p' | tr , ' '); do add "$each"; done
+	echo "$2" >> "$to/order"
+}
+# keep FROM TO MODULE...: modules, in the order in which they can be loaded
+keep() {
+	from=$scratch/$1 to=image/$2
+	shift 2
+	for module; do add "$module"; done
+	[ -f "$to/sctp.ko" ]
+}
+keep guest modules virtio_pci virtio_net crc32c_generic sctp
+keep user-mode user_mode bridge veth hmac sctp
 touch "$stamp"
