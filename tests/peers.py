@@ -28,6 +28,11 @@ JEROMQ = "/usr/share/java/jeromq.jar"
 """Where Debian puts JeroMQ 0.3, which is of the time of ZMTP 2.0."""
 PHP_AMQPLIB = "/usr/share/php/PhpAmqpLib/autoload.php"
 """Where Debian puts php-amqplib."""
+RABBITMQADMIN = next(
+    iter(Path("/usr/lib/rabbitmq/lib").glob("*/plugins/rabbitmq_management-3*/priv/www/cli/rabbitmqadmin")),
+    None,
+)
+"""Where Debian's RabbitMQ has its program for the management API; of version 4 it is a project of its own."""
 GO_PATH = "/usr/share/gocode"
 """Where Debian puts sources of Go."""
 BUNNY = "/usr/share/rubygems-integration/all/gems"
@@ -152,6 +157,7 @@ PEERS: dict[str, Peer] = {
         Peer("pyzmq", _has_module("zmq"), _SETUP),
         Peer("qemu-sctp", guest.is_there, _PEERS),
         Peer("rabbitmq", _has_command("rabbitmq-server"), _PEERS),
+        Peer("rabbitmqadmin", lambda: RABBITMQADMIN is not None, "RabbitMQ 3, whose server has it"),
         Peer("redis", _has_module("redis"), _SETUP),
         Peer("redis-server", _has_command("redis-server"), _PEERS),
         Peer("scapy", _has_module("scapy"), _SETUP),

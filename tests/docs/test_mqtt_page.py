@@ -104,7 +104,7 @@ def test_a_certificate_says_who_a_client_is(tmp_path: Path) -> None:
     servers.cert_pem.write_to_path(tmp_path / "servers.pem")
     clients.cert_pem.write_to_path(tmp_path / "clients.pem")
     servers.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
-    certified = clients.issue_cert(common_name="sensors")
+    certified = clients.issue_cert("sensors.plant", common_name="sensors")
     certified.private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
 
     def show(client: Any) -> None:

@@ -33,9 +33,9 @@ class Managed(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def watched_broker() -> Iterator[Managed]:
-    """Run the example as its first lines say."""
-    ports = Managed("kernel", free_port(), free_port())
+def watched_broker(web: int | None = None) -> Iterator[Managed]:
+    """Run the example as its first lines say, with the API at a free port if no other is said."""
+    ports = Managed("kernel", free_port(), web or free_port())
     environment = os.environ | {"AMQP_PORT": str(ports.amqp), "WEB_PORT": str(ports.web)}
     reading, writing = os.pipe()
     process = subprocess.Popen(

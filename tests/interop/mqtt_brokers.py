@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +16,18 @@ from tests.ports import free_port
 
 WEB_PATH = "/mqtt"
 TIMEOUT = 60.0
+
+
+def _version() -> tuple[int, ...]:
+    """What mosquitto says of itself; nothing if there is none."""
+    if shutil.which("mosquitto") is None:
+        return ()
+    said = subprocess.run(["mosquitto", "-h"], capture_output=True, text=True, check=False).stdout
+    return tuple(map(int, re.findall(r"\d+", said.partition("\n")[0])))
+
+
+MOSQUITTO_VERSION = _version()
+"""As ``(2, 0, 11)``."""
 
 # The first listener is for AMQP.  Its port is given by the system, the others by the test.
 _LISTENERS = """

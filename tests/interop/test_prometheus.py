@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -60,6 +61,9 @@ class Prometheus:
                 f"http://127.0.0.1:{self._port}/api/v1/{path}", timeout=TIMEOUT
             ) as answer:
                 return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            error.close()  # 503 while it starts
+            return None
         except OSError:
             return None
 

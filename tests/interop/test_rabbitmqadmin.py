@@ -6,19 +6,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pika
 import pytest
 
 from tests.interop.managed_brokers import Managed, watched_broker
+from tests.peers import RABBITMQADMIN
 
-pytestmark = [pytest.mark.peer("prometheus-client"), pytest.mark.peer("rabbitmq")]
+pytestmark = [pytest.mark.peer("prometheus-client"), pytest.mark.peer("rabbitmqadmin")]
 
-RABBITMQADMIN = next(
-    iter(Path("/usr/lib/rabbitmq/lib").glob("*/plugins/rabbitmq_management-*/priv/www/cli/rabbitmqadmin")),
-    Path(),
-)
 TIMEOUT = 60.0
 
 

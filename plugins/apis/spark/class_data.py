@@ -21,8 +21,8 @@ from plugins.apis.spark.java import cache_folder
 
 TIMEOUT = 600.0
 """Time limit in seconds for creating an archive; an idle machine needs 30."""
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""Without this the JVM prints a warning if an archive does not fit; it works all the same."""
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr -Xlog:cds*=off:stderr"
+"""Without this the JVM prints a warning, or an error since Java 24, if an archive does not fit; it works all the same."""
 
 
 def archive_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:

@@ -167,7 +167,9 @@ def test_other_threads_hold_nothing(handlers: Handlers) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # of xdist, by Python 3.15
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded, use of fork:DeprecationWarning"
+)  # of xdist, by Python 3.15
 def test_a_child_that_is_forked_in_a_block_has_its_handlers(handlers: Handlers) -> None:
     with UNINTERRUPTED:
         signal.raise_signal(signal.SIGINT)

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -23,6 +24,14 @@ def test_a_descriptor_that_is_left_open_is_found() -> None:
     os.close(read)
     os.close(write)
     assert leaks.found() == []
+
+
+def test_what_libffi_keeps_open_once_ctypes_is_imported_is_no_leak(tmp_path: Path) -> None:
+    leaks = Leaks()
+    with (tmp_path / "libffi.so.8.5.0").open("w"):
+        assert leaks.found() == []
+    with (tmp_path / "libffi.txt").open("w"):
+        assert len(leaks.found()) == 1
 
 
 def test_a_thread_that_is_left_running_is_found() -> None:
