@@ -60,7 +60,10 @@ _SUITE = Suite(
         f"(test_mypy_example and ({_OTHERS}))": "types of the suite's own examples; fails with libzmq as well",
     },
     # Its tests look at warnings.
-    ("-p", "tests.interop.suites.coroutines", "-p", "tests.interop.suites.steerable", "-W", "default"),
+    (
+        *("-p", "tests.interop.suites.coroutines", "-p", "tests.interop.suites.steerable"),
+        *("-p", "tests.interop.suites.forked", "-W", "default"),
+    ),
     "pytest.ini",
     skips=_OF_LIBZMQ | _BY_THEMSELVES,
     soon={
