@@ -1,7 +1,7 @@
 # The way to everything, also on a fresh machine: Python >= 3.11 and make, nothing else; no root.
 
 # Any Python >= 3.11; say PYTHON=... to choose one.
-PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for python in python3 python3.15 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 STAMP := .venv/.set-up
