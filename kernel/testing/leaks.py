@@ -20,7 +20,8 @@ It ends by itself after ten seconds: to wait for it would make each test that us
 _KEPT = re.compile(rf"{re.escape(LOADAVG)}|.*/libffi\.so[.\d]*")
 """What is opened once in a process and stays open.
 
-``LOADAVG`` is opened when its module is imported, and libffi may open its own file when ctypes is (3.5 of Debian does).
+``LOADAVG`` is opened when its module is imported, and libffi may open its own file when ctypes is
+(Debian's 3.5 does).
 """
 
 

@@ -22,7 +22,7 @@ from plugins.apis.spark.java import cache_folder
 TIMEOUT = 600.0
 """Time limit in seconds for creating an archive; an idle machine needs 30."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr -Xlog:cds*=off:stderr"
-"""Without this the JVM prints a warning, or an error since Java 24, if an archive does not fit; it works all the same."""
+"""Without this a JVM prints a warning (an error since Java 24) about an archive that does not fit."""
 
 
 def archive_of(home: Path, environ: Mapping[str, str] = os.environ) -> Path:
