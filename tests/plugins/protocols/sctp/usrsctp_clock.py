@@ -28,7 +28,7 @@ _SystemCall = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ct
 
 
 class Clock:
-    """What usrsctp takes for the time of day and for random, in the whole process and for as long as that lives."""
+    """The time of day and the random numbers that usrsctp gets, in this whole process and as long as it lives."""
 
     def __init__(self, library: str) -> None:
         """``library``: how the name of its file begins; it has been loaded; Linux only."""
