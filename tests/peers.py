@@ -25,7 +25,7 @@ _SUITES = "make suites"
 JAVA_CLIENT = "/usr/share/java/amqp-client.jar"
 """Where Debian puts RabbitMQ's client for Java."""
 JEROMQ = "/usr/share/java/jeromq.jar"
-"""Where Debian puts JeroMQ 0.3, which is of the time of ZMTP 2.0."""
+"""Where Debian puts JeroMQ; that of Debian 12 is 0.3, of the time of ZMTP 2.0."""
 PHP_AMQPLIB = "/usr/share/php/PhpAmqpLib/autoload.php"
 """Where Debian puts php-amqplib."""
 RABBITMQADMIN = next(

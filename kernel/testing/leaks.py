@@ -21,7 +21,7 @@ _KEPT = re.compile(rf"{re.escape(LOADAVG)}|.*/libffi\.so[.\d]*")
 """What is opened once in a process and stays open.
 
 ``LOADAVG`` is opened when its module is imported, and libffi may open its own file when ctypes is
-(Debian's 3.5 does).
+(Debian's 3.8 does).
 """
 
 

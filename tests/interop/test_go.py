@@ -12,7 +12,12 @@ import pytest
 from tests.interop.managed_brokers import watched_broker
 from tests.peers import GO_PATH
 
-pytestmark = [pytest.mark.peer("amqp091-go"), pytest.mark.peer("prometheus-client"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.peer("amqp091-go"),
+    pytest.mark.peer("prometheus-client"),
+    pytest.mark.slow,
+    pytest.mark.timeout(540),
+]
 
 PACKAGE = "github.com/rabbitmq/amqp091-go"
 FOLDER = Path(GO_PATH) / "src" / PACKAGE

@@ -2,7 +2,7 @@
 
 usrsctp waits by the clock of whoever hosts it (``usrsctp_handle_timers``), and measures by ``gettimeofday``.
 Where the two do not agree, a timer that has expired three times in a row may stop its data for ever: 4 of 500
-courses with 10 % loss and resets of streams, none of 1,000 by one clock (usrsctp 0.9.5).  It has no option for
+courses with 10 % loss and resets of streams, none of 500 by one clock (usrsctp 0.9.5).  It has no option for
 that, so its references to the functions of libc are replaced: the entries of the global offset table, through
 which a shared library calls others (System V ABI, ELF-64).
 """
