@@ -73,7 +73,8 @@ class Broker:
         """
         self.clearances: dict[Clearance, None] = {}
         """What is left to do for the messages of queues that were purged or deleted."""
-        self._clock_ahead = clock - now
+        self.clock_ahead = clock - now
+        """What to add to a time of the broker for the time of day.  It changes when that is set."""
         self._deadlines: list[tuple[float, int, Timed]] = []
         self._sweep_at = _SWEEP_FROM
         """Entries at which those that count no more are removed: on average, a step for each ``call_at``."""
@@ -176,7 +177,11 @@ class Broker:
 
     def clock(self, now: float) -> float:
         """Return the time of day at ``now``."""
-        return now + self._clock_ahead
+        return now + self.clock_ahead
+
+    def kept_time(self, now: float) -> float:
+        """Return what the store's clock shows at ``now``: it goes on from one broker to the next."""
+        return now + self.store.clock_ahead
 
     def statistics(self) -> dict[str, Any]:
         """Return the present counters, by virtual host.  Any thread."""

@@ -49,6 +49,9 @@ class Store(Interface):
     durable up to ``demand()``.
     """
 
+    clock_ahead: float
+    """What to add to a time of the broker for one that still means something after a restart."""
+
     @property
     def mark(self) -> int:
         """The value of ``safe`` from which on everything up to now is durable."""
@@ -194,6 +197,7 @@ class EmptyStore:
     """Stores nothing, so everything is always as durable as it will be."""
 
     definition_version = 0
+    clock_ahead = 0.0
     mark = 0
     safe = 0
     full = False

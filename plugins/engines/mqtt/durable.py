@@ -81,7 +81,7 @@ class Description(msgspec.Struct, frozen=True):
     exchange: str
     expiry: int
     left_at: float
-    """The time of day at which its connection was lost; 0: it has one."""
+    """The time of the store's clock at which its connection was lost; 0: it has one."""
     subscriptions: tuple[DescribedSubscription, ...]
     will: DescribedWill | None = None
     begun: tuple[int, ...] = ()

@@ -194,9 +194,8 @@ class Session:
             return
         if self.outgoing is not None:
             self.outgoing.detach()
-        # The time of day, and not that of the loop: it goes to disk, and has to mean something after a
-        # restart.
-        self._left_at = self.vhost.broker.clock(now)
+        # Not the time of the loop: it goes to disk, and has to mean something after a restart.
+        self._left_at = self.vhost.broker.kept_time(now)
         # If the broker ends, its successor publishes the will (MQTT 5.0, 3.1.2.5).
         if self._sessions.running:
             self._wait(0.0, now)
@@ -282,7 +281,7 @@ class Session:
         """All sessions are there again after a restart of the broker, and have no connection."""
         had_will = self._will is not None
         # Without a time, it had a connection until the broker ended.
-        away = self.vhost.broker.clock(now) - self._left_at if self._left_at else 0.0
+        away = self.vhost.broker.kept_time(now) - self._left_at if self._left_at else 0.0
         self._wait(away, now)
         # It was published: the next restart must not find it in the description.
         if had_will and self._will is None and not self.ended:

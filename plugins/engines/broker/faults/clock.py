@@ -16,7 +16,8 @@ class FastHost:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._ahead = 0.0
+        self.ahead = 0.0
+        """Seconds that the clock was set forward by so far."""
         self._timers: dict[object, tuple[float, Callable[[], None]]] = {}
         self.rendezvous: dict[str, Any] = host.rendezvous
         self.nursery: trio.Nursery = host.nursery
@@ -40,7 +41,7 @@ class FastHost:
 
     def now(self) -> float:
         """Return the time that the engine is to believe."""
-        return self._host.now() + self._ahead
+        return self._host.now() + self.ahead
 
     def set_timer(self, when: float | None, callback: Callable[[], None], key: object) -> None:
         """Call ``callback`` at ``when``, a time of ``now``; None cancels it."""
@@ -49,11 +50,11 @@ class FastHost:
             self._host.set_timer(None, callback, key)
             return
         self._timers[key] = when, callback
-        self._host.set_timer(when - self._ahead, lambda: self._fire(key), key)
+        self._host.set_timer(when - self.ahead, lambda: self._fire(key), key)
 
     def advance(self, seconds: float) -> None:
         """Set the clock forward.  Timers that are due by then fire in later turns, the earliest first."""
-        self._ahead += seconds
+        self.ahead += seconds
         for key, (when, callback) in list(self._timers.items()):
             self.set_timer(when, callback, key)
 

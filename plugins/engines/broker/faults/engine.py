@@ -62,6 +62,10 @@ class FaultyEngine(BrokerEngine):
         alarms = self.alarm_watch.alarms
         alarms.alarms = [*alarms.alarms, FullDiskAlarm(self.disk)]
 
+    def time_of_day(self) -> float:
+        """Return the time of day by the same clock."""
+        return super().time_of_day() + self.clock.ahead
+
     # Clients
 
     def add(self, client: Client, on_ended: Callable[[], None]) -> None:

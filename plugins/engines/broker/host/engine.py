@@ -46,6 +46,7 @@ from plugins.engines.broker.alarms import bytes_in_queues
 from plugins.engines.broker.broker import Broker
 from plugins.engines.broker.front_end import Client, FrontEnd
 from plugins.engines.broker.host.alarm_watch import AlarmWatch, make_alarms
+from plugins.engines.broker.host.clock_watch import ClockWatch
 from plugins.engines.broker.host.definitions import declare_all
 from plugins.engines.broker.host.durability import USERS_FILE, USERS_KNOWN, open_store
 from plugins.engines.broker.host.feed import Feed
@@ -190,14 +191,12 @@ class BrokerEngine:
         now = self.started_at = host.now()
         # Of the names that the broker invents, which must not repeat those of an earlier run.
         seed = SystemRandom().getrandbits(128)
-        clock = time.time()
-        # The host's clock begins anew with the process.  Times on disk are those of the wall clock, so the
-        # store gets the difference.
+        time_of_day = self.time_of_day()
         # Before the store is open: one that was opened and not restored must not be closed
         # as if it were empty.
         imported = self._imported_policies()
         self.kept = open_store(
-            self.options, self.name, host, self._codecs, clock - now, self._on_stored, self.disk
+            self.options, self.name, host, self._codecs, now, time_of_day, self._on_stored, self.disk
         )
         store = None if self.kept is None else self.kept.store
         self.broker = self.broker_type(
@@ -205,7 +204,7 @@ class BrokerEngine:
             seed=seed,
             store=store,
             now=now,
-            clock=clock,
+            clock=time_of_day,
             exchange_types=self._exchange_types,
             report=lambda what, detail: host.report(EngineEvent(engine=self.name, what=what, detail=detail)),
         )
@@ -240,6 +239,12 @@ class BrokerEngine:
         self.alarm_watch = AlarmWatch(
             alarms, self.name, host, self._on_alarms_lifted, self._on_memory_stays_low
         )
+        stored = None if self.kept is None else self.kept.clock
+        self._clock_watch = ClockWatch(self.broker, stored, host, self.time_of_day)
+
+    def time_of_day(self) -> float:
+        """Return the seconds since 1970 UTC.  An engine for tests has another clock."""
+        return time.time()
 
     def _own_vhosts(self) -> Sequence[str]:
         return [vhost for vhost in self.options.vhosts if self.options.has(vhost)]
@@ -296,6 +301,7 @@ class BrokerEngine:
                 self.shards.close()
             self._observers.close(self.feed.vhost)
             self.alarm_watch.stop()
+            self._clock_watch.stop()
         # A copy: each client removes itself in ``has_ended``.
         for client in list(self.clients):
             client.hang_up("the broker is shut down")
@@ -576,6 +582,7 @@ class BrokerEngine:
         alarms = self.alarm_watch.alarms
         if now >= alarms.next_check:
             self.alarm_watch.check(now)
+            self._clock_watch.look(now)
             broker.share_memory()
         # Clients that publish are blocked here, one by one, and not when the alarm is raised: RabbitMQ as
         # well blocks a connection only when it publishes.

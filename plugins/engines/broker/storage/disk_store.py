@@ -68,6 +68,7 @@ class DiskStore:
         self.options = options
         self._codecs = codecs
         self.definition_version = 0
+        self.clock_ahead = clock_ahead
         self.report = report
         self._on_done = on_done
         self._writer = writer

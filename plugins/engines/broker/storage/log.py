@@ -114,7 +114,7 @@ class Log:
     ) -> None:
         """``inventory``: of the durable log; the overflow log has none, since nothing of it is needed again.
 
-        ``clock_ahead``: what to add to a span's times for the time of day.
+        ``clock_ahead``: what to add to a span's times for those on disk (``disk_clock.py``).
         """
         self.files = files
         self.marker = marker
@@ -196,8 +196,7 @@ class Log:
             self.waiting_bytes += batch.size
         _, entries, location = pending.batches[-1]
         base, start, stop = span.base, span.start, span.stop
-        # Times in the broker are those of a monotonic clock, which begins anew with each process.  On disk
-        # they are times of day.
+        # Times in the broker are those of a monotonic clock, which begins anew with each process.
         expires = 0.0 if span.expires_at is None else span.expires_at + self.clock_ahead
         entries.append((stored, Entry(stored.number, base, start, stop, expires)))
         # All spans of the batch share this object.  It gets its segment and its offsets when the group is

@@ -2,7 +2,8 @@
 
 The broker that uses the directory has locked ``lock``.  ``marker`` has the octets with which each record
 begins, and says which segments there are (``inventory.py``).  ``000000000001.log`` and its successors are the
-durable log.  ``paged/`` has the overflow log.
+durable log.  ``paged/`` has the overflow log.  ``clock`` has the time by which messages expire
+(``disk_clock.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from plugins.engines.broker.storage.definition_records import (
     QueueDefinition,
     SetDefinition,
 )
+from plugins.engines.broker.storage.disk_clock import DiskClock
 from plugins.engines.broker.storage.disk_store import DiskStore, Report, delivered_ranges
 from plugins.engines.broker.storage.envelopes import Codecs
 from plugins.engines.broker.storage.files import DirectoryFiles
@@ -45,7 +47,8 @@ class OpenStore:
         options: StoreOptions,
         codecs: Codecs,
         *,
-        clock_ahead: float,
+        now: float,
+        time_of_day: float,
         post: Callable[[Callable[[], None]], None],
         on_done: Callable[[], None],
         report: Report,
@@ -53,7 +56,7 @@ class OpenStore:
     ) -> None:
         """Raises ``CannotOpen`` or ``OSError``.
 
-        ``disk``: the system calls of its logs; None: the usual ones.
+        ``now``: the time of the broker.  ``disk``: the system calls to write with; None: the usual ones.
         """
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
@@ -74,6 +77,7 @@ class OpenStore:
                 overflow_files.remove(name)
             self._writer = WriterThread(f"store {directory.name}", post)
             resources.callback(self._writer.close)
+            self.clock = DiskClock(directory / "clock", self._writer, now, time_of_day, report, disk)
             self.store = DiskStore(
                 files,
                 overflow_files,
@@ -81,7 +85,7 @@ class OpenStore:
                 inventory,
                 options,
                 codecs,
-                clock_ahead=clock_ahead,
+                clock_ahead=self.clock.ahead,
                 on_done=on_done,
                 report=report,
             )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from plugins.engines.broker.storage.stored_queue import StoredQueue
 
 Found: TypeAlias = "tuple[int, list[bytes], bytes, float, Extent]"
-"""First position, bodies, envelope, expiry (time of day; 0: never), and where it was read."""
+"""First position, bodies, envelope, expiry (by the disk's clock; 0: never), and where it was read."""
 
 
 def read_page(log: Log, page: Page) -> list[Span]:

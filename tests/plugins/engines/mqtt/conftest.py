@@ -81,8 +81,8 @@ def still() -> Iterator[Callable[..., StillServer]]:
     """Make a broker on a clock that stands still."""
     servers: list[StillServer] = []
 
-    def make(listener: dict[str, Any] | None = None, **options: Any) -> StillServer:
-        servers.append(StillServer(listener or {}, options))
+    def make(listener: dict[str, Any] | None = None, day: float | None = None, **options: Any) -> StillServer:
+        servers.append(StillServer(listener or {}, options, day))
         return servers[-1]
 
     yield make

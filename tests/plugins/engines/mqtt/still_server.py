@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,8 @@ from tests.plugins.engines.mqtt.raw_client import RawClient
 class StillServer:
     """A broker with an MQTT listener."""
 
-    def __init__(self, listener: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(self, listener: dict[str, Any], options: dict[str, Any], day: float | None = None) -> None:
+        """``day``: the time of day at the start; None: the real one."""
         mqtt = MqttListenerOptions(**{"address": "127.0.0.1:0", **listener})
         read = msgspec.convert(options, BrokerOptions)
 
@@ -42,6 +44,8 @@ class StillServer:
         self.engine = BrokerEngine(
             "broker", read, (mqtt_front_end,), codecs=lambda: Codecs([StoredProperties()])
         )
+        self.set_time_of_day(time.time() if day is None else day)
+        self.engine.time_of_day = lambda: self._day_ahead + self.host.now()  # type: ignore[method-assign]
         self.engine.start(self.host)
         self._clients: list[RawClient] = []
         self._held: threading.Event | None = None
@@ -115,6 +119,10 @@ class StillServer:
         """Return the row of a queue as an operator sees it."""
         (row,) = [row for row in self.engine.inspect("queues") if row["name"] == queue]
         return row
+
+    def set_time_of_day(self, day: float) -> None:
+        """Set the system's clock, which from now on goes on with that of the broker."""
+        self._day_ahead = day - self.host.now()
 
     def pass_time(self, seconds: float) -> None:
         self.host.pass_time(seconds)

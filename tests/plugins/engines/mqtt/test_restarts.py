@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from plugins.engines.broker.host import engine
+from plugins.engines.broker.host.clock_watch import IDLE_PERIOD
 from plugins.protocols.mqtt.packets import Suback, Subscribe, Subscription
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.plugins.engines.mqtt.raw_client import (
@@ -30,6 +30,7 @@ from tests.plugins.engines.mqtt.still_server import StillServer
 pytestmark = pytest.mark.slow  # each starts a broker two or more times, on disk
 
 Still = Callable[..., StillServer]
+YEAR = 365 * 86400.0
 LASTING: dict[str, Any] = {"client_id": "lasting", "clean_start": False}
 FIVE: dict[str, Any] = {**LASTING, "session_expiry_interval": 1000}
 
@@ -515,15 +516,14 @@ def test_a_will_is_not_published_twice_nor_after_disconnect(watched: StillServer
 @pytest.mark.parametrize("down, is_due", [(4, False), (7, True)])
 @pytest.mark.parametrize("expiry", [1000, 9])
 def test_the_delay_of_a_will_goes_on_while_the_broker_is_down(
-    watched: StillServer, end: End, monkeypatch: pytest.MonkeyPatch, down: float, is_due: bool, expiry: int
+    watched: StillServer, end: End, down: float, is_due: bool, expiry: int
 ) -> None:
     """So does the expiry of its session."""
     clock = watched.vhost.broker.clock(watched.host.now())
     lost = {**FIVE, "session_expiry_interval": expiry}
     watched.connect(**lost, will=will("w/1", qos=1, will_delay_interval=9)).close()
     watched.pass_time(3)
-    monkeypatch.setattr(engine, "time", SimpleNamespace(time=lambda: clock + 3 + down))
-    server = end(watched)
+    server = end(watched, day=clock + 3 + down)
     reader = watcher(server)
     if not is_due:
         reader.expect_nothing()
@@ -531,6 +531,42 @@ def test_the_delay_of_a_will_goes_on_while_the_broker_is_down(
     reader.expect_message("w/1", b"will", 1)
     server.pass_time(20)
     reader.expect_nothing()
+
+
+@pytest.mark.parametrize("set_by, left", [(10 * YEAR, 19), (-10 * YEAR, 29)])
+def test_a_session_does_not_expire_because_the_clock_was_set(
+    watched: StillServer, end: End, set_by: float, left: float
+) -> None:
+    """One was lost before that, and one after it.  If it was set back, the time between two starts does not count."""
+
+    def lost(server: StillServer) -> list[str]:
+        return [name for name in ("early", "late") if server.session(name) is not None]
+
+    clock = watched.vhost.broker.clock(watched.host.now())
+    brief = {**FIVE, "session_expiry_interval": 30}
+    watched.connect(**{**brief, "client_id": "early"}).close()
+    watched.set_time_of_day(clock + set_by)
+    watched.pass_time(1)
+    watched.connect(**{**brief, "client_id": "late"}).close()
+    watched.process()  # until it is written
+    assert watched.vhost.broker.clock(watched.host.now()) == pytest.approx(clock + set_by + 1)
+    server = end(watched, day=clock + set_by + 11)
+    server.pass_time(left - 0.5)
+    assert lost(server) == ["early", "late"]
+    server.pass_time(1)
+    assert lost(server) == ["late"]
+    server.pass_time(1)
+    assert lost(server) == []
+
+
+def test_a_broker_without_clients_sees_that_the_clock_was_set(still: Still, tmp_path: Path) -> None:
+    server = still({}, data_dir=str(tmp_path))
+    server.set_time_of_day(time.time() + YEAR)
+    server.pass_time(IDLE_PERIOD)
+    (event,) = [event for event in server.host.events if event.what == "clock set"]
+    assert event.detail.startswith("by +31,536,000 s")
+    server.process()
+    assert (tmp_path / "clock").exists()
 
 
 def test_a_will_is_published_with_the_rights_that_its_user_has_then(watched: StillServer, end: End) -> None:
