@@ -100,9 +100,9 @@ class MqttClient(StreamClient):
         super().__init__(engine, accepted, publish_rate=options.publish_rate)
         self.sessions = sessions
         self.version = 5
+        """4 or 5, from CONNECT on."""
         self.resumed = False
         """Whether the client goes on with a session that it has had before."""
-        """4 or 5, from CONNECT on."""
         self._accepted = accepted
         self._options = options
         self._parser = Parser(
