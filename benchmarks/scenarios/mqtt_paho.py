@@ -5,4 +5,4 @@ from __future__ import annotations
 from benchmarks.mqtt import paho_client
 from benchmarks.mqtt.libraries import both_ends
 
-SCENARIO = both_ends("mqtt_paho", "paho", "paho-mqtt", paho_client, {0: 15_000, 1: 20_000})
+SCENARIO = both_ends("mqtt_paho", "paho", "paho-mqtt", paho_client, {0: 60_000, 1: 40_000})
