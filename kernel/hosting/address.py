@@ -82,4 +82,18 @@ def parse_address(
             raise ValueError(f"{text!r}: {place!r} is no host:port")
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
             raise ValueError(f"{text!r}: an IPv6 host stands in brackets, as in [::1]:{port}")
+        if not host.startswith("[") and not _may_be_a_name(host):
+            raise ValueError(f"{text!r}: {host!r} is no name of a host")
     return address
+
+
+def _may_be_a_name(host: str) -> bool:
+    """Whether Python would ask for the addresses of a host, and not raise ``UnicodeError``; empty is one."""
+    if host.isascii():
+        # RFC 1035, section 2.3.4.  A name may end with a dot.
+        return not host or all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True

@@ -16,6 +16,9 @@ from tests.notes import for_each
         ("backend+tls://example.org:443", "backend", "tls", "example.org", 443),
         ("amqp091+tcp://[::1]:5672", "amqp091", "tcp", "::1", 5672),
         ("x-y.z+tcp://localhost:65535", "x-y.z", "tcp", "localhost", 65535),
+        ("backend+tcp://my_broker.example.:80", "backend", "tcp", "my_broker.example.", 80),
+        (f"backend+tcp://{'x' * 63}:80", "backend", "tcp", "x" * 63, 80),
+        ("backend+tcp://b\u00fccher.example:80", "backend", "tcp", "b\u00fccher.example", 80),
     ],
 )
 def test_network_addresses_are_read(text: str, protocol: str, transport: str, host: str, port: int) -> None:
@@ -60,6 +63,11 @@ def test_local_addresses_are_read(text: str, transport: str, place: str) -> None
         ("backend+tcp://::1:80", "stands in brackets"),
         ("backend+tcp://host:\u0665", "no host:port"),
         ("backend+tcp://host:\u00b2", "no host:port"),
+        ("backend+tcp://a..b:80", "'a..b' is no name of a host"),
+        ("backend+tcp://.:80", "'.' is no name of a host"),
+        (f"backend+tls://{'x' * 64}.de:80", "is no name of a host"),
+        ("ws+ws://a..b:80/path", "'a..b' is no name of a host"),
+        ("backend+tcp://\u00fc..b:80", "is no name of a host"),
     ],
 )
 def test_a_bad_address_is_refused_and_said_why(text: str, says: str) -> None:
