@@ -62,6 +62,7 @@ class ProcessThread:
 
     def __init__(self, setup: ThreadSetup) -> None:
         self.name: str = setup.name
+        self._interpreter = _interpreter(setup.name)
         self.mailbox: Mailbox = Mailbox()
         self.slot: ThreadSlot = setup.dispatcher.add_thread(setup.name, self.mailbox)
         """Its row and column in the matrix.  No pipe of this process leads there."""
@@ -353,7 +354,7 @@ class ProcessThread:
         descriptor = theirs.fileno()
         return subprocess.Popen(
             # -P: no folder is put in front of the path. The path is that of this process.
-            [sys.executable, "-P", "-m", MODULE, str(descriptor), self.name],
+            [self._interpreter, "-P", "-m", MODULE, str(descriptor), self.name],
             stdin=subprocess.DEVNULL,
             pass_fds=(descriptor,),
             cwd=self._folder if os.path.isdir(self._folder) else None,
@@ -527,6 +528,21 @@ def _of_its_thread(options: ProcessOptions) -> dict[str, Any]:
     """Return the options of the poll thread there."""
     spin = {} if options.spin is None else {"spin": options.spin}
     return {"cpus": options.cpus, **spin}
+
+
+def _interpreter(thread: str) -> str:
+    """Return the path of the interpreter; ``KernelError`` if there is none."""
+    # A program that embeds Python says with ``multiprocessing.set_executable`` what is to be started.  If it
+    # has, the module is there; to import it here would take 8 ms.
+    spawn = sys.modules.get("multiprocessing.spawn")
+    program = os.fsdecode((spawn.get_executable() if spawn else sys.executable) or "")
+    if not program or (getattr(sys, "frozen", False) and program == sys.executable):
+        # A frozen program would start itself, and that one again itself.
+        raise KernelError(
+            f'thread {thread!r}: kind = "process" starts a Python interpreter, and '
+            f"{program or 'this program'} is none; name one with multiprocessing.set_executable, or take another kind"
+        )
+    return program
 
 
 def _working_directory() -> str:

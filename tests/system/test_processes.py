@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import cache
+from multiprocessing import spawn
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -307,6 +308,22 @@ def test_what_is_not_of_the_process_is_refused_with_a_reason(kernel_factory: Ker
     kernel = kernel_factory(process("p"), registry=registry())
     with pytest.raises(KernelError, match="made by code of this process, and thread 'p' is another process"):
         kernel.host("made", probe_plugin.Probe, thread="p")
+
+
+@pytest.mark.parametrize("frozen, executable", [(True, "/opt/app"), (False, "")])
+def test_a_program_that_is_no_interpreter_is_not_started(
+    kernel_factory: KernelFactory, monkeypatch: pytest.MonkeyPatch, frozen: bool, executable: str
+) -> None:
+    """A frozen one would start itself, and that one itself again."""
+    kernel_factory(process("p"))
+    monkeypatch.setattr(sys, "frozen", frozen, raising=False)
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(spawn, "_python_exe", os.fsencode(executable))
+    with pytest.raises(KernelError, match=r"multiprocessing\.set_executable"):
+        kernel_factory(process("p"))
+    # What the program names is started.
+    monkeypatch.setattr(spawn, "_python_exe", b"/usr/bin/python")
+    kernel_factory(process("p"))
 
 
 def links(kernel: Kernel) -> list[Any]:
