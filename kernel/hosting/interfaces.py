@@ -116,5 +116,9 @@ def _address_towards(group: IpAddress) -> str:
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         # Connecting a datagram socket sends nothing.  It makes the system choose a route, and with it our
         # address.  The port has no meaning here; 9 is "discard" (RFC 863).
-        sock.connect((str(group), 9))
+        try:
+            sock.connect((str(group), 9))
+        except OSError as error:
+            reason = f"no interface leads to {group}: {error.strerror}; name one in the address, as in eth0;{group}"
+            raise OSError(error.errno, reason) from None
         return str(sock.getsockname()[0])

@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from kernel.contracts.engine import EngineEvent, Host
@@ -30,6 +30,10 @@ it is small."""
 
 # No descriptor in this process or in the system, or no memory for one: it goes over when others close.
 _EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+# The system has no such address, or no such family.  ``localhost`` mostly has an IPv6 address in containers
+# that have no IPv6, and "every interface" has one where the system was started without it.
+_NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 OnAccept = Callable[[socket.socket, str], None]
 
@@ -229,11 +233,8 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
         return [listen_unix(address.place, backlog)]
     sockets: list[socket.socket] = []
     port = address.port
-    try:
-        places = list(_places(address.host, port, socket.SOCK_STREAM))
-    except OSError as error:
-        raise _cannot_listen(address, error) from None
-    for family, place in places:
+
+    def listen(family: socket.AddressFamily, place: Any) -> None:
         sock = _ListeningSocket(family, socket.SOCK_STREAM)
         try:
             _share_only_with_the_past(sock)
@@ -242,13 +243,18 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
                 place = (place[0], sockets[0].getsockname()[1], *place[2:])
             sock.bind(place)
             sock.listen(backlog)
-        except OSError as error:
+        except OSError:
             sock.close()
-            for other in sockets:
-                other.close()
-            raise _cannot_listen(address, error) from None
+            raise
         sock.setblocking(False)
         sockets.append(sock)
+
+    try:
+        _at_each_place(address.host, port, socket.SOCK_STREAM, listen)
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise _cannot_listen(address, error) from None
     return sockets
 
 
@@ -259,12 +265,26 @@ def _cannot_listen(place: object, error: OSError) -> OSError:
     return type(error)(text) if error.errno is None else type(error)(error.errno, text)
 
 
-def _places(host: str, port: int, kind: socket.SocketKind) -> Iterator[tuple[socket.AddressFamily, Any]]:
-    """Yield the addresses of a host to listen at, each with its family; an empty host is every interface."""
+def _at_each_place(
+    host: str, port: int, kind: socket.SocketKind, bind: Callable[[socket.AddressFamily, Any], None]
+) -> None:
+    """Call ``bind`` with each address of a host that this system has; an empty host is every interface.
+
+    Raises what ``bind`` raises, and if none of the addresses is there, the error of the first.
+    """
     # For a text Python loads the tables of internationalised names: 3 ms and 0.3 MB of a broker's start.
     name = host.encode() if host.isascii() else host
+    bound, missing = False, None
     for family, _, _, _, place in socket.getaddrinfo(name or None, port, type=kind, flags=socket.AI_PASSIVE):
-        yield family, place
+        try:
+            bind(family, place)
+            bound = True
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            missing = missing or error
+    if missing is not None and not bound:
+        raise missing
 
 
 def _share_only_with_the_past(sock: socket.socket) -> None:
@@ -297,7 +317,8 @@ _KINDS = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
 
 def _try_to_bind(place: ListeningPlace) -> None:
     kind = _KINDS[place.network]
-    for family, where in _places(place.name, place.port, kind):
+
+    def bind(family: socket.AddressFamily, where: Any) -> None:
         with socket.socket(family, kind) as sock:
             # For UDP the option would allow two sockets at one port, which is what is looked for.
             if kind == socket.SOCK_STREAM:
@@ -305,6 +326,8 @@ def _try_to_bind(place: ListeningPlace) -> None:
             elif family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind(where)
+
+    _at_each_place(place.name, place.port, kind, bind)
 
 
 def _try_unix(path: str) -> None:

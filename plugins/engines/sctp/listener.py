@@ -32,7 +32,7 @@ class SctpListener(Role):
     async def run(self, host: Host, *, task_status: trio.TaskStatus[str]) -> None:
         """Listen until cancelled, then shut all associations down."""
         self._host = host
-        hosts = await resolved(self._location.hosts)
+        hosts = await resolved(self._location.hosts, here=True)
         endpoint = self._endpoint = open_endpoint(
             host,
             self._name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Sequence
@@ -26,22 +27,38 @@ _FIRST_PORT, _PORTS = 49152, 16384
 """The dynamic ports (RFC 6335, 6): the first, and how many."""
 
 
-async def resolved(hosts: Sequence[str]) -> tuple[str, ...]:
+async def resolved(hosts: Sequence[str], *, here: bool = False) -> tuple[str, ...]:
     """Return the IP addresses of hosts, IPv4 first.
 
     An empty host (all interfaces) stays empty. Raises ``OSError``.
+    ``here``: the hosts are this system. Of several addresses of a name, those that it does not have are left
+    out: ``localhost`` mostly has an IPv6 address in containers that have no IPv6.
     """
     found: dict[str, None] = {}
     for host in hosts:
         if not host:
             return ("",)
-        for family, _, _, _, address in sorted(
-            await trio.socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM), key=lambda info: info[0]
-        ):
-            if family in (socket.AF_INET, socket.AF_INET6):
-                # A dictionary keeps the order, and each address once.
-                found[str(address[0])] = None
+        rows = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+        # A dictionary keeps the order, and each address once.
+        addresses = dict.fromkeys(
+            str(address[0])
+            for family, _, _, _, address in sorted(rows, key=lambda row: row[0])
+            if family in (socket.AF_INET, socket.AF_INET6)
+        )
+        if here:
+            # If it has none of them, the error of the first says so when its socket is opened.
+            addresses = dict.fromkeys(filter(_is_here, addresses)) or addresses
+        found |= addresses
     return tuple(found)
+
+
+def _is_here(address: str) -> bool:
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError as error:
+        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return True
 
 
 def open_endpoint(

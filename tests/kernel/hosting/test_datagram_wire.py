@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import select
 import socket
@@ -185,6 +186,19 @@ def test_an_interface_is_found_by_name_address_or_network(wanted: str) -> None:
 def test_a_wrong_interface_is_told_with_those_that_there_are() -> None:
     with pytest.raises(OSError, match=r"'nowhere' with an IPv4 address; there are: .*lo \(127.0.0.1\)"):
         find_interface("nowhere", ip_address("239.192.1.1"))
+
+
+def test_a_group_to_which_no_interface_leads_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def connect(*_: object) -> None:
+        raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    with pytest.raises(
+        OSError, match=r"no interface leads to 239\.192\.1\.1: .*; name one in the address, as in eth0;"
+    ):
+        find_interface("", ip_address("239.192.1.1"))
 
 
 def test_all_interfaces_with_an_address_are_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from kernel.contracts.options import ListeningPlace
 from kernel.hosting.address import parse_address
-from kernel.hosting.listener import ACCEPTS_A_TURN, Listener
+from kernel.hosting.listener import ACCEPTS_A_TURN, Listener, listen_on, why_unavailable
 from kernel.testing.leaks import open_descriptors
 
 
@@ -156,6 +158,55 @@ def test_a_host_that_is_not_found_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     ) as raised:
         listen("backend+tcp://nowhere:5", [])
     assert raised.value.errno == socket.EAI_NONAME
+
+
+NO_SUCH_FAMILY = 45
+"""Neither Linux nor macOS has a protocol of this number."""
+NO_SUCH_ADDRESS = ("192.0.2.1", 0)
+"""RFC 5737: no system has it."""
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, *found: tuple[int, Any]) -> None:
+    """Have every name mean these addresses."""
+    rows = [(family, socket.SOCK_STREAM, 0, "", place) for family, place in found]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows)
+
+
+@pytest.mark.parametrize("missing", [(NO_SUCH_FAMILY, ("::", 0)), (socket.AF_INET, NO_SUCH_ADDRESS)])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_address_that_the_system_does_not_have_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, missing: tuple[int, Any], first: bool
+) -> None:
+    """``localhost`` in a container without IPv6, and every interface of a system that was started without it."""
+    there = (socket.AF_INET, ("127.0.0.1", 0))
+    resolving(monkeypatch, *((missing, there) if first else (there, missing)))
+    assert why_unavailable(ListeningPlace("tcp", "localhost", 0)) == ""
+    before = open_descriptors()
+    bound = listen_on("backend+tcp://localhost:0")
+    assert bound.address.startswith("127.0.0.1:")
+    bound.close()
+    assert open_descriptors().items() <= before.items()
+
+
+def test_an_address_that_is_taken_is_refused_though_another_one_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody else would get half of the connections."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = (socket.AF_INET, other.getsockname())
+        resolving(monkeypatch, (socket.AF_INET, ("127.0.0.1", 0)), taken)
+        with pytest.raises(OSError, match="in use"):
+            listen_on("backend+tcp://localhost:0")
+
+
+def test_where_none_of_the_addresses_is_there_the_first_is_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolving(monkeypatch, (socket.AF_INET, NO_SUCH_ADDRESS), (NO_SUCH_FAMILY, ("::", 0)))
+    why = os.strerror(errno.EADDRNOTAVAIL)
+    assert why_unavailable(ListeningPlace("tcp", "elsewhere", 0)) == why
+    with pytest.raises(OSError, match=f"cannot listen on backend.tcp://elsewhere:0: {why}"):
+        listen_on("backend+tcp://elsewhere:0")
 
 
 def test_a_path_that_is_too_long_is_named() -> None:
