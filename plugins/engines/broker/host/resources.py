@@ -41,13 +41,17 @@ def machine_memory() -> int:
 
 
 def resident_memory() -> int:
-    """Return the octets of memory that this process has."""
+    """Return the octets of memory that this process has; ``OSError`` if the system does not tell."""
     try:
         with open("/proc/self/statm") as file:
             # The second field is the resident pages (proc(5)).
             return int(file.read().split()[1]) * _PAGE
-    except FileNotFoundError:  # macOS
-        return _mac_resident_memory()
+    except FileNotFoundError as error:
+        try:
+            return _mac_resident_memory()
+        except AttributeError:
+            # Linux without /proc: the alarm says that it cannot be read.
+            raise error from None
 
 
 def _mac_resident_memory() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from struct import pack
@@ -29,6 +30,7 @@ from tests.notes import for_each
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.raw_client import frame
 from tests.plugins.engines.amqp.still_host import StillClient, StillServer
+from tests.systems import linux_only
 
 
 class Low:
@@ -254,6 +256,18 @@ def test_the_system_is_asked() -> None:
     del body
     give_memory_back()
     assert resident_memory() < before - (32 << 20)
+
+
+@linux_only
+def test_a_system_without_proc_does_not_tell_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The alarm reports that, and the broker serves."""
+
+    def not_there(path: str) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    monkeypatch.setattr("builtins.open", not_there)
+    with pytest.raises(FileNotFoundError, match="/proc/self/statm"):
+        resident_memory()
 
 
 def test_a_folder_that_is_not_there_is_said_at_the_start(still: Callable[..., StillServer]) -> None:
