@@ -41,6 +41,7 @@ class Acceptor:
         self._host = host
         self._engine = engine
         self._handshakes = handshakes
+        handshakes.report = self._on_files
         self._admits = admits
         self._on_wire = on_wire
         self._prepare = prepare
@@ -57,6 +58,9 @@ class Acceptor:
         """Accept no more connections, and drop those whose handshake is not over."""
         self._closed = True
         self._listener.close()
+
+    def _on_files(self, what: str, text: str) -> None:
+        self._host.report(EngineEvent(engine=self._engine, what=what, detail=text))
 
     def _on_accept(self, connected: socket.socket, peer: str) -> None:
         # Handshakes count too: otherwise a peer could open any number of connections and never finish one.

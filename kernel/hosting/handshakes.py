@@ -5,15 +5,18 @@ All engines use this, for both sides of a connection.
 
 from __future__ import annotations
 
+import logging
 import socket
-import ssl
+from collections.abc import Callable
 
 from kernel.hosting.address import Address
-from kernel.hosting.tls import client_context, handshake, server_context
+from kernel.hosting.tls import RenewedContext, client_context, handshake, server_context
 from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.waiting import InTrio, Waits
 from kernel.hosting.web_options import WebOptions
 from kernel.hosting.wire import PlainWire, TlsWire, Wire
+
+_log = logging.getLogger(__name__)
 
 
 class Handshakes:
@@ -44,7 +47,9 @@ class Handshakes:
         self._tls_options = tls
         self._seconds = seconds
         self._waits = waits or InTrio()
-        self._context: ssl.SSLContext | None = None
+        self.report: Callable[[str, str], None] = _log_it
+        """Called with the kind of an event and its text when the files of ``tls`` have changed."""
+        self._context: RenewedContext | None = None
         self._web = None
         # Now and not at the first connection, so that a wrong certificate fails the engine and is reported.
         if address.transport in ("tls", "wss"):
@@ -98,7 +103,7 @@ class Handshakes:
         return TlsWire(
             await handshake(
                 connected,
-                self._context,
+                self._context.current(),
                 self._waits,
                 server_side=self._server_side,
                 server_name=name,
@@ -106,5 +111,14 @@ class Handshakes:
             )
         )
 
-    def _make_context(self) -> ssl.SSLContext:
-        return server_context(self._tls_options) if self._server_side else client_context(self._tls_options)
+    def _make_context(self) -> RenewedContext:
+        make = server_context if self._server_side else client_context
+        return RenewedContext(make, self._tls_options, self._tell)
+
+    def _tell(self, what: str, text: str) -> None:
+        # ``report`` may be set after the context is made.
+        self.report(what, text)
+
+
+def _log_it(what: str, text: str) -> None:
+    _log.warning("%s: %s", what, text)

@@ -1,9 +1,11 @@
-"""TLS: makes contexts from options, and does the handshake."""
+"""TLS: makes contexts from options, again when their files have changed, and does the handshake."""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+from collections.abc import Callable
 
 from kernel.contracts.errors import ConnectionLost
 from kernel.hosting.tls_options import TlsOptions
@@ -31,6 +33,54 @@ def client_context(options: TlsOptions) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+class RenewedContext:
+    """The context of one side, made again when one of its files has changed.
+
+    Certificates are renewed while an engine runs: every two months by Let's Encrypt, every day by others.
+    Connections that are there go on with what they have.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[TlsOptions], ssl.SSLContext],
+        options: TlsOptions,
+        report: Callable[[str, str], None],
+    ) -> None:
+        """Raises as ``make`` does.  ``report`` gets the kind of an event and its text."""
+        self._make = make
+        self._options = options
+        self._report = report
+        # Before they are read: if one changes meanwhile, it is read again.
+        self._seen = _states(options)
+        self._context = make(options)
+
+    def current(self) -> ssl.SSLContext:
+        """Return the context to shake hands with; called for each handshake."""
+        seen = _states(self._options)
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._context = self._make(self._options)
+            except (OSError, ValueError) as error:
+                # For example the certificate has changed, and its key not yet.  The next change tries again.
+                self._report("certificates unread", f"those from before stay in use: {error}")
+            else:
+                self._report("certificates read", "their files have changed; new connections get them")
+        return self._context
+
+
+def _states(options: TlsOptions) -> list[tuple[int, int, int] | None]:
+    """Return what changes when a file is written or replaced, also behind a symbolic link."""
+    states: list[tuple[int, int, int] | None] = []
+    for path in (options.certificate, options.key, options.authorities):
+        try:
+            found = os.stat(path) if path is not None else None
+        except OSError:
+            found = None
+        states.append(None if found is None else (found.st_ino, found.st_mtime_ns, found.st_size))
+    return states
 
 
 def _context(purpose: ssl.Purpose, options: TlsOptions) -> ssl.SSLContext:
