@@ -98,11 +98,28 @@ def _context(purpose: ssl.Purpose, options: TlsOptions) -> ssl.SSLContext:
         raise ValueError(f"tls.authorities: {options.authorities}: {error}") from None
     if options.certificate is not None:
         try:
-            context.load_cert_chain(options.certificate, options.key)
+            context.load_cert_chain(options.certificate, options.key, _no_passphrase)
+        except _Encrypted:
+            option, path = (
+                ("key", options.key) if options.key is not None else ("certificate", options.certificate)
+            )
+            raise ValueError(
+                f"tls.{option}: {path}: the private key is encrypted, and nobody is asked for a passphrase; "
+                f"write it without one, for this user to read alone: openssl pkey -in {path} -out NEW"
+            ) from None
         except ssl.SSLError as error:
             files = " and tls.key ".join(filter(None, (options.certificate, options.key)))
             raise ValueError(f"tls.certificate {files}: {error}") from None
     return context
+
+
+class _Encrypted(Exception):
+    """A private key has a passphrase."""
+
+
+def _no_passphrase() -> str:
+    # Without this function OpenSSL asks on the terminal, and the thread waits for somebody to type.
+    raise _Encrypted
 
 
 def read_files(options: TlsOptions) -> None:
