@@ -105,7 +105,13 @@ def policy_chooser() -> Callable[[bool], bool] | None:
 
     None: the system has no such thing, or somebody has chosen for this thread (``chrt``).
     """
-    if not hasattr(os, "SCHED_BATCH") or os.sched_getscheduler(0) != os.SCHED_OTHER:
+    if not hasattr(os, "SCHED_BATCH"):
+        return None
+    try:
+        if os.sched_getscheduler(0) != os.SCHED_OTHER:
+            return None
+    except OSError:
+        # musl, the C library of Alpine Linux, has these functions and always fails: ENOSYS.
         return None
 
     def choose(batch: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -169,6 +170,20 @@ def test_what_somebody_has_chosen_for_a_thread_stays(policy: str) -> None:
         assert policy_chooser() is None
 
     in_a_thread(work)
+
+
+@needs_linux
+def test_where_the_library_cannot_even_tell_there_is_nothing_to_choose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """musl, of Alpine Linux."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "sched_getscheduler", fail)
+    monkeypatch.setattr(os, "sched_setscheduler", fail)
+    assert policy_chooser() is None
 
 
 @needs_linux
