@@ -75,6 +75,12 @@ def sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems cannot do this with directories, as the shared folders of virtual machines.
+        # Nothing else can be done then, and to store nothing would be worse (PostgreSQL ignores these two,
+        # too).
+        if error.errno not in (errno.EINVAL, errno.EBADF):
+            raise
     finally:
         os.close(descriptor)
 

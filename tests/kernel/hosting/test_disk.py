@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import subprocess
@@ -65,6 +67,18 @@ def test_reading_ahead_is_left_out_where_it_cannot_be_asked_for(
         monkeypatch.delattr(os, "posix_fadvise", raising=False)
         for advise in (disk.will_read, disk.will_not_read):
             advise(file.fileno(), 0, 100)
+
+
+@pytest.mark.parametrize("number, ignored", [(errno.EINVAL, True), (errno.EBADF, True), (errno.EIO, False)])
+def test_a_file_system_that_cannot_sync_directories_is_used_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, ignored: bool
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with contextlib.nullcontext() if ignored else pytest.raises(OSError, match=os.strerror(number)):
+        disk.sync_directory(tmp_path)
 
 
 def test_free_space_is_what_the_user_may_take(tmp_path: Path) -> None:
