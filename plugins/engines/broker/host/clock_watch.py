@@ -40,7 +40,8 @@ class ClockWatch:
             self._stored.look(now, time_of_day)
 
     def stop(self) -> None:
-        """Stop the timer."""
+        """Look once more, and stop the timer."""
+        self.look(self._host.now())
         self._host.set_timer(None, self._on_timer, self)
 
     def _on_timer(self) -> None:

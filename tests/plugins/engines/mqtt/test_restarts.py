@@ -569,6 +569,14 @@ def test_a_broker_without_clients_sees_that_the_clock_was_set(still: Still, tmp_
     assert (tmp_path / "clock").exists()
 
 
+def test_the_last_look_is_at_the_end(still: Still, tmp_path: Path) -> None:
+    server = still({}, data_dir=str(tmp_path))
+    server.set_time_of_day(time.time() + YEAR)
+    server.engine.stop()
+    assert [event.what for event in server.host.events if event.what.startswith("clock")] == ["clock set"]
+    assert (tmp_path / "clock").exists()
+
+
 def test_a_will_is_published_with_the_rights_that_its_user_has_then(watched: StillServer, end: End) -> None:
     for user, number in (("u", 1), ("guest", 2)):
         login = {"user_name": user, "password": USERS[user]["password"].encode()}
