@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 
 import trio
@@ -54,11 +53,8 @@ def prepare(connected: socket.socket) -> None:
 def set_options(sock: socket.socket) -> None:
     """Set the options of every connection: no Nagle algorithm (we make batches ourselves), and keep-alive."""
     if sock.family in (socket.AF_INET, socket.AF_INET6):
-        # macOS refuses them for a connection that the peer has reset already (EINVAL), which the first read
-        # will tell.
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def is_paced(sock: socket.socket) -> bool:

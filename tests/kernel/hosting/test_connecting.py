@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from kernel.hosting import connecting
 from kernel.hosting.address import parse_address
-from kernel.hosting.connecting import forgo_pacing, is_paced, prepare, set_options
+from kernel.hosting.connecting import forgo_pacing, is_paced, prepare
 from kernel.hosting.listener import Listener
 from tests.kernel.hosting.test_listener import FakeHost, accept_all
 
@@ -46,15 +45,6 @@ class Recorded:
 def linux(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other systems have no such option, and nothing of this is called there."""
     monkeypatch.setattr(connecting, "_CONGESTION", 13)
-
-
-def test_a_connection_that_is_over_already_is_found_by_its_first_read() -> None:
-    class Reset(Recorded):
-        def setsockopt(self, level: int, option: int, value: Any) -> None:
-            raise OSError(errno.EINVAL, "Invalid argument")
-
-    sock: Any = Reset(b"")
-    set_options(sock)
 
 
 @pytest.mark.usefixtures("linux")
