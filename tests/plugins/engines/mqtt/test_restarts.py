@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kernel.contracts.message import Envelope, batch_of_one
 from plugins.engines.broker.host.clock_watch import IDLE_PERIOD
 from plugins.protocols.mqtt.packets import Suback, Subscribe, Subscription
 from plugins.protocols.mqtt.reason_codes import ReasonCode
@@ -534,29 +535,42 @@ def test_the_delay_of_a_will_goes_on_while_the_broker_is_down(
 
 
 @pytest.mark.parametrize("set_by, left", [(10 * YEAR, 19), (-10 * YEAR, 29)])
-def test_a_session_does_not_expire_because_the_clock_was_set(
+def test_nothing_expires_because_the_clock_was_set(
     watched: StillServer, end: End, set_by: float, left: float
 ) -> None:
-    """One was lost before that, and one after it.  If it was set back, the time between two starts does not count."""
+    """A session and a message were there before that, and one of each after it.
 
-    def lost(server: StillServer) -> list[str]:
-        return [name for name in ("early", "late") if server.session(name) is not None]
+    If it was set back, the time between two starts does not count.
+    """
+    brief = {**FIVE, "session_expiry_interval": 30}
+    watched.vhost.declare_queue("q", None, watched.host.now(), durable=True)
+
+    def leave_behind(name: str) -> None:
+        watched.connect(**{**brief, "client_id": name}).close()
+        message = batch_of_one(
+            name.encode(), Envelope(key="q", exchange="", persistent=True, expiration=30_000)
+        )
+        watched.vhost.publish(message, watched.host.now())
+        watched.engine.finish_turn(watched.host.now())
+
+    def there(server: StillServer) -> tuple[list[str], int]:
+        sessions = [name for name in ("early", "late") if server.session(name) is not None]
+        return sessions, server.row("q")["messages"]
 
     clock = watched.vhost.broker.clock(watched.host.now())
-    brief = {**FIVE, "session_expiry_interval": 30}
-    watched.connect(**{**brief, "client_id": "early"}).close()
+    leave_behind("early")
     watched.set_time_of_day(clock + set_by)
     watched.pass_time(1)
-    watched.connect(**{**brief, "client_id": "late"}).close()
+    leave_behind("late")
     watched.process()  # until it is written
     assert watched.vhost.broker.clock(watched.host.now()) == pytest.approx(clock + set_by + 1)
     server = end(watched, day=clock + set_by + 11)
     server.pass_time(left - 0.5)
-    assert lost(server) == ["early", "late"]
+    assert there(server) == (["early", "late"], 2)
     server.pass_time(1)
-    assert lost(server) == ["late"]
+    assert there(server) == (["late"], 1)
     server.pass_time(1)
-    assert lost(server) == []
+    assert there(server) == ([], 0)
 
 
 def test_a_broker_without_clients_sees_that_the_clock_was_set(still: Still, tmp_path: Path) -> None:
