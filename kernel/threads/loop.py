@@ -225,6 +225,9 @@ class Loop:
             return 0
         # Not after a sleep that only time has ended: then nobody is there whose next message may be near.
         if worked or self._found:
+            # What the engines of this thread have posted to each other says nothing about a look.
+            if self.mailbox.posted:
+                return 0
             if self._spinning.rests():
                 self._found = False
             else:

@@ -109,6 +109,31 @@ def test_a_thread_looks_by_default_while_what_it_waits_for_comes_soon(
     loop.mailbox.bell.close()
 
 
+class Answering(Poller):
+    """What is found is posted to an engine of the same thread, which posts its answer."""
+
+    mailbox: Mailbox
+
+    def poll(self, timeout: float | None) -> int:
+        found = super().poll(timeout)
+        if found:
+            self.mailbox.post(lambda: self.mailbox.post(lambda: None))
+        return found
+
+
+def test_what_engines_of_a_thread_post_to_each_other_does_not_end_its_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An echo behind the link of a process thread: questions come soon, one after another."""
+    poller = Answering(0, *range(4, 4000, 4))
+    loop = loop_with(poller, monkeypatch)
+    poller.mailbox = loop.mailbox
+    while len(poller.asked) < 2000:
+        loop.turn(None)
+    assert sleeps(poller) == 1
+    loop.mailbox.bell.close()
+
+
 class Late(Poller):
     """What it finds comes in the sleep, and nothing in a look."""
 
