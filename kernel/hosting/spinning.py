@@ -7,6 +7,10 @@ time, it sleeps at once in the next wait, then in the next two, four, up to ``MO
 tries again.  A thread whose waits are long so spends a thousandth of a moment for each.  And it does not look
 while more threads can run than there are cores (``crowded``).
 
+Two threads that wait for each other can only find out together that a look pays: an answer of one that was
+asleep comes too late for the other.  So there are times at which all threads of a machine look, by the clock
+that they share, and for longer (``TOGETHER``).
+
 Poll threads look (``kernel/threads/loop.py``), threads of applications that have a lease, and those of direct
 channels.
 """
@@ -25,7 +29,13 @@ Poll: TypeAlias = Callable[[float], "list[tuple[int, int]]"]
 """Waits for so many milliseconds at most, -1 for ever; returns what is ready."""
 
 MOMENT = 60e-6
-"""Seconds for which it looks.  A peer that has gone to sleep answers within it, if its core is free."""
+"""Seconds for which it looks.  A peer that is awake answers within it."""
+TOGETHER = 0.002
+"""Seconds for which all threads look together, whatever came of their last looks ..."""
+TOGETHER_EVERY = 0.1
+"""... at the beginning of each so many seconds of ``time.perf_counter``, which all processes share."""
+LONG_MOMENT = 120e-6
+"""Seconds for which they look then.  A peer that was asleep answers within it, if its core is free."""
 MOST_RESTS = 1024
 INTERRUPTED = 20e-6
 """Seconds between two looks at the clock, which are 2 us apart, if something else has run meanwhile."""
@@ -58,40 +68,83 @@ def crowded() -> bool:
         return False
 
 
-class Spinning:
-    """Whether to look before the next sleep, and for how long."""
+class WhileItPays:
+    """Something that is tried before a wait: the less often, the longer it has not paid."""
 
-    __slots__ = ("_always", "_rests", "_rests_next", "moment")
+    __slots__ = ("_rests", "_rests_next")
 
-    def __init__(self, spin: float | None) -> None:
-        """``spin``: seconds to look before every sleep; 0: never look; None: ``MOMENT``, while that pays."""
-        self._always = spin is not None
-        self.moment: float = MOMENT if spin is None else spin
-        """Seconds for which to look."""
-        self._rests: float = math.inf if spin == 0 else 0
-        """How many of the next waits sleep at once."""
+    def __init__(self) -> None:
+        self._rests: float = 0
+        """How many of the next waits do without."""
         self._rests_next = 1
 
     def rests(self) -> bool:
-        """Whether the wait that begins sleeps at once.  If not, look, and say what came of it."""
+        """Whether the wait that begins does without.  If not, try, and say what came of it."""
         if self._rests:
             self._rests -= 1
             return True
         return False
 
+    def paid(self) -> None:
+        """It has paid."""
+        self._rests, self._rests_next = 0, 1
+
+    def in_vain(self) -> None:
+        """It has not."""
+        self._rests = self._rests_next
+        self._rests_next = min(2 * self._rests_next, MOST_RESTS)
+
+
+class Spinning(WhileItPays):
+    """Whether to look before the next sleep, and for how long."""
+
+    __slots__ = ("_always", "_moment", "_soon", "_together")
+
+    def __init__(self, spin: float | None) -> None:
+        """``spin``: seconds to look before every sleep; 0: never look; None: ``MOMENT``, while that pays."""
+        super().__init__()
+        self._always = spin is not None
+        self._moment: float = MOMENT if spin is None else spin
+        if spin == 0:
+            self._rests = math.inf
+        self._soon = 0.0
+        """Until when an answer counts as one of a peer that is awake."""
+        self._together = False
+        """Whether this is a look at a time at which all threads look."""
+
+    def rests(self) -> bool:
+        """Whether the wait that begins sleeps at once.  If not, look, and say what came of it."""
+        if not self._rests:
+            return False
+        if not self._always and time.perf_counter() % TOGETHER_EVERY < TOGETHER:
+            return False
+        self._rests -= 1
+        return True
+
+    def until(self, now: float) -> float:
+        """Return until when to look, from ``now`` on."""
+        self._soon = now + self._moment
+        self._together = not self._always and now % TOGETHER_EVERY < TOGETHER
+        return now + LONG_MOMENT if self._together else self._soon
+
     def is_in_the_way(self, looks: int) -> bool:
         """Whether to sleep without another look, after so many of this wait: others want the core."""
         return looks % _LOOKS_PER_COUNT == 0 and not self._always and crowded()
 
-    def paid(self) -> None:
-        """Something came in time."""
-        self._rests_next = 1
+    def something_came(self, now: float) -> None:
+        """The look was not in vain.  What comes late, when all look, may come only because of this look."""
+        if now <= self._soon:
+            self.paid()
+
+    def nothing_came(self) -> None:
+        """The look was in vain, and counts as such, unless it is a time at which all threads look."""
+        if not self._together:
+            self.in_vain()
 
     def in_vain(self) -> None:
-        """Nothing came."""
+        """A look would be in vain, or was."""
         if not self._always:
-            self._rests = self._rests_next
-            self._rests_next = min(2 * self._rests_next, MOST_RESTS)
+            super().in_vain()
 
 
 class SpinningPoll(Spinning):
@@ -109,9 +162,7 @@ class SpinningPoll(Spinning):
         # Who does not want to wait gets an answer at once.
         if 0 <= milliseconds < 1:
             return poll(milliseconds)
-        # ``rests``, without the call.
-        if self._rests:
-            self._rests -= 1
+        if self.rests():
             return poll(milliseconds)
         # What is there already says nothing about a look: on a core that both share the peer may have
         # answered within the system call that sent.
@@ -119,17 +170,19 @@ class SpinningPoll(Spinning):
         if ready:
             return ready
         clock = time.perf_counter
-        until = clock() + self.moment
+        now = clock()
+        until = self.until(now)
         looks = 0
-        while clock() < until:
+        while now < until:
             if self.is_in_the_way(looks):
                 return poll(milliseconds)
             looks += 1
             ready = poll(0)
             if ready:
-                self.paid()
+                self.something_came(now)
                 return ready
-        self.in_vain()
+            now = clock()
+        self.nothing_came()
         return poll(milliseconds)
 
 
@@ -168,7 +221,7 @@ class SpinningRead(Spinning):
     def _look(self) -> bool:
         """Read what comes within a moment; return whether something came."""
         into = self._into
-        until = 0.0
+        until = now = 0.0
         looks = 0
         while True:
             try:
@@ -176,9 +229,9 @@ class SpinningRead(Spinning):
                     break
             except BlockingIOError:
                 now = time.perf_counter()
-                until = until or now + self.moment
+                until = until or self.until(now)
                 if now >= until:
-                    self.in_vain()
+                    self.nothing_came()
                     return False
                 if self.is_in_the_way(looks):
                     return False
@@ -186,5 +239,5 @@ class SpinningRead(Spinning):
             else:
                 # As above: not if it was there already.
                 if until:
-                    self.paid()
+                    self.something_came(now)
                 return True

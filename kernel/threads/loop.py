@@ -225,22 +225,15 @@ class Loop:
             return 0
         # Not after a sleep that only time has ended: then nobody is there whose next message may be near.
         if worked or self._found:
-            # What the engines of this thread have posted to each other says nothing about a look.
-            if self.mailbox.posted:
+            # Work and a look take time, and what worked may have set the first timer.
+            now = None
+            if self._stays_awake():
                 return 0
-            if self._spinning.rests():
-                self._found = False
-            else:
-                now = None
-                self._found = self._something_soon()
-                if self._found:
-                    return 0
         # After the look, which may take long: this is the last one before the sleep.
         if not self.mailbox.may_sleep():
             return 0
         if self._timers:
-            # Work takes time, and it may have set the first timer.
-            if now is None or worked:
+            if now is None:
                 now = self.now()
             left = self.next_timer() - now
             if left > FOR_EVER:
@@ -249,6 +242,14 @@ class Loop:
                 left = 0
             return left if timeout is None or left < timeout else timeout
         return timeout
+
+    def _stays_awake(self) -> bool:
+        """Whether there is more work, or will be within a moment."""
+        # What the engines of this thread have posted to each other says nothing about a look.
+        if self.mailbox.posted:
+            return True
+        self._found = not self._spinning.rests() and self._something_soon()
+        return self._found
 
     def _something_soon(self) -> bool:
         """Look for more work for a moment before sleeping: waking a core costs some 20 us."""
@@ -259,20 +260,20 @@ class Loop:
             spinning.in_vain()
             return True
         now = clock()
-        until = now + spinning.moment
+        until = spinning.until(now)
         looks = 0
         while now < until:
             if spinning.is_in_the_way(looks):
                 return False
             looks += 1
             if poll(0) or mailbox.posted:
-                spinning.paid()
+                spinning.something_came(now)
                 return True
             before, now = now, clock()
             # Somebody else has had the core, or the interpreter's lock, and needs it more than this thread.
             if now - before > INTERRUPTED:
                 break
-        spinning.in_vain()
+        spinning.nothing_came()
         return False
 
     def next_timer(self) -> float:

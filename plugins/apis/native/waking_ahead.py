@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from kernel.hosting.spinning import Spinning
+from kernel.hosting.spinning import WhileItPays
 
 
 class WakingAhead:
@@ -30,7 +30,7 @@ class WakingAhead:
     def __init__(self) -> None:
         self.wake: Callable[[], bool] = _nobody
         """Wake the thread that all is sent to; whether it slept.  To be called before a question is sent."""
-        self._paying = Spinning(None)
+        self._paying = WhileItPays()
         self._rung = False
         """Whether the other thread was woken as this one was, and no answer has been given since."""
         self.answered: bool = False

@@ -10,7 +10,7 @@ import pytest
 
 from kernel import EnginePlan, Kernel, Plan, RoutePlan, ThreadPlan
 from kernel.hosting import spinning
-from kernel.hosting.spinning import INTERRUPTED, MOST_RESTS
+from kernel.hosting.spinning import INTERRUPTED, MOST_RESTS, TOGETHER, TOGETHER_EVERY
 from kernel.pipes.doorbell import Doorbell
 from kernel.pipes.mailbox import Mailbox
 from kernel.threads import loop as loop_module
@@ -60,7 +60,8 @@ class Poller:
     def __init__(self, *finds: int) -> None:
         self._finds = finds
         self.asked: list[float | None] = []
-        self.now = 0.0
+        # Not a time at which all threads look, nor is the next tenth of a second.
+        self.now = TOGETHER
         self.took = 10e-6
 
     def poll(self, timeout: float | None) -> int:
@@ -82,6 +83,11 @@ def loop_with(poller: Poller, monkeypatch: pytest.MonkeyPatch, spin: float | Non
 
 def sleeps(poller: Poller) -> int:
     return poller.asked.count(None)
+
+
+def together(poller: Poller) -> float:
+    """How many looks fit the times at which all threads look."""
+    return (poller.now * TOGETHER / TOGETHER_EVERY + TOGETHER) / poller.took
 
 
 def test_a_thread_that_spins_looks_again_after_what_a_descriptor_brought_and_then_sleeps(
@@ -149,7 +155,7 @@ def test_a_thread_hardly_looks_by_default_if_nothing_comes_soon(monkeypatch: pyt
         loop.turn(None)
     assert sleeps(poller) == 20_000
     # Seven looks of 10 microseconds in a moment.
-    assert 0 < poller.asked.count(0) < 8 * (20_000 / MOST_RESTS + 12)
+    assert 0 < poller.asked.count(0) < 8 * (20_000 / MOST_RESTS + 12) + together(poller)
     loop.mailbox.bell.close()
 
 
@@ -158,7 +164,7 @@ def test_a_thread_that_always_has_work_does_not_look_for_it(monkeypatch: pytest.
     loop = loop_with(poller, monkeypatch)
     for _ in range(20_000):
         loop.turn(None)
-    assert poller.asked.count(0) < 2 * (20_000 / MOST_RESTS + 12)
+    assert poller.asked.count(0) < 2 * (20_000 / MOST_RESTS + 12) + together(poller)
     loop.mailbox.bell.close()
 
 
