@@ -1,4 +1,4 @@
-"""Roles that send and receive in tasks of trio and of asyncio, with the native API and with pyzmq."""
+"""Roles that send and receive in tasks of trio and of asyncio: the native API, our sockets, and pyzmq."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import trio
 from benchmarks import kernels
 from benchmarks.peers import pyzmq_sockets
 from benchmarks.processes import WARM
+from kernel.sockets import Context
 from kernel.topology.system import Kernel
 
 Run = Callable[[Callable[[], Awaitable[Any]]], Any]
@@ -53,6 +54,39 @@ def ask(link: Connection, address: str, count: int, size: int, kind: str) -> Non
 
         RUNS[kind](main)
         link.recv()
+
+
+def sockets_echo(link: Connection, count: int, size: int, kind: str) -> None:
+    """Send back what comes, with our sockets for tasks."""
+
+    async def main() -> None:
+        with Context() as context:
+            async with context.task_socket("REP") as socket:
+                link.send(socket.bind("tcp://127.0.0.1:0"))
+                for _ in range(WARM + count):
+                    await socket.send(await socket.recv())
+                link.recv()
+
+    RUNS[kind](main)
+
+
+def sockets_ask(link: Connection, address: str, count: int, size: int, kind: str) -> None:
+    """Ask and wait for the answer, with our sockets for tasks."""
+
+    async def main() -> None:
+        with Context() as context:
+            async with context.task_socket("REQ") as socket:
+                socket.connect(address)
+                body = b"x" * size
+
+                async def there_and_back() -> None:
+                    await socket.send(body)
+                    await socket.recv()
+
+                link.send(await time_awaited(there_and_back, count))
+                link.recv()
+
+    RUNS[kind](main)
 
 
 def pyzmq_echo(link: Connection, count: int, size: int) -> None:

@@ -16,8 +16,8 @@ import os
 import threading
 
 from kernel.contracts.errors import KernelError, WrongThread
+from kernel.hosting.leased_socket import LeasedSocket
 from plugins.apis.native.channel import Channel
-from plugins.apis.native.leased_socket import LeasedSocket
 from plugins.apis.native.task_channel import CALLS_BETWEEN_SCHEDULING, TaskChannel
 
 

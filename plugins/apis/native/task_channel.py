@@ -12,7 +12,8 @@ for more confirms also what other tasks have received and still process.  Tasks 
 confirming route therefore need a channel each, or ``auto_confirm = false``.
 
 A task that receives one message, sends one, and so on, gets a lease of its connection, as a thread does
-(docs/decisions/0046-leases.md).  The loop then watches the socket as well (``leased_socket.py``).
+(docs/decisions/0046-leases.md).  The loop then watches the socket as well
+(``kernel/hosting/leased_socket.py``).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from kernel.contracts.api import NOT_YET, Lease
 from kernel.contracts.errors import KernelClosed, WouldBlock
 from kernel.contracts.message import Batch, Buffer, Message
 from kernel.hosting.forking import OfThisProcess
+from kernel.hosting.leased_socket import LeasedSocket
 from plugins.apis.native.channel import ALL, Channel
-from plugins.apis.native.leased_socket import LeasedSocket
 
 CALLS_BETWEEN_SCHEDULING = 64
 """Calls that need not wait, of which one lets other tasks run: that costs a tenth of one at each call."""

@@ -16,8 +16,8 @@ from threading import get_ident
 
 import trio
 
+from kernel.hosting.leased_socket import LeasedSocket
 from plugins.apis.native.channel import Channel
-from plugins.apis.native.leased_socket import LeasedSocket
 from plugins.apis.native.task_channel import CALLS_BETWEEN_SCHEDULING, TaskChannel
 
 

@@ -108,6 +108,11 @@ class End(PortOwner):
         self._lending = lending
         self._borrower = Borrower(lambda: self.caller.ask_lease(lending.next_question()))
 
+    def waited(self) -> None:
+        """Take notice that a task has waited, for messages perhaps."""
+        if self._borrower is not None and not self._reason and self.ready():
+            self._waited(self._borrower)
+
     def _waited(self, borrower: Borrower) -> None:
         """Take notice that a wait for messages has ended."""
         inbox = self.inbox
@@ -269,6 +274,13 @@ class End(PortOwner):
         if self._borrower is not None:
             self._end_lease()
             self._borrower.forget()
+        return self.arm_to_receive()
+
+    def arm_to_receive(self) -> bool:
+        """As ``arm``, for a task that waits for a message and says so afterwards (``waited``).
+
+        No lease is active: an attempt to receive has ended it.
+        """
         return self.caller.arm() and not self._reason
 
     def disarm(self) -> None:
@@ -276,6 +288,12 @@ class End(PortOwner):
         with UNINTERRUPTED:
             self.caller.disarm()
             self.caller.clear()
+            self.caller.process()
+
+    def serve(self) -> None:
+        """As ``disarm``, for who is not woken by the descriptor."""
+        with UNINTERRUPTED:
+            self.caller.disarm()
             self.caller.process()
 
     def until_stall_timeout(self) -> float:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 from typing import Protocol as Interface
 
+from kernel.contracts.api import NOT_YET
 from kernel.contracts.bodies import all_checked, checked
 from kernel.contracts.message import PLAIN, Batch, Buffer, Envelope, batch_of
 from kernel.hosting.forking import OfThisProcess, call_in_children
@@ -323,6 +324,23 @@ class Socket(OfThisProcess):
                 pattern.open = opened
                 return body  # type: ignore[no-any-return]
         return self._taken(self._next_part, self._give_back_part)
+
+    def recv_leased(self) -> Any:
+        """For a task: receive with the lease that there is; None: receive in the usual way.
+
+        ``NOT_YET``: nothing has come to its socket, and the bell is armed (``Lease.receive_now``).
+        """
+        end, pattern = self._end, self._pattern
+        lease = end.leased
+        # As in ``recv``.
+        if lease is None or (pattern.open is not None) is not pattern.asks:
+            return None
+        if not (lease.active or self._nothing_left()):
+            return None
+        body = lease.receive_now()
+        if body is not None and body is not NOT_YET:
+            pattern.open = end.before
+        return body
 
     def _begin_single(self) -> bool:
         """Begin to receive a batch of messages of one part, if one is next and the type is a usual one.

@@ -6,6 +6,9 @@ wait, and each tries its call again.
 
 The thread that wakes this one calls ``_loop.wake_soon``, which has the loop call ``_changed``.  The order of
 steps is that of every wait: attempt; ``arm``, which looks once more at what was posted; wait.
+
+A task that receives one message, sends one, and so on, gets a lease of its connection, as a thread does
+(docs/decisions/0046-leases.md).  The loop then watches the socket as well.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from kernel.contracts.api import NOT_YET, Lease
 from kernel.contracts.errors import KernelClosed, KernelError, WouldBlock
 from kernel.contracts.message import Buffer
+from kernel.hosting.leased_socket import LeasedSocket
 from plugins.apis.sockets.end import End
 from plugins.apis.sockets.errors import Again, SocketClosed
 from plugins.apis.sockets.monitor import Monitor, SocketEvent
@@ -44,6 +49,10 @@ class Loop(Protocol):
         """Raise if the task is cancelled; let other tasks run if ``others``."""
         ...
 
+    def watch(self, socket: LeasedSocket, callback: Callable[[], Any]) -> Callable[[], Any]:
+        """Call ``callback`` whenever the socket is readable; return what ends that, and closes it."""
+        ...
+
 
 class _Trio:
     def __init__(self) -> None:
@@ -67,6 +76,21 @@ class _Trio:
         else:
             await self._trio.lowlevel.checkpoint_if_cancelled()
 
+    def watch(self, socket: LeasedSocket, callback: Callable[[], Any]) -> Callable[[], Any]:
+        looking = self._trio.CancelScope()
+
+        async def look() -> None:
+            try:
+                with looking:
+                    while True:
+                        await self._trio.lowlevel.wait_readable(socket.descriptor)
+                        callback()
+            finally:
+                socket.close()
+
+        self._trio.lowlevel.spawn_system_task(look)
+        return looking.cancel
+
 
 class _Asyncio:
     def __init__(self) -> None:
@@ -87,6 +111,18 @@ class _Asyncio:
     async def pause(self, *, others: bool) -> None:
         if others:
             await self._asyncio.sleep(0)
+
+    def watch(self, socket: LeasedSocket, callback: Callable[[], Any]) -> Callable[[], Any]:
+        running = self._running
+        running.add_reader(socket.descriptor, callback)
+
+        def stop() -> None:
+            # A loop that is closed watches nothing any more.
+            if not running.is_closed():
+                running.remove_reader(socket.descriptor)
+            socket.close()
+
+        return stop
 
 
 def running_loop() -> Loop:
@@ -172,32 +208,75 @@ class TaskSocket:
         self._loop = loop
         self._calls = 0
         self._event: Any = None
-        end.caller.on_wake(lambda: loop.wake_soon(self._changed))
+        self._leased: LeasedSocket | None = None
+        """What the loop watches beside the bell; None: there was no lease."""
+        self._stop_watching: Callable[[], Any] = lambda: None
+        end.caller.wake_by(lambda: loop.wake_soon(self._changed))
 
     def _changed(self) -> None:
         """Something has come: let all tasks that wait try again."""
         if not self._end.closed:
-            self._end.disarm()
+            self._end.serve()
+        self._wake()
+
+    def _wake(self) -> None:
         if self._event is not None:
             self._event.set()
             self._event = None
 
-    async def _call(self, attempt: Callable[[], T]) -> T:
-        # Before the attempt: a task that is cancelled after it would lose the message that it has taken.
+    def _next_event(self) -> Any:
+        """Return what ``_wake`` sets."""
+        if self._event is None:
+            self._event = self._loop.event()
+        return self._event
+
+    async def _begin(self) -> None:
+        """Before an attempt: a task that is cancelled after it would lose the message that it has taken."""
         self._calls += 1
         await self._loop.pause(others=not self._calls % CALLS_BETWEEN_SCHEDULING)
+
+    async def _call(self, attempt: Callable[[], T]) -> T:
+        await self._begin()
         while True:
             try:
-                result = attempt()
+                return attempt()
             except WouldBlock:
-                if self._event is None:
-                    self._event = self._loop.event()
-                event = self._event
+                event = self._next_event()
                 # False: something was posted since the attempt, so it may succeed now.
                 if self._end.arm():
                     await event.wait()
-                continue
-            return result
+
+    async def _receive(self, attempt: Callable[[], T], alone: Callable[[bytes], T]) -> T:
+        """As ``_call``, to receive; ``alone`` makes the result of a message that came with a lease."""
+        await self._begin()
+        end = self._end
+        while (body := self.socket.recv_leased()) is not None:
+            if body is not NOT_YET:
+                return alone(body)
+            event = self._next_event()
+            self._watch(end.leased)
+            await event.wait()
+        while True:
+            try:
+                return attempt()
+            except WouldBlock:
+                event = self._next_event()
+                if end.arm_to_receive():
+                    await event.wait()
+                # Before the attempt, which takes what has come.
+                end.waited()
+
+    def _watch(self, lease: Lease | None) -> None:
+        if self._leased is None:
+            self._leased = LeasedSocket()
+            self._stop_watching = self._loop.watch(self._leased, self._came)
+        self._leased.watch(lease)
+
+    def _came(self) -> None:
+        """Something has come to the socket of the lease."""
+        if self._leased is not None:
+            self._leased.take_notice()
+        self._wake()
 
     async def send(self, body: Buffer) -> None:
         """Send a message of one part; wait for room."""
@@ -229,11 +308,11 @@ class TaskSocket:
 
     async def recv(self) -> bytes:
         """Return the next message, or the next part of one of several."""
-        return await self._call(lambda: self.socket.recv(timeout=0))
+        return await self._receive(lambda: self.socket.recv(timeout=0), lambda body: body)
 
     async def recv_multipart(self) -> list[bytes]:
         """Return all parts of the next message."""
-        return await self._call(lambda: self.socket.recv_multipart(timeout=0))
+        return await self._receive(lambda: self.socket.recv_multipart(timeout=0), lambda body: [body])
 
     async def recv_many(self, most: int = ALL) -> list[bytes]:
         """Return messages of one part that have come, at least one."""
@@ -285,9 +364,11 @@ class TaskSocket:
 
     def close(self) -> None:
         """Close it; tasks that wait raise ``SocketClosed``."""
-        self._end.caller.on_wake(None)
+        self._end.caller.wake_by(None)
         self.socket.close()
         self._changed()
+        self._stop_watching()
+        self._leased, self._stop_watching = None, lambda: None
 
     def __aiter__(self) -> Self:
         """Receive for ever; ends when the socket or its context is closed."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-import trio
 
 from kernel.contracts.errors import KernelClosed
 from kernel.hosting.connection import LOOK
@@ -18,71 +15,13 @@ from kernel.testing.leaks import Leaks
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.system import Kernel
 from plugins.apis.native.task_channel import TaskChannel
+from tests.event_loops import EVENT_LOOPS, Loop, event_loop
 from tests.systems import lends
 
 pytestmark = lends
 
-Main = Callable[[], Awaitable[None]]
 ENOUGH = 40
 """Lone messages in a row after which a lease has begun."""
-
-
-class Loop:
-    """What the tests need of an event loop."""
-
-    def __init__(self, of: str) -> None:
-        self.kind = "trio" if of == "trio" else "asyncio"
-        self._of = of
-
-    def run(self, main: Main) -> None:
-        async def limited() -> None:
-            if self.kind == "trio":
-                with trio.fail_after(60):
-                    await main()
-            else:
-                async with asyncio.timeout(60):
-                    await main()
-
-        if self._of == "trio":
-            trio.run(limited)
-        else:
-            factory = importlib.import_module("uvloop").new_event_loop if self._of == "uvloop" else None
-            with asyncio.Runner(debug=True, loop_factory=factory) as runner:
-                runner.run(limited())
-
-    async def sleep(self, seconds: float) -> None:
-        if self.kind == "trio":
-            await trio.sleep(seconds)
-        else:
-            await asyncio.sleep(seconds)
-
-    async def gave_up(self, call: Callable[[], Awaitable[Any]], seconds: float) -> bool:
-        """Whether a call was cancelled after so many seconds."""
-        if self.kind == "trio":
-            with trio.move_on_after(seconds) as scope:
-                await call()
-            return scope.cancelled_caught
-        try:
-            async with asyncio.timeout(seconds):
-                await call()
-        except TimeoutError:
-            return True
-        return False
-
-    async def together(self, *calls: Callable[[], Awaitable[Any]]) -> list[Any]:
-        """Call all in tasks of their own; return what they have returned, in the order of their ends."""
-        results: list[Any] = []
-
-        async def one(call: Callable[[], Awaitable[Any]]) -> None:
-            results.append(await call())
-
-        if self.kind == "trio":
-            async with trio.open_nursery() as nursery:
-                for call in calls:
-                    nursery.start_soon(one, call)
-        else:
-            await asyncio.gather(*map(one, calls))
-        return results
 
 
 class Pair:
@@ -144,12 +83,9 @@ def _plan(mode: str, address: str, kind: str) -> Plan:
     )
 
 
-@pytest.fixture(params=["trio", "asyncio", pytest.param("uvloop", marks=pytest.mark.peer("uvloop"))])
+@pytest.fixture(params=EVENT_LOOPS)
 def loop(request: pytest.FixtureRequest) -> Loop:
-    loop = Loop(request.param)
-    # uvloop keeps the pipe for signals of the first loop until the process ends: it is none of our leaks.
-    loop.run(lambda: loop.sleep(0))
-    return loop
+    return event_loop(request.param)
 
 
 @pytest.fixture

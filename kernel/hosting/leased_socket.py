@@ -1,4 +1,4 @@
-"""Leased socket: what an event loop watches while a channel of one of its tasks has a lease.
+"""Leased socket: what an event loop watches while one of its tasks has a lease.
 
 An epoll of its own stands between the loop and the socket.  A socket that its own thread has closed leaves
 the epoll by itself; the loop would still have its number, which may be that of another file by then.
@@ -13,7 +13,7 @@ from kernel.contracts.api import Lease
 
 
 class LeasedSocket:
-    """The socket of the lease that a channel has at present.
+    """The socket of the lease that a task uses at present.
 
     ``descriptor`` is readable when something has come to it; call ``take_notice`` then.
     """
