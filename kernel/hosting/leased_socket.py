@@ -1,5 +1,7 @@
 """Leased socket: what an event loop watches while one of its tasks has a lease.
 
+One whose loop is not ours, and may watch one descriptor alone, has its bell in it as well.
+
 An epoll of its own stands between the loop and the socket.  A socket that its own thread has closed leaves
 the epoll by itself; the loop would still have its number, which may be that of another file by then.
 """
@@ -18,9 +20,12 @@ class LeasedSocket:
     ``descriptor`` is readable when something has come to it; call ``take_notice`` then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bell: int | None = None) -> None:
+        """``bell``: a descriptor that is to be watched as well, as long as it is readable."""
         # Where there is no epoll there are no leases.
         self._epoll = select.epoll()
+        if bell is not None:
+            self._epoll.register(bell, select.EPOLLIN)
         self.descriptor: int = self._epoll.fileno()
         self._lease: Lease | None = None
 

@@ -108,6 +108,11 @@ class End(PortOwner):
         self._lending = lending
         self._borrower = Borrower(lambda: self.caller.ask_lease(lending.next_question()))
 
+    @property
+    def borrows(self) -> bool:
+        """Whether it may use leases."""
+        return self._borrower is not None
+
     def waited(self) -> None:
         """Take notice that a task has waited, for messages perhaps."""
         if self._borrower is not None and not self._reason and self.ready():
@@ -277,9 +282,9 @@ class End(PortOwner):
         return self.arm_to_receive()
 
     def arm_to_receive(self) -> bool:
-        """As ``arm``, for a task that waits for a message and says so afterwards (``waited``).
+        """As ``arm``, for who waits for a message and says so afterwards (``waited``).
 
-        No lease is active: an attempt to receive has ended it.
+        If a lease is active, its socket is waited for as well (``LeasedSocket``).
         """
         return self.caller.arm() and not self._reason
 

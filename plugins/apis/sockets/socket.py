@@ -204,14 +204,20 @@ class Socket(OfThisProcess):
     # ------------------------------------------------------------------ sending
 
     def _send(self, body: Buffer, *, timeout: float | None = UNSET) -> None:
+        if not self.send_leased(body):
+            timeout = self.options["sndtimeo"] if timeout is UNSET else timeout
+            self._pattern.send_parts((checked(body),), timeout)
+
+    def send_leased(self, body: Buffer) -> bool:
+        """Send a message with the lease, if there is one; False: send it in the usual way."""
         end, pattern = self._end, self._pattern
         # Once: a thread that closes the context ends the lease.
         lease = end.leased
         # No call up to the return: a handler of a signal would raise between the message and its turn.
         if lease is not None and pattern.open is end.before and lease.send(body):
             pattern.open = end.after
-            return
-        self._pattern.send_parts((checked(body),), self.options["sndtimeo"] if timeout is UNSET else timeout)
+            return True
+        return False
 
     def _send_fast_failed(self, body: Buffer, key: str | None, timeout: float | None) -> None:
         """Send what the shortest way did not take: large, without credit, or while nobody is there."""
@@ -341,6 +347,22 @@ class Socket(OfThisProcess):
         if body is not None and body is not NOT_YET:
             pattern.open = end.before
         return body
+
+    def readable_leased(self) -> bool | None:
+        """Whether ``recv_leased`` would return a message; None: look in the usual way."""
+        end, pattern = self._end, self._pattern
+        lease = end.leased
+        if lease is None or not (lease.active or self._nothing_left()):
+            return None
+        if (pattern.open is not None) is not pattern.asks:
+            # One that has not begun is no reason to do without a look.
+            return False if lease.active else None
+        if lease.kept is None:
+            body = lease.receive_now()
+            if body is None or body is NOT_YET:
+                return None if body is None else False
+            lease.kept = body
+        return True
 
     def _begin_single(self) -> bool:
         """Begin to receive a batch of messages of one part, if one is next and the type is a usual one.

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from zmq.constants import SocketOption, SocketType
 
+from kernel.contracts.api import NOT_YET
 from kernel.contracts.errors import KernelError
+from kernel.hosting.leased_socket import LeasedSocket
 from kernel.hosting.uninterrupted import UNINTERRUPTED
 from plugins.apis.sockets.errors import NotSupported, WrongState
 from plugins.apis.sockets.options import OPTIONS, TYPES, UNLIMITED, UNLIMITED_BYTES
@@ -90,6 +94,10 @@ class Core:
         self.closed = False
         self.watched = False
         """Whether somebody waits for the descriptor."""
+        self._leased: LeasedSocket | None = None
+        """What is waited for, if it may use leases; None: the bell alone."""
+        self._expects = False
+        """Whether there was nothing to receive at the last look."""
         self.near = False
         """Whether it has connected to a socket of the same context."""
         self.monitor: Any = None
@@ -168,8 +176,16 @@ class Core:
     def descriptor(self) -> int:
         """Return a descriptor that becomes readable when ``events`` may have changed."""
         self.watched = True
+        self.watch_leases()
         self.events()
-        return self._end.caller.fileno()
+        return self.fileno()
+
+    def watch_leases(self) -> None:
+        """Have a descriptor that becomes readable, too, when something comes to the socket of a lease."""
+        if self._leased is None and self._end.borrows and hasattr(select, "epoll"):
+            # Without one, if there are too many descriptors.
+            with suppress(OSError):
+                self._leased = LeasedSocket(self._end.caller.fileno())
 
     def secure(self) -> None:
         """Before the first place: give the engine what its mechanism needs, and who decides on peers."""
@@ -251,6 +267,8 @@ class Core:
         socket, parts = self.socket, self.parts
         if flags & SNDMORE and self.single:
             raise failure(errno.EINVAL, f"{self.kind} sends messages of one part")
+        if not parts and flags == DONTWAIT and self.socket.send_leased(body):
+            return
         if not parts and flags:
             self._end.look()
             self._pattern.before_sending()
@@ -311,10 +329,28 @@ class Core:
             while True:
                 if end.closed:
                     end.look()
+                readable = None if self._leased is None else self._look_leased(self._leased)
+                if readable is not None:
+                    return (POLLIN if readable else 0) | (POLLOUT if self._pattern.may_send() else 0)
                 end.disarm()
                 events = self._look()
-                if not self.watched or end.arm():
+                # A program that waits before each message, sends one, and so on, gets a lease.
+                if not events & POLLIN:
+                    self._expects = True
+                elif self._expects:
+                    self._expects = False
+                    end.waited()
+                if not self.watched or self.arm():
                     return events
+
+    def _look_leased(self, leased: LeasedSocket) -> bool | None:
+        """Return whether something can be received with the lease; None: look in the usual way."""
+        # Before the look: what comes behind it makes the descriptor readable again.
+        leased.take_notice()
+        readable = self.socket.readable_leased()
+        if readable is None or not self.arm():
+            return None
+        return readable
 
     def _look(self) -> int:
         socket = self.socket
@@ -329,12 +365,27 @@ class Core:
     def rearm(self) -> None:
         """After a call, which has taken the expectation back: make the descriptor readable if news came."""
         with UNINTERRUPTED:
-            if not self._end.closed and not self._end.arm():
+            if not self.arm():
                 self._end.caller.wake()
 
     def arm(self) -> bool:
         """Prepare to wait for ``fileno``; False if there may be something already."""
-        return self._end.closed or self._end.arm()
+        end = self._end
+        if end.closed:
+            return True
+        if self._leased is None:
+            return end.arm()
+        lease = end.leased
+        if lease is not None and lease.active:
+            self._leased.watch(lease)
+        return end.arm_to_receive()
+
+    def recv_now(self) -> Any:
+        """Return the next part, or raise ``Again``."""
+        body = self.socket.recv_leased()
+        if body is NOT_YET:
+            raise failure(errno.EAGAIN)
+        return self.socket.recv(timeout=0) if body is None else body
 
     def disarm(self) -> None:
         """Take ``arm`` back."""
@@ -343,7 +394,7 @@ class Core:
 
     def fileno(self) -> int:
         """Return the descriptor to wait for."""
-        return self._end.caller.fileno()
+        return self._end.caller.fileno() if self._leased is None else self._leased.descriptor
 
     # ------------------------------------------------------------------ the end
 
@@ -373,6 +424,8 @@ class Core:
         try:
             self.socket.close(linger)
         finally:
+            if self._leased is not None:
+                self._leased.close()
             self.context.remove(self, linger)
 
 

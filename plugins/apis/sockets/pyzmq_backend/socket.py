@@ -242,7 +242,7 @@ class Socket:
             for body in core.socket._plain:
                 return body if body.__class__ is bytes else bytes(body)
         try:
-            body = core.socket.recv(timeout=0) if flags & DONTWAIT else core.recv_part()
+            body = core.recv_now() if flags & DONTWAIT else core.recv_part()
         except BaseException as error:
             if core.watched:
                 core.rearm()
