@@ -179,6 +179,8 @@ class BrokerEngine:
         # What was restored may expire before anybody comes and makes a turn.
         if self._timer is not None:
             self._timer.arm(self.broker.next_deadline())
+        # Nor does a monitor wait for the first turn, and no byte of memory or disk would alarm it.
+        self.check_resources(host.now())
         running: RunningBroker = host.rendezvous.setdefault(running_broker_key(self.name), RunningBroker())
         # Last: an application that waits for the broker, in its own thread, goes on at once.
         running.set(self)
@@ -311,6 +313,12 @@ class BrokerEngine:
         if self.kept is not None:
             self.kept.close(self.broker)
             self.kept = None
+
+    def check_resources(self, now: float) -> None:
+        """Check the alarms, and do what else is done as seldom."""
+        self.alarm_watch.check(now)
+        self._clock_watch.look(now)
+        self.broker.share_memory()
 
     def pending(self) -> bool:
         """Whether a client has something to read that is not written yet."""
@@ -581,9 +589,7 @@ class BrokerEngine:
         # are.
         alarms = self.alarm_watch.alarms
         if now >= alarms.next_check:
-            self.alarm_watch.check(now)
-            self._clock_watch.look(now)
-            broker.share_memory()
+            self.check_resources(now)
         # Clients that publish are blocked here, one by one, and not when the alarm is raised: RabbitMQ as
         # well blocks a connection only when it publishes.
         low = alarms.reason if alarms.raised else ""

@@ -17,7 +17,9 @@ CLUSTER_NAME = "cluster_name"
 
 def status(engine: BrokerEngine) -> dict[str, Any]:
     """Return the names, listeners and alarms of a broker."""
-    alarms = engine.alarm_watch.alarms
+    alarms, now = engine.alarm_watch.alarms, engine.host.now()
+    if now >= alarms.next_check:  # no turn has read the figures lately
+        engine.check_resources(now)
     listeners = [each for each in engine.front_ends if isinstance(each, StreamFrontEnd)]
     return {
         "cluster_name": engine.broker.global_parameters.get(CLUSTER_NAME, engine.options.cluster_name),
@@ -28,5 +30,5 @@ def status(engine: BrokerEngine) -> dict[str, Any]:
         "messages_out": engine.messages_out(),
         "alarms": dict.fromkeys(alarms.raised, True),
         "figures": alarms.statistics(),
-        "uptime": int((engine.host.now() - engine.started_at) * 1000),
+        "uptime": int((now - engine.started_at) * 1000),
     }

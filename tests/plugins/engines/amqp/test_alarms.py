@@ -22,6 +22,7 @@ from plugins.engines.broker.host.resources import (
     octets,
     resident_memory,
 )
+from plugins.engines.broker.host.status import status
 from plugins.protocols.amqp091.connection import CLIENT_CAPABILITIES
 from plugins.protocols.amqp091.events import Acknowledged, ConnectionClosed, Delivered, MethodReceived
 from plugins.protocols.amqp091.frames import BODY, HEADER, METHOD
@@ -300,6 +301,18 @@ def test_an_alarm_whose_figure_cannot_be_read_stays_as_it_is_and_ends_nothing(se
     low.memory = 0
     server.host.pass_time(2 * PERIOD)
     assert told(publisher) == ["unblocked"]
+
+
+def test_figures_are_read_at_the_start_and_when_a_tool_asks(server: StillServer) -> None:
+    """In an idle broker no turn reads them, and a tool would see no memory and a full disk."""
+    assert server.engine.alarm_watch.alarms.statistics()["memory"] > 1_000_000
+    low = Low(server)
+    low.memory = 50
+    assert status(server.engine)["figures"]["queued"] == 50
+    low.memory = 60
+    assert status(server.engine)["figures"]["queued"] == 50, "read within the last half second"
+    server.host.pass_time(PERIOD)
+    assert status(server.engine)["figures"]["queued"] == 60
 
 
 def begin_message(client: StillClient, size: int, part: bytes) -> None:
