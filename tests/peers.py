@@ -131,6 +131,7 @@ PEERS: dict[str, Peer] = {
         Peer("kombu", _has_module("kombu"), _SETUP),
         Peer("mosquitto", _has_command("mosquitto"), _PEERS),
         Peer("mosquitto-clients", _has_command("mosquitto_pub"), _PEERS),
+        Peer("nagios-plugins-rabbitmq", _has_command("check_rabbitmq_overview"), _PEERS),
         Peer("nats-py", _has_module("nats"), _SETUP),
         Peer("node-amqp-client", _has_file(NODE_AMQP_CLIENT, "node"), _PEERS),
         Peer("node-amqplib", _has_file(NODE_AMQPLIB, "node"), _PEERS),

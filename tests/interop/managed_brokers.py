@@ -33,13 +33,13 @@ class Managed(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def watched_broker(web: int | None = None) -> Iterator[Managed]:
+def watched_broker(web: int | None = None, example: Path = EXAMPLE) -> Iterator[Managed]:
     """Run the example as its first lines say, with the API at a free port if no other is said."""
     ports = Managed("kernel", free_port(), web or free_port())
     environment = os.environ | {"AMQP_PORT": str(ports.amqp), "WEB_PORT": str(ports.web)}
     reading, writing = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "kernel", "run", str(EXAMPLE), "--no-control", "--ready-fd", str(writing)],
+        [sys.executable, "-m", "kernel", "run", str(example), "--no-control", "--ready-fd", str(writing)],
         env=environment,
         pass_fds=(writing,),
         stdout=subprocess.DEVNULL,

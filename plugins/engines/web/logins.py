@@ -65,7 +65,8 @@ class WebUser(NamedTuple):
 NOBODY = WebUser("", (), frozenset())
 """Who asks where nobody has to log in."""
 
-_CHALLENGE = (("www-authenticate", 'Basic realm="messaging kernel", charset="UTF-8"'),)
+_CHALLENGE = (("www-authenticate", 'Basic realm="RabbitMQ Management", charset="UTF-8"'),)
+"""With the realm of RabbitMQ, for which tools may keep the password, as those of Nagios do."""
 
 
 class Logins:
