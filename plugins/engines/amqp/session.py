@@ -353,7 +353,8 @@ class Session:
 
     def tell(self, method: connection_methods.Blocked | connection_methods.Unblocked) -> None:
         """Send connection.blocked or unblocked, if the client has the capability."""
-        if not self.ended and self.understands("connection.blocked"):
+        # In AMQP 0-8 the method of this number is connection.close, which some announce the capability with.
+        if not self.ended and self.understands("connection.blocked") and not self.connection.speaks_0_8:
             self.connection.send_method(0, method)
             self.client.is_busy()
 

@@ -31,7 +31,7 @@ from typing import Any, ClassVar
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Buffer, Envelope
-from plugins.protocols.amqp091 import acknowledgements, frames
+from plugins.protocols.amqp091 import acknowledgements, frames, version_0_8
 from plugins.protocols.amqp091.channel import Channel
 from plugins.protocols.amqp091.conversation import Conversation
 from plugins.protocols.amqp091.errors import ConnectionFault
@@ -92,8 +92,8 @@ def _properties(options: CommonOptions, capabilities: dict[str, bool]) -> dict[s
     return {**own, "capabilities": capabilities, **options.properties}
 
 
-_CLOSES = (b"\x00\x14\x00\x28", b"\x00\x0a\x00\x32")
-"""Class and method ids of channel.close and connection.close.
+_CLOSES = (b"\x00\x14\x00\x28", b"\x00\x0a\x00\x32", b"\x00\x0a\x00\x3c")
+"""Class and method ids of channel.close and connection.close, also that of 0-8.
 
 What came before them must be answered first: an answer on a channel that has ended would be dropped."""
 
@@ -163,6 +163,7 @@ class ServerConnection(Conversation):
             self._out.append(frames.PROTOCOL_HEADER)
             events += self._lost(f"the protocol header {octets!r} is not that of AMQP 0-9-1", by_peer=False)
             return len(octets)
+        self.speaks_0_8 = octets == version_0_8.HEADER
         # Two steps at once: nobody has to decide anything between the header and start.
         self._move(ConnectionSignal.HEADER)
         self._queue(

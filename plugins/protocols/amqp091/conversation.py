@@ -46,7 +46,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Buffer
-from plugins.protocols.amqp091 import frames
+from plugins.protocols.amqp091 import frames, version_0_8
 from plugins.protocols.amqp091.acknowledgements import (
     ACK,
     acknowledgement_frame,
@@ -111,6 +111,8 @@ class Conversation(ABC):
 
     def __init__(self, options: CommonOptions, assembler: MessageAssembler, now: float) -> None:
         self.options = options
+        self.speaks_0_8 = False
+        """Whether this is a server whose client has asked for AMQP 0-8."""
         self.state = ConnectionState.AWAITING_HEADER
         self.channels: dict[int, Channel] = {}
         self.channel_max = options.channel_max
@@ -281,7 +283,7 @@ class Conversation(ABC):
         return item
 
     def _method_frame(self, number: int, payload: bytes, frame: bytes, events: list[Event]) -> None:
-        kind = frames.METHODS.get(payload[:4])
+        kind = (version_0_8 if self.speaks_0_8 else frames).METHODS.get(payload[:4])
         # Rule "stability" of connection.close: after sending it, everything except close and close-ok is
         # dropped.  The peer may have sent it before it read our close.
         if self.state is ConnectionState.CLOSING and kind not in (connection.Close, connection.CloseOk):
@@ -602,7 +604,8 @@ class Conversation(ABC):
         return item
 
     def _queue(self, number: int, method: Method) -> None:
-        self._out.append(frames.method_frame(number, method.encode()))
+        payload = version_0_8.encode(method) if self.speaks_0_8 else method.encode()
+        self._out.append(frames.method_frame(number, payload))
 
     def _set_limits(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
         """Set the limits that connection.tune-ok has fixed."""

@@ -87,6 +87,17 @@ def test_a_publisher_is_told_and_read_no_more_until_there_is_enough(server: Stil
     assert (told(publisher), ready(server)) == (["unblocked"], 2)
 
 
+def test_a_publisher_of_amqp_0_8_is_blocked_and_not_told(server: StillServer) -> None:
+    """It would take connection.blocked for connection.close, which has this number there."""
+    publisher = server.connect()
+    publisher.hosted.session.connection.speaks_0_8 = True
+    Low(server).memory = 101
+    publish(publisher)
+    server.host.process()
+    assert publisher.hosted.blocked
+    assert told(publisher) == []
+
+
 def test_both_can_be_low_and_each_alone_holds_publishers_back(server: StillServer) -> None:
     publisher = server.connect()
     low = Low(server)
