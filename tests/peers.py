@@ -24,6 +24,8 @@ _SUITES = "make suites"
 
 JAVA_CLIENT = "/usr/share/java/amqp-client.jar"
 """Where Debian puts RabbitMQ's client for Java."""
+DOTNET_CLIENT = "/usr/lib/mono/4.5/RabbitMQ.Client.dll"
+"""Where Debian puts RabbitMQ's client for .NET, of the time of AMQP 0-8, as a part of Mono."""
 JEROMQ = "/usr/share/java/jeromq.jar"
 """Where Debian puts JeroMQ; that of Debian 12 is 0.3, of the time of ZMTP 2.0."""
 PHP_AMQPLIB = "/usr/share/php/PhpAmqpLib/autoload.php"
@@ -120,6 +122,7 @@ PEERS: dict[str, Peer] = {
         Peer("chromium", _has_command("chromium"), _PEERS),
         Peer("client-suites", _has_suites, _SUITES),
         Peer("deltalake", _has_module("deltalake"), "pip install deltalake"),
+        Peer("dotnet-client", _has_file(DOTNET_CLIENT, "mcs"), _PEERS),
         Peer("faststream", _has_module("faststream"), _SETUP),
         Peer("flower", _has_module("flower"), _SETUP),
         Peer("gcc", _has_command("gcc"), _PEERS),
