@@ -105,10 +105,21 @@ class Incoming:
 
     # From the broker
 
+    def _unnamed(self, frames: Frames) -> SubscriptionOptions | None:
+        """Return the subscription of messages that name none, which some brokers of STOMP 1.0 leave out."""
+        if self._version is not Version.V1_0 or "subscription" in frames.headers:
+            return None
+        there = list(self._subscriptions.values())
+        destination = frames.headers.get("destination", "")
+        # With a wildcard, messages have another destination than the subscription.
+        return next(
+            (each for each in there if each.destination == destination), there[0] if len(there) == 1 else None
+        )
+
     def message(self, frames: Frames) -> None:
         """Messages have come: keep them until ``flush``, at the end of the turn.  Raises ``Fault``."""
         name = frames.headers.get("subscription", "")
-        subscription = self._subscriptions.get(name)
+        subscription = self._subscriptions.get(name) or self._unnamed(frames)
         if subscription is None:
             raise Fault("MESSAGE", f"there is no subscription {name[:80]!r}")
         # ``Head.receipt`` of MESSAGE is what its ACK has to name.

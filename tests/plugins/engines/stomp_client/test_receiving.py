@@ -81,6 +81,38 @@ def test_before_1_2_the_message_id_is_named(version: str) -> None:
     assert acked(broker) == (["m1", "m2"] if version == "1.0" else ["m2"])
 
 
+def unnamed(number: int, destination: str) -> bytes:
+    return frame("MESSAGE", b"%d" % number, destination=destination, message_id=f"m{number}")
+
+
+def test_in_1_0_the_destination_tells_the_subscription() -> None:
+    """Ruby's stompserver is such a broker."""
+    world = world_of(A, B)
+    broker = world.connect(version="1.0")
+    broker.say(unnamed(1, "/queue/b"))
+    assert world.sent() == [b"1"]
+    world.confirm(1)
+    assert acked(broker) == ["m1"]
+    broker.say(unnamed(2, "/queue/c"))
+    assert world.sent() == [b"1"]
+    assert broker.ended, "there are two that it may be for"
+
+
+def test_in_1_0_the_only_subscription_has_all() -> None:
+    world = world_of({"destination": "/topic/a.*", "id": "a"})
+    broker = world.connect(version="1.0")
+    broker.say(unnamed(1, "/topic/a.x"))
+    assert world.sent() == [b"1"]
+
+
+def test_from_1_1_on_the_subscription_is_named() -> None:
+    world = world_of(A)
+    broker = world.connect(version="1.1")
+    broker.say(unnamed(1, "/queue/a"))
+    assert world.sent() == []
+    assert broker.ended
+
+
 def test_acknowledgements_do_not_outlive_their_connection() -> None:
     world = world_of(A)
     broker = world.connect()
