@@ -203,6 +203,8 @@ class Outgoing:
         # Before the receiver is attached, which delivers at once: what is sent again comes first (4.4, 4.6).
         if self._qos1 or self._qos2 or self._released:
             self._resend(sender, now)
+        if self._waiting:
+            self._give_back_expired(now)
         # ``detach`` has put all that waited for the disk into ``_waiting``, without the marks.
         if self._noted.durable and self._waiting:
             self._unsafe.append((self._noted.store.demand(), list(self._waiting)))
@@ -231,6 +233,19 @@ class Outgoing:
         self._waiting = kept
         self._again.clear()
         receiver.detach()
+
+    def _give_back_expired(self, now: float) -> None:
+        """Give back to its queue, which drops it, what has expired and was never sent [MQTT-3.3.2-5]."""
+        kept: list[Handed] = []
+        tags: list[int] = []
+        for handed in self._waiting:
+            _, tag, span = handed
+            if span.expires_at is None or span.expires_at >= now:
+                kept.append(handed)
+            else:
+                tags.extend(range(tag, tag + len(span)))
+        self._waiting = kept
+        self._take_back(tags)
 
     def give_back(self, consumer: Consumer) -> None:
         """A shared subscription has ended: what was not sent is for the other members."""

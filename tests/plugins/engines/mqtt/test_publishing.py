@@ -11,9 +11,11 @@ import pytest
 from kernel import EnginePlan, RoutePlan
 from kernel.contracts.message import Envelope, batch_of
 from kernel.testing.fixtures import KernelFactory
+from plugins.protocols.mqtt.encoder import encode
 from plugins.protocols.mqtt.packets import (
     Acknowledgement,
     Connack,
+    Disconnect,
     Packet,
     Pingreq,
     Pingresp,
@@ -309,6 +311,28 @@ def test_a_message_expires(quiet: StillServer) -> None:
     reader.expect_message("t", b"long", 1, message_expiry_interval=60)
     reader.expect_message("t", b"for ever", 1)
     reader.expect_nothing()
+
+
+@pytest.mark.parametrize("leaving", [b"", encode(Disconnect(), 5)], ids=["lost", "disconnected"])
+def test_a_message_expires_that_came_while_its_reader_left(quiet: StillServer, leaving: bytes) -> None:
+    """[MQTT-3.3.2-5]: in the turn in which a connection ends its queue still delivers; nothing is sent."""
+    kept = {"client_id": "c", "clean_start": False, "session_expiry_interval": 600}
+    client, reader = quiet.connect(5), quiet.connect(5, **kept)
+    reader.subscribe("t", qos=1)
+    client.wire.sendall(
+        encode(publish("t", b"short", 1, 1, message_expiry_interval=10), 5)
+        + encode(publish("t", b"long", 1, 2, message_expiry_interval=100), 5)
+        + encode(publish("t", b"for ever", 1, 3), 5)
+    )
+    if leaving:
+        reader.wire.sendall(leaving)
+    reader.close()
+    quiet.pass_time(40)
+    reader = quiet.connect(5, **kept)
+    reader.expect_message("t", b"long", 1, message_expiry_interval=60)
+    reader.expect_message("t", b"for ever", 1)
+    reader.expect_nothing()
+    assert quiet.row("mqtt.session.c")["messages"] == 2
 
 
 def test_messages_expire_across_protocols(quiet: StillServer) -> None:
