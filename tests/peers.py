@@ -148,6 +148,9 @@ PEERS: dict[str, Peer] = {
         Peer("namespaces", lan.possible, "iproute2, and root"),
         Peer("openpgm", openpgm.is_there, _PEERS),
         Peer("nft", _has_command("nft"), _PEERS),
+        Peer(
+            "paho-go", _has_file(f"{GO_PATH}/src/github.com/eclipse/paho.mqtt.golang/client.go", "go"), _PEERS
+        ),
         Peer("paho-mqtt", _has_module("paho"), _SETUP),
         Peer("pamqp", _has_module("pamqp"), _SETUP),
         Peer("php-stomp", _has_php_stomp, _PEERS),
@@ -169,6 +172,7 @@ PEERS: dict[str, Peer] = {
         Peer("stomp-py", _has_module("stomp"), _SETUP),
         Peer("user-mode-linux", user_mode.is_there, _PEERS),
         Peer("usrsctp", usrsctp_peer.is_there, _PEERS),
+        Peer("streadway-amqp", _has_file(f"{GO_PATH}/src/github.com/streadway/amqp/go.mod", "go"), _PEERS),
         Peer("tshark", _has_command("tshark"), _PEERS),
         Peer("uvloop", _has_module("uvloop"), _SETUP),
     )
