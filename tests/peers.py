@@ -148,6 +148,7 @@ PEERS: dict[str, Peer] = {
         Peer("namespaces", lan.possible, "iproute2, and root"),
         Peer("openpgm", openpgm.is_there, _PEERS),
         Peer("nft", _has_command("nft"), _PEERS),
+        Peer("paho-c", _has_file("/usr/include/MQTTClient.h", "gcc"), _PEERS),
         Peer(
             "paho-go", _has_file(f"{GO_PATH}/src/github.com/eclipse/paho.mqtt.golang/client.go", "go"), _PEERS
         ),
