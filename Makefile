@@ -14,8 +14,10 @@ QUICK_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),.venv-quick/.set-up)
 QUICK_BIN := $(patsubst %/.set-up,%/bin,$(QUICK_STAMP))
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Debian's names of what the interoperability tests and the benchmarks want besides Python packages.
-PEERS := amqp-tools busybox-static chromium cpio g++ gcc golang-github-eclipse-paho.mqtt.golang-dev golang-github-rabbitmq-amqp091-go-dev golang-github-streadway-amqp-dev golang-go iproute2 libc6-dev libjeromq-java libmono-rabbitmq4.0-cil libpaho-mqtt-dev librabbitmq-client-java libusrsctp2 libzmq3-dev mono-mcs mono-runtime mosquitto mosquitto-clients nagios-plugins-rabbitmq nftables \
-	php-amqplib php-cli php-stomp prometheus qemu-system-x86 rabbitmq-server redis-server ruby-bunny tshark uuid-dev \
+PEERS := amqp-tools busybox-static chromium cpio g++ gcc golang-github-eclipse-paho.mqtt.golang-dev golang-github-rabbitmq-amqp091-go-dev \
+	golang-github-streadway-amqp-dev golang-go iproute2 libc6-dev libjeromq-java libmono-rabbitmq4.0-cil libpaho-mqtt-dev librabbitmq-client-java \
+	libusrsctp2 libzmq3-dev mono-mcs mono-runtime mosquitto mosquitto-clients nagios-plugins-rabbitmq nftables php-amqplib php-cli php-stomp prometheus \
+	qemu-system-x86 rabbitmq-server redis-server ruby-bunny tshark uuid-dev \
 	$(if $(shell command -v javac),,default-jdk-headless) $(if $(shell command -v npm),,nodejs npm)
 # Processes that share the tests (WORKERS=2 for fewer): most of the time tests wait, for servers and clocks.
 PARALLEL := --numprocesses $(or $(WORKERS),6) --dist loadgroup --no-loadscope-reorder

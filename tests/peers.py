@@ -171,9 +171,9 @@ PEERS: dict[str, Peer] = {
         Peer("scapy", _has_module("scapy"), _SETUP),
         Peer("scramp", _has_module("scramp"), _SETUP),
         Peer("stomp-py", _has_module("stomp"), _SETUP),
+        Peer("streadway-amqp", _has_file(f"{GO_PATH}/src/github.com/streadway/amqp/go.mod", "go"), _PEERS),
         Peer("user-mode-linux", user_mode.is_there, _PEERS),
         Peer("usrsctp", usrsctp_peer.is_there, _PEERS),
-        Peer("streadway-amqp", _has_file(f"{GO_PATH}/src/github.com/streadway/amqp/go.mod", "go"), _PEERS),
         Peer("tshark", _has_command("tshark"), _PEERS),
         Peer("uvloop", _has_module("uvloop"), _SETUP),
     )
