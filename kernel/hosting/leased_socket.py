@@ -12,6 +12,7 @@ import select
 from contextlib import suppress
 
 from kernel.contracts.api import Lease
+from kernel.hosting.forking import call_in_children
 
 
 class LeasedSocket:
@@ -28,10 +29,13 @@ class LeasedSocket:
             self._epoll.register(bell, select.EPOLLIN)
         self.descriptor: int = self._epoll.fileno()
         self._lease: Lease | None = None
+        self._forked = False
+        """Whether this process is a child that was forked: the epoll is that of its parent."""
+        call_in_children(self, LeasedSocket.forked)
 
     def watch(self, lease: Lease | None) -> None:
         """Watch the socket of this lease and no other; None: watch none."""
-        if lease is self._lease:
+        if lease is self._lease or self._forked:
             return
         if self._lease is not None:
             # It may be gone, and its number may be that of a file that is not here.
@@ -39,15 +43,23 @@ class LeasedSocket:
                 self._epoll.unregister(self._lease.descriptor)
         self._lease = lease
         if lease is not None:
-            # Edge-triggered: the loop must not run in circles while no task reads.
-            self._epoll.register(lease.descriptor, select.EPOLLIN | select.EPOLLET)
+            # The connection may have ended meanwhile: the bell tells of that.
+            with suppress(OSError):
+                # Edge-triggered: the loop must not run in circles while no task reads.
+                self._epoll.register(lease.descriptor, select.EPOLLIN | select.EPOLLET)
 
     def take_notice(self) -> None:
         """Have ``descriptor`` readable again only when more has come."""
+        if self._forked:
+            return
         self._epoll.poll(0)
         # The thread of the connection reads it again.
         if self._lease is not None and not self._lease.active:
             self.watch(None)
+
+    def forked(self) -> None:
+        """This process is a child that was forked: take nothing out of the epoll of its parent."""
+        self._forked = True
 
     def close(self) -> None:
         """Close the descriptor."""
