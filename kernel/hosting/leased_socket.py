@@ -39,12 +39,12 @@ class LeasedSocket:
             return
         if self._lease is not None:
             # It may be gone, and its number may be that of a file that is not here.
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 self._epoll.unregister(self._lease.descriptor)
         self._lease = lease
         if lease is not None:
-            # The connection may have ended meanwhile: the bell tells of that.
-            with suppress(OSError):
+            # The connection may have ended meanwhile, and this may be closed: the bell tells of that.
+            with suppress(OSError, ValueError):
                 # Edge-triggered: the loop must not run in circles while no task reads.
                 self._epoll.register(lease.descriptor, select.EPOLLIN | select.EPOLLET)
 
@@ -52,7 +52,11 @@ class LeasedSocket:
         """Have ``descriptor`` readable again only when more has come."""
         if self._forked:
             return
-        self._epoll.poll(0)
+        try:
+            self._epoll.poll(0)
+        except ValueError:
+            # Closed by another thread, which closes the kernel.
+            return
         # The thread of the connection reads it again.
         if self._lease is not None and not self._lease.active:
             self.watch(None)

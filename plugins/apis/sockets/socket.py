@@ -33,6 +33,7 @@ from plugins.apis.sockets.patterns.single_part import Dish, Radio, Server
 if TYPE_CHECKING:
     from plugins.apis.sockets.context import Place
     from plugins.apis.sockets.statistics import SocketStatistics
+from plugins.apis.sockets.waiting import Waiting
 
 ALL = 1 << 30
 """More messages than any batch has: no limit."""
@@ -94,6 +95,7 @@ class Socket(OfThisProcess):
         self._fast = end.fast(self._send_fast_failed)
         if pattern.lends:
             end.borrow(pattern)
+        self._waiting = Waiting(end, self)
         self.send = self._fast.send if pattern.alike and pattern.gives else self._send
         call_in_children(self, Socket._forked)
 
@@ -656,6 +658,7 @@ class Socket(OfThisProcess):
             self._closed = True
             self._fast.plug(None)
             self._end.leave()
+            self._waiting.close()
             self.stop_watching()
             self._place.close(self.options["linger"] if linger is UNSET else linger)
             self._on_close(self)
@@ -705,24 +708,26 @@ def poll(
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     everybody = list(dict.fromkeys([*sockets, *sending]))
     while True:
-        ready = [each for each in sockets if each.readable()]
+        ready = [each for each in sockets if each._waiting.readable()]
         ready += [each for each in sending if each.writable() and each not in ready]
         left = deadline - time.monotonic()
         if ready or left <= 0:
             return ready
-        _sleep([each._end for each in everybody], left)
+        _sleep(everybody, left)
 
 
-def _sleep(ends: list[End], seconds: float) -> None:
-    """Sleep until something was posted to one of them."""
+def _sleep(sockets: list[Socket], seconds: float) -> None:
+    """Sleep until something was posted to one of them, or has come to one with a lease."""
+    for each in sockets:
+        each._waiting.prepare()
     try:
         # One that has something ends the look; those that were armed are disarmed below.
-        if all(end.arm() for end in ends):
+        if all(each._waiting.arm() for each in sockets):
             waiting = select.poll()
-            for end in ends:
-                waiting.register(end.caller.fileno(), select.POLLIN)
-                seconds = min(seconds, end.until_stall_timeout())
+            for each in sockets:
+                waiting.register(each._waiting.fileno(), select.POLLIN)
+                seconds = min(seconds, each._end.until_stall_timeout())
             waiting.poll(None if seconds == math.inf else max(0.0, seconds * 1000))
     finally:
-        for end in ends:
-            end.disarm()
+        for each in sockets:
+            each._end.disarm()

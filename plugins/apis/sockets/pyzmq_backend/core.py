@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +15,6 @@ from zmq.constants import SocketOption, SocketType
 
 from kernel.contracts.api import NOT_YET
 from kernel.contracts.errors import KernelError
-from kernel.hosting.leased_socket import LeasedSocket
 from kernel.hosting.uninterrupted import UNINTERRUPTED
 from plugins.apis.sockets.errors import NotSupported, WrongState
 from plugins.apis.sockets.options import OPTIONS, TYPES, UNLIMITED, UNLIMITED_BYTES
@@ -94,16 +91,13 @@ class Core:
         self.closed = False
         self.watched = False
         """Whether somebody waits for the descriptor."""
-        self._leased: LeasedSocket | None = None
-        """What is waited for, if it may use leases; None: the bell alone."""
-        self._expects = False
-        """Whether there was nothing to receive at the last look."""
         self.near = False
         """Whether it has connected to a socket of the same context."""
         self.monitor: Any = None
         self._values: dict[int, Any] = {}
         """Options that were set."""
         self._end = self.socket._end
+        self.waiting = self.socket._waiting
         self._pattern = self.socket._pattern
         CORES[self.number] = self
         context.add(self)
@@ -176,16 +170,9 @@ class Core:
     def descriptor(self) -> int:
         """Return a descriptor that becomes readable when ``events`` may have changed."""
         self.watched = True
-        self.watch_leases()
+        self.waiting.prepare()
         self.events()
-        return self.fileno()
-
-    def watch_leases(self) -> None:
-        """Have a descriptor that becomes readable, too, when something comes to the socket of a lease."""
-        if self._leased is None and self._end.borrows and hasattr(select, "epoll"):
-            # Without one, if there are too many descriptors.
-            with suppress(OSError):
-                self._leased = LeasedSocket(self._end.caller.fileno())
+        return self.waiting.fileno()
 
     def secure(self) -> None:
         """Before the first place: give the engine what its mechanism needs, and who decides on peers."""
@@ -329,28 +316,14 @@ class Core:
             while True:
                 if end.closed:
                     end.look()
-                readable = None if self._leased is None else self._look_leased(self._leased)
+                readable = self.waiting.look_leased()
                 if readable is not None:
                     return (POLLIN if readable else 0) | (POLLOUT if self._pattern.may_send() else 0)
                 end.disarm()
                 events = self._look()
-                # A program that waits before each message, sends one, and so on, gets a lease.
-                if not events & POLLIN:
-                    self._expects = True
-                elif self._expects:
-                    self._expects = False
-                    end.waited()
+                self.waiting.looked(bool(events & POLLIN))
                 if not self.watched or self.arm():
                     return events
-
-    def _look_leased(self, leased: LeasedSocket) -> bool | None:
-        """Return whether something can be received with the lease; None: look in the usual way."""
-        # Before the look: what comes behind it makes the descriptor readable again.
-        leased.take_notice()
-        readable = self.socket.readable_leased()
-        if readable is None or not self.arm():
-            return None
-        return readable
 
     def _look(self) -> int:
         socket = self.socket
@@ -369,16 +342,8 @@ class Core:
                 self._end.caller.wake()
 
     def arm(self) -> bool:
-        """Prepare to wait for ``fileno``; False if there may be something already."""
-        end = self._end
-        if end.closed:
-            return True
-        if self._leased is None:
-            return end.arm()
-        lease = end.leased
-        if lease is not None and lease.active:
-            self._leased.watch(lease)
-        return end.arm_to_receive()
+        """Prepare to wait for ``waiting.fileno``; False if there may be something already."""
+        return self._end.closed or self.waiting.arm()
 
     def recv_now(self) -> Any:
         """Return the next part, or raise ``Again``."""
@@ -391,10 +356,6 @@ class Core:
         """Take ``arm`` back."""
         if not self._end.closed:
             self._end.disarm()
-
-    def fileno(self) -> int:
-        """Return the descriptor to wait for."""
-        return self._end.caller.fileno() if self._leased is None else self._leased.descriptor
 
     # ------------------------------------------------------------------ the end
 
@@ -424,8 +385,6 @@ class Core:
         try:
             self.socket.close(linger)
         finally:
-            if self._leased is not None:
-                self._leased.close()
             self.context.remove(self, linger)
 
 

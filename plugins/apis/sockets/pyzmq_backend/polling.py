@@ -71,11 +71,11 @@ def _sleep(cores: Sequence[Core], descriptors: Sequence[tuple[int, int]], second
     """Sleep until something was posted to a socket, or a descriptor is ready."""
     waiting = _registered(descriptors)
     for core in cores:
-        core.watch_leases()
+        core.waiting.prepare()
     # One that has something ends the look.
     if all(core.arm() for core in cores):
         for core in cores:
-            waiting.register(core.fileno(), select.POLLIN)
+            waiting.register(core.waiting.fileno(), select.POLLIN)
         waiting.poll(None if seconds == math.inf else max(0.0, seconds * 1000))
     for core in cores:
         if not core.watched:

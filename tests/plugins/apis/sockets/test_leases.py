@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from kernel.contracts.errors import KernelError
-from kernel.sockets import Again, Context, Socket
+from kernel.sockets import Again, Context, Socket, SocketClosed, poll
 from plugins.apis.sockets.errors import ContextClosed, WrongState
 from plugins.apis.sockets.options import TypeName
 from tests.interruptions import EVERYWHERE, interrupted
@@ -98,6 +98,30 @@ def test_lone_messages_pass_without_the_poll_thread(pair: Pair) -> None:
         before = lease.received
         for size in sizes:
             pair.ask(bytes(size))
+
+
+def test_a_thread_that_waits_in_poll_keeps_its_lease(pair: Pair) -> None:
+    end, received = pair.socket._end, 0
+    assert end._borrower is not None
+    for number in range(ENOUGH):
+        end._borrower.after = 8
+        pair.socket.send(b"%d" % number)
+        assert poll([pair.socket], timeout=TIMEOUT) == [pair.socket]
+        assert pair.socket.recv() == b"%d" % number
+        # On a busy machine a look may end it in between.
+        received = end.leased.received if end.leased is not None else 0
+        if received > 10:
+            break
+    assert received > 10
+    if pair.socket.type != "REQ":
+        assert poll([pair.socket], timeout=0) == []
+        assert poll([pair.socket], timeout=0.01) == []
+    pair.socket.send_multipart([b"two", b"parts"])
+    assert poll([pair.socket], timeout=TIMEOUT) == [pair.socket]
+    assert pair.socket.recv_multipart() == [b"two", b"parts"]
+    pair.socket.close()
+    with pytest.raises(SocketClosed):
+        poll([pair.socket], timeout=0)
 
 
 def test_lone_messages_pass_over_ipc_as_well(tmp_path: Path) -> None:
