@@ -718,8 +718,6 @@ def poll(
 
 def _sleep(sockets: list[Socket], seconds: float) -> None:
     """Sleep until something was posted to one of them, or has come to one with a lease."""
-    for each in sockets:
-        each._waiting.prepare()
     try:
         # One that has something ends the look; those that were armed are disarmed below.
         if all(each._waiting.arm() for each in sockets):

@@ -34,16 +34,23 @@ class Waiting:
         self._end = end
         self._socket = socket
         self._leased: LeasedSocket | None = None
-        """What is waited for, if it may use leases; None: the bell alone."""
+        """What is waited for; None: the bell alone, since there was no lease yet."""
         self._expects = False
         """Whether there was nothing to receive at the last look."""
+        self._only_bell = False
+        """Whether somebody keeps the descriptor of the bell."""
 
-    def prepare(self) -> None:
-        """Have leases go on from now on, where they may be used.  ``fileno`` may be another one."""
-        if self._leased is None and self._end.borrows and hasattr(select, "epoll"):
-            # Without one, if there are too many descriptors.
+    def fix(self) -> None:
+        """Have ``fileno`` stay the same from now on: somebody keeps it."""
+        if self._end.borrows and hasattr(select, "epoll"):
+            self._only_bell = self._add() is None
+
+    def _add(self) -> LeasedSocket | None:
+        """Return what is waited for when there is a lease; None: there were too many descriptors already."""
+        if self._leased is None and not self._only_bell:
             with suppress(OSError):
                 self._leased = LeasedSocket(self._end.caller.fileno())
+        return self._leased
 
     def fileno(self) -> int:
         """Return the descriptor to wait for."""
@@ -62,6 +69,8 @@ class Waiting:
     def look_leased(self) -> bool | None:
         """Return whether something can be received with the lease, and arm; None: look in the usual way."""
         leased = self._leased
+        if leased is None and self._end.leased is not None:
+            leased = self._add()
         if leased is None:
             return None
         # Before the look: what comes behind it makes the descriptor readable again.
@@ -80,11 +89,12 @@ class Waiting:
 
     def arm(self) -> bool:
         """Prepare to wait for ``fileno``; False if there may be something already."""
-        end, leased = self._end, self._leased
-        if leased is None:
-            return end.arm()
+        end = self._end
         lease = end.leased
         if lease is not None and lease.active:
+            leased = self._add()
+            if leased is None:
+                return end.arm()
             leased.watch(lease)
         return end.arm_to_receive()
 

@@ -170,7 +170,7 @@ class Core:
     def descriptor(self) -> int:
         """Return a descriptor that becomes readable when ``events`` may have changed."""
         self.watched = True
-        self.waiting.prepare()
+        self.waiting.fix()
         self.events()
         return self.waiting.fileno()
 

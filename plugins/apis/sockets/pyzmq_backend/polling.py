@@ -70,8 +70,6 @@ def _registered(descriptors: Sequence[tuple[int, int]]) -> select.poll:
 def _sleep(cores: Sequence[Core], descriptors: Sequence[tuple[int, int]], seconds: float) -> None:
     """Sleep until something was posted to a socket, or a descriptor is ready."""
     waiting = _registered(descriptors)
-    for core in cores:
-        core.waiting.prepare()
     # One that has something ends the look.
     if all(core.arm() for core in cores):
         for core in cores:

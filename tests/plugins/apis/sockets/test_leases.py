@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from kernel.contracts.errors import KernelError
+from kernel.hosting.borrower import FIRST
 from kernel.sockets import Again, Context, Socket, SocketClosed, poll
 from plugins.apis.sockets.errors import ContextClosed, WrongState
 from plugins.apis.sockets.options import TypeName
@@ -424,3 +427,28 @@ def test_a_socket_is_used_by_one_thread_after_another_with_a_lease(pair: Pair) -
         thread.join(TIMEOUT)
         use(pair.socket)
     assert not failures
+
+
+def test_who_keeps_the_descriptor_of_the_bell_is_told_of_all_that_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without descriptors for another one, leases end with each wait."""
+    pair = Pair(("DEALER", "DEALER"))
+    waiting = pair.socket._waiting
+
+    def none() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as full:
+        full.setattr(select, "epoll", none)
+        waiting.fix()
+    bell = waiting.fileno()
+    for number in range(3 * FIRST):
+        pair.socket.send(b"%d" % number)
+        while not waiting.readable():
+            if waiting.arm():
+                assert waiting.fileno() == bell
+                assert select.select([bell], [], [], TIMEOUT)[0]
+            pair.socket._end.disarm()
+        assert pair.socket.recv() == b"%d" % number
+    pair.close()
