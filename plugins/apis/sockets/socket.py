@@ -206,11 +206,11 @@ class Socket(OfThisProcess):
     # ------------------------------------------------------------------ sending
 
     def _send(self, body: Buffer, *, timeout: float | None = UNSET) -> None:
-        if not self.send_leased(body):
+        if not self._send_leased(body):
             timeout = self.options["sndtimeo"] if timeout is UNSET else timeout
             self._pattern.send_parts((checked(body),), timeout)
 
-    def send_leased(self, body: Buffer) -> bool:
+    def _send_leased(self, body: Buffer) -> bool:
         """Send a message with the lease, if there is one; False: send it in the usual way."""
         end, pattern = self._end, self._pattern
         # Once: a thread that closes the context ends the lease.
@@ -333,7 +333,7 @@ class Socket(OfThisProcess):
                 return body  # type: ignore[no-any-return]
         return self._taken(self._next_part, self._give_back_part)
 
-    def recv_leased(self) -> Any:
+    def _recv_leased(self) -> Any:
         """For a task: receive with the lease that there is; None: receive in the usual way.
 
         ``NOT_YET``: nothing has come to its socket, and the bell is armed (``Lease.receive_now``).
@@ -350,8 +350,8 @@ class Socket(OfThisProcess):
             pattern.open = end.before
         return body
 
-    def readable_leased(self) -> bool | None:
-        """Whether ``recv_leased`` would return a message; None: look in the usual way."""
+    def _readable_leased(self) -> bool | None:
+        """Whether ``_recv_leased`` would return a message; None: look in the usual way."""
         end, pattern = self._end, self._pattern
         lease = end.leased
         if lease is None or not (lease.active or self._nothing_left()):

@@ -250,7 +250,7 @@ class TaskSocket:
         """As ``_call``, to receive; ``alone`` makes the result of a message that came with a lease."""
         await self._begin()
         end = self._end
-        while (body := self.socket.recv_leased()) is not None:
+        while (body := self.socket._recv_leased()) is not None:
             if body is not NOT_YET:
                 return alone(body)
             event = self._next_event()

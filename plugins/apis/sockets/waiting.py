@@ -18,7 +18,7 @@ from plugins.apis.sockets.end import End
 class Looks(Protocol):
     """The socket that is waited for."""
 
-    def readable_leased(self) -> bool | None:
+    def _readable_leased(self) -> bool | None:
         """Whether a message can be received with the lease; None: look in the usual way."""
         ...
 
@@ -75,7 +75,7 @@ class Waiting:
             return None
         # Before the look: what comes behind it makes the descriptor readable again.
         leased.take_notice()
-        readable = self._socket.readable_leased()
+        readable = self._socket._readable_leased()
         return readable if readable is not None and self.arm() else None
 
     def looked(self, readable: bool) -> None:

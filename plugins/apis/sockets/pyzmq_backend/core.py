@@ -254,7 +254,7 @@ class Core:
         socket, parts = self.socket, self.parts
         if flags & SNDMORE and self.single:
             raise failure(errno.EINVAL, f"{self.kind} sends messages of one part")
-        if not parts and flags == DONTWAIT and self.socket.send_leased(body):
+        if not parts and flags == DONTWAIT and self.socket._send_leased(body):
             return
         if not parts and flags:
             self._end.look()
@@ -347,7 +347,7 @@ class Core:
 
     def recv_now(self) -> Any:
         """Return the next part, or raise ``Again``."""
-        body = self.socket.recv_leased()
+        body = self.socket._recv_leased()
         if body is NOT_YET:
             raise failure(errno.EAGAIN)
         return self.socket.recv(timeout=0) if body is None else body
