@@ -94,7 +94,8 @@ class Publisher(ChannelHandler):
     @property
     def unconfirmed(self) -> int:
         """Messages that were taken from the port and are not done."""
-        return self._in_flight.count + sum(len(batch.bodies) for _, batch in self._waiting)
+        # A copy, because another thread may ask (``AmqpClient.statistics``).
+        return self._in_flight.count + sum(len(batch.bodies) for _, batch in list(self._waiting))
 
     def opened(self) -> None:
         """Switch the channel to confirm mode."""
