@@ -29,11 +29,11 @@ from plugins.apis.sockets.monitor import Monitor, SocketEvent, Watch, What
 from plugins.apis.sockets.options import Values
 from plugins.apis.sockets.patterns import Pattern
 from plugins.apis.sockets.patterns.single_part import Dish, Radio, Server
+from plugins.apis.sockets.waiting import Waiting
 
 if TYPE_CHECKING:
     from plugins.apis.sockets.context import Place
     from plugins.apis.sockets.statistics import SocketStatistics
-from plugins.apis.sockets.waiting import Waiting
 
 ALL = 1 << 30
 """More messages than any batch has: no limit."""
@@ -334,7 +334,7 @@ class Socket(OfThisProcess):
         return self._taken(self._next_part, self._give_back_part)
 
     def _recv_leased(self) -> Any:
-        """For a task: receive with the lease that there is; None: receive in the usual way.
+        """Receive with the lease that there is, without waiting; None: receive in the usual way.
 
         ``NOT_YET``: nothing has come to its socket, and the bell is armed (``Lease.receive_now``).
         """

@@ -246,16 +246,19 @@ class TaskSocket:
                 if self._end.arm():
                     await event.wait()
 
-    async def _receive(self, attempt: Callable[[], T], alone: Callable[[bytes], T]) -> T:
-        """As ``_call``, to receive; ``alone`` makes the result of a message that came with a lease."""
+    async def _receive_leased(self) -> bytes | None:
+        """Receive with the lease that there is; None: receive in the usual way, with ``_receive``."""
         await self._begin()
-        end = self._end
-        while (body := self.socket._recv_leased()) is not None:
-            if body is not NOT_YET:
-                return alone(body)
+        while (body := self.socket._recv_leased()) is NOT_YET:
             event = self._next_event()
-            self._watch(end.leased)
+            self._watch(self._end.leased)
             await event.wait()
+        # No call from here on, where a handler of a signal could raise: the message would be lost.
+        return body  # type: ignore[no-any-return]
+
+    async def _receive(self, attempt: Callable[[], T]) -> T:
+        """As ``_call``, behind ``_receive_leased``: a task that waits so again and again gets a lease."""
+        end = self._end
         while True:
             try:
                 return attempt()
@@ -308,11 +311,17 @@ class TaskSocket:
 
     async def recv(self) -> bytes:
         """Return the next message, or the next part of one of several."""
-        return await self._receive(lambda: self.socket.recv(timeout=0), lambda body: body)
+        body = await self._receive_leased()
+        if body is not None:
+            return body
+        return await self._receive(lambda: self.socket.recv(timeout=0))
 
     async def recv_multipart(self) -> list[bytes]:
         """Return all parts of the next message."""
-        return await self._receive(lambda: self.socket.recv_multipart(timeout=0), lambda body: [body])
+        body = await self._receive_leased()
+        if body is not None:
+            return [body]
+        return await self._receive(lambda: self.socket.recv_multipart(timeout=0))
 
     async def recv_many(self, most: int = ALL) -> list[bytes]:
         """Return messages of one part that have come, at least one."""

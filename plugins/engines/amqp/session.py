@@ -353,7 +353,7 @@ class Session:
 
     def tell(self, method: connection_methods.Blocked | connection_methods.Unblocked) -> None:
         """Send connection.blocked or unblocked, if the client has the capability."""
-        # In AMQP 0-8 the method of this number is connection.close, which some announce the capability with.
+        # Some clients of AMQP 0-8 announce the capability, too, and the method of this number closes there.
         if not self.ended and self.understands("connection.blocked") and not self.connection.speaks_0_8:
             self.connection.send_method(0, method)
             self.client.is_busy()
