@@ -71,7 +71,8 @@ class Poller:
 
 
 def loop_with(poller: Poller, monkeypatch: pytest.MonkeyPatch, spin: float | None = None) -> Loop:
-    monkeypatch.setattr(loop_module, "time", SimpleNamespace(perf_counter=lambda: poller.now))
+    for module in (loop_module, spinning):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: poller.now))
     # Other tests may keep all cores busy.
     monkeypatch.setattr(spinning, "crowded", lambda: False)
     loop = Loop(Mailbox(), own_thread=False, spin=spin)
