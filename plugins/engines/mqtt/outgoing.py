@@ -44,7 +44,7 @@ from kernel.contracts.word_trie import WordTrie
 from plugins.engines.broker.public import Consumer, Queue, Receiver, Span, UnackedRange, Window
 from plugins.engines.broker.public import Delivery as Handed
 from plugins.engines.mqtt.durable import SHARED, Begun, Released
-from plugins.engines.mqtt.subscriptions import Delivery, Subscribed, deliver_as
+from plugins.engines.mqtt.subscriptions import Delivery, Subscribed, deliver_as, deliver_without
 from plugins.protocols.mqtt.messages import unsayable
 from plugins.protocols.mqtt.topics import key_to_topic
 
@@ -400,9 +400,10 @@ class Outgoing:
     def _send(self, sender: Sender, handed: Handed, done: _Done, now: float) -> bool:
         """Send messages of one envelope; return False if their packet identifiers are still in use."""
         consumer, tag, span = handed
-        plan = self._plan(span.batch.envelope, consumer)
+        envelope = span.batch.envelope
+        plan = self._plan(envelope, consumer)
         if self._begun and not consumer.tag and span.first in self._begun and not isinstance(plan, str):
-            plan = Delivery(2, False, ()) if plan is None else plan._replace(qos=2)
+            plan = deliver_without(envelope, 2) if plan is None else plan._replace(qos=2)
         if plan is None:
             done.processed.extend(range(tag, tag + len(span)))
         elif isinstance(plan, str):
@@ -570,9 +571,10 @@ class Outgoing:
             # Acknowledged while it waited for its turn.
             return 0
         qos = 1 if numbers is self._qos1 else 2
-        plan = self._plan(span.batch.envelope, consumer)
+        envelope = span.batch.envelope
+        plan = self._plan(envelope, consumer)
         # The subscription may be gone since.  What was begun is completed [MQTT-3.10.4-3].
-        delivery = plan._replace(qos=qos) if isinstance(plan, Delivery) else Delivery(qos, False, ())
+        delivery = plan._replace(qos=qos) if isinstance(plan, Delivery) else deliver_without(envelope, qos)
         if not (sender.largest_packet and sender.is_too_large(span, delivery)):
             sender.deliver(span, delivery, ids, now, again=True)
             return len(ids)

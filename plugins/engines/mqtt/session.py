@@ -520,9 +520,8 @@ class Session:
         # again.
         elif self._queue is not None:
             for each in step:
-                copy = retained_copy(
-                    each.envelope, None if each.expires_at is None else each.expires_at - now
-                )
+                left = None if each.expires_at is None else each.expires_at - now
+                copy = retained_copy(each.envelope, subscribed.name, left)
                 self._queue.publish(each.batch.under(copy), now)
 
     # For operators

@@ -74,14 +74,17 @@ def deliver_as(envelope: Envelope, matching: Iterable[Subscribed], client_id: st
     """Return how a message goes to a session with these matching subscriptions; None: not at all.
 
     The highest QoS of all subscriptions that match counts, and all identifiers are sent [MQTT-3.3.4-2,
-    MQTT-3.3.4-3].
+    MQTT-3.3.4-3].  Of a retained message, those of the new subscription alone [MQTT-3.8.4-8].
     """
     others = envelope.properties
     own = others.get(PUBLISHER) == client_id
+    asked = others.get(RETAINED)
     qos, retain_as_published, identifiers, found = 0, False, [], False
     for subscribed in matching:
         # Not to the client that has published it [MQTT-3.8.3-3].
         if own and subscribed.no_local:
+            continue
+        if asked not in (None, True, subscribed.name):
             continue
         found = True
         qos = max(qos, subscribed.qos)
@@ -90,8 +93,13 @@ def deliver_as(envelope: Envelope, matching: Iterable[Subscribed], client_id: st
             identifiers.append(subscribed.identifier)
     if not found:
         return None
-    retain = bool(others.get(RETAINED) or (retain_as_published and others.get(RETAIN)))
+    retain = bool(asked or (retain_as_published and others.get(RETAIN)))
     return Delivery(min(qos, qos_of(envelope)), retain, tuple(identifiers))
+
+
+def deliver_without(envelope: Envelope, qos: int) -> Delivery:
+    """Return how a message that was begun goes on when no subscription is left that wants it."""
+    return Delivery(qos, bool(envelope.properties.get(RETAINED)), ())
 
 
 class Group:

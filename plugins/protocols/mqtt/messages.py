@@ -26,7 +26,8 @@ QOS = "mqtt_qos"
 RETAIN = "mqtt_retain"
 """Whether it was published as a retained message, for subscriptions with *retain as published*."""
 RETAINED = "mqtt_retained"
-"""Whether it is sent because it was retained when somebody subscribed."""
+"""The filter of the subscription for which it is sent because it was retained.  Others do not count then, in
+how it is sent (MQTT 5.0, 3.3.4).  True, in what older versions have stored: that is not known."""
 PUBLISHER = "mqtt_publisher"
 """The client identifier of the publisher.  It is there only if that client has a subscription that does not
 want its own messages, or may have one by the time that a retained message is sent."""
@@ -73,11 +74,11 @@ def qos_of(envelope: Envelope) -> int:
     return 1 if envelope.properties.get(QOS) == 1 else 2
 
 
-def retained_copy(envelope: Envelope, seconds_left: float | None) -> Envelope:
-    """Return the envelope under which a retained message goes to a new subscription."""
+def retained_copy(envelope: Envelope, topic_filter: str, seconds_left: float | None) -> Envelope:
+    """Return the envelope under which a retained message goes to a new subscription with this filter."""
     return msgspec.structs.replace(
         envelope,
-        properties=changed(envelope.properties, {RETAINED: True}),
+        properties=changed(envelope.properties, {RETAINED: topic_filter}),
         expiration=None if seconds_left is None else max(0, int(seconds_left * 1000)),
     )
 

@@ -91,6 +91,12 @@ def subscription(name: str, qos: int = 0, **options: Any) -> Subscription:
     return Subscription(topic_filter, qos, share_name=share, **options)
 
 
+def kept(version: int, client_id: str = "c", **more: Any) -> dict[str, Any]:
+    """What a CONNECT has if its session outlives the connection."""
+    session: dict[str, Any] = {"client_id": client_id, "clean_start": False, **more}
+    return session | ({"session_expiry_interval": 60} if version == 5 else {})
+
+
 class RawClient:
     """One connection."""
 

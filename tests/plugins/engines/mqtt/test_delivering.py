@@ -20,18 +20,13 @@ from tests.plugins.engines.mqtt.raw_client import (
     Message,
     RawClient,
     everything,
+    kept,
     publish,
     subscription,
 )
 from tests.plugins.engines.mqtt.still_server import StillServer
 
 Still = Callable[..., StillServer]
-
-
-def kept(version: int, **more: Any) -> dict[str, Any]:
-    """What a CONNECT has if its session outlives the connection."""
-    session: dict[str, Any] = {"client_id": "c", "clean_start": False, **more}
-    return session | ({"session_expiry_interval": 60} if version == 5 else {})
 
 
 def publish_all(server: StillServer, count: int, qos: int, topic: str = "t") -> None:

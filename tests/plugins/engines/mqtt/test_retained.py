@@ -21,6 +21,7 @@ from tests.plugins.engines.mqtt.raw_client import (
     PUBREL,
     Message,
     everything,
+    kept,
     publish,
     subscription,
     will,
@@ -192,6 +193,32 @@ def test_qos_2_ends_properly_for_retained_messages(quiet: StillServer, version: 
     client.expect_nothing()
     client.subscribe("t", qos=1)
     client.ack(PUBACK, client.expect_message("t", qos=1, retain=True))
+    client.expect_nothing()
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_they_are_for_the_new_subscription_alone(quiet: StillServer, version: int, qos: int) -> None:
+    """MQTT 5.0, 3.3.4: other identifiers are an error; its QoS counts [MQTT-3.8.4-8], 3.1.1 [MQTT-3.8.4-6]."""
+    quiet.connect(version).publish("t/a", qos=2, retain=True)
+    client = quiet.connect(version)
+    for identifier, (name, wanted) in enumerate((("t/+", 2), ("t/#", qos), ("t/a", qos), ("t/#", 1)), 1):
+        client.subscribe(name, qos=wanted, identifier=identifier if version == 5 else 0)
+        (got,) = everything(client)
+        assert (got.qos, got.retain) == (wanted, True)
+        assert got.properties.subscription_identifiers == ((identifier,) if version == 5 else ())
+
+
+def test_one_that_is_sent_again_says_that_it_was_retained(quiet: StillServer, version: int) -> None:
+    """Even if its subscription is gone, and another one matches: the packet is the same but for DUP."""
+    quiet.connect(version).publish("t/a", qos=1, retain=True)
+    client = quiet.connect(version, **kept(version))
+    client.subscribe("t/+", qos=1)
+    number = client.expect_message("t/a", qos=1, retain=True)
+    client.subscribe("other", qos=1)
+    client.unsubscribe("t/+")
+    client.close()
+    client = quiet.connect(version, **kept(version))
+    assert client.expect_message("t/a", qos=1, retain=True, dup=True) == number
     client.expect_nothing()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,18 +17,13 @@ from tests.plugins.engines.mqtt.raw_client import (
     PUBREL,
     Message,
     everything,
+    kept,
     publish,
     subscription,
 )
 from tests.plugins.engines.mqtt.still_server import StillServer
 
 Still = Callable[..., StillServer]
-
-
-def kept(version: int, client_id: str = "c") -> dict[str, Any]:
-    """What a CONNECT has if its session outlives the connection."""
-    session: dict[str, Any] = {"client_id": client_id, "clean_start": False}
-    return session | ({"session_expiry_interval": 60} if version == 5 else {})
 
 
 @pytest.mark.parametrize("stays", [False, True])
