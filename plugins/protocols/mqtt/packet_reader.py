@@ -141,22 +141,23 @@ def _connack(fields: Fields, version: int) -> Connack:
     if flags > 1:
         # [MQTT-3.2.2-1]
         raise malformed(f"CONNACK: the reserved flags are {flags & 0xFE:#04x}, not 0")
-    if version == 5:
-        code = _reason_code(fields, PacketType.CONNACK)
-    else:
-        number = fields.byte("the return code")
-        known = reason_of_return_code(number)
-        if known is None:
-            raise protocol_error(f"CONNACK: return code {number} is reserved")
-        code = known
+    # A server that does not speak version 5 refuses its CONNECT in the words of 3.1.1, and these have no
+    # properties ([MQTT-3.1.2-2] there).
+    old = version == 4 or fields.left() == 1
+    code = _return_code(fields) if old else _reason_code(fields, PacketType.CONNACK)
     if flags and code:
         # [MQTT-3.2.2-6]; [MQTT-3.2.2-4] in MQTT 3.1.1.
         raise protocol_error("CONNACK: a refused connection with a session")
-    return Connack(
-        session_present=bool(flags),
-        reason_code=code,
-        properties=_properties(fields, PacketType.CONNACK, version),
-    )
+    properties = NO_PROPERTIES if old and code else _properties(fields, PacketType.CONNACK, version)
+    return Connack(session_present=bool(flags), reason_code=code, properties=properties)
+
+
+def _return_code(fields: Fields) -> ReasonCode:
+    number = fields.byte("the return code")
+    code = reason_of_return_code(number)
+    if code is None:
+        raise protocol_error(f"CONNACK: return code {number} is reserved")
+    return code
 
 
 def _subscribe(fields: Fields, version: int) -> Subscribe:

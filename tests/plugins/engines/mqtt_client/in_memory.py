@@ -67,7 +67,10 @@ class Broker:
         host.watch(wire.fileno(), readable=self._on_readable)
 
     def say(self, *packets: Packet) -> None:
-        out: deque[Buffer] = deque(encode(packet, self._version) for packet in packets)
+        self.say_octets(*[encode(packet, self._version) for packet in packets])
+
+    def say_octets(self, *octets: bytes) -> None:
+        out: deque[Buffer] = deque(octets)
         assert self.wire.send(out)
         self._host.run(until=self._host.now())
 

@@ -219,6 +219,17 @@ def test_a_refused_login_names_the_broker_and_says_what_to_do(version: int) -> N
     assert broker.ended
 
 
+def test_a_broker_that_does_not_speak_version_5_is_refused_with_what_to_do() -> None:
+    """[MQTT-3.1.2-2] of MQTT 3.1.1: return code 1, in a packet that has no properties (seen from aedes 1.2)."""
+    world = _world(version=5)
+    broker = world.dial()
+    broker.say_octets(bytes.fromhex("20 02 00 01"))
+    (event,) = world.host.events
+    assert event.what == "refused"
+    assert "does not speak this version: set version = 4" in event.detail
+    assert broker.ended
+
+
 def test_the_server_to_go_to_is_named() -> None:
     world = _world()
     broker = world.dial()

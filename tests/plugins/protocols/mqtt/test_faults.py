@@ -178,6 +178,8 @@ FAULTS = {
     "reserved flags of CONNACK": _fault(MALFORMED, "c4first", "20 02 02 00", "CONNACK: the reserved flags"),
     "reserved flags of CONNACK in 5": _fault(MALFORMED, "c5first", "20 03 80 00 00", "CONNACK: the reserved"),
     "return code 6": _fault(ERROR, "c4first", "20 02 00 06", "CONNACK: return code 6 is reserved"),
+    "return code 6 to version 5": _fault(ERROR, "c5first", "20 02 00 06", "return code 6 is reserved"),
+    "return code with a session to version 5": _fault(ERROR, "c5first", "20 02 01 01", "with a session"),
     "CONNACK with an unknown reason": _fault(ERROR, "c5first", "20 03 00 01 00", "reason code 0x01 is not"),
     "refused with a session": _fault(ERROR, "c4first", "20 02 01 05", "a refused connection with a session"),
     "refused with a session in 5": _fault(ERROR, "c5first", "20 03 01 87 00", "a refused connection with"),
