@@ -10,7 +10,7 @@ from plugins.engines.broker.public import Accepted, BrokerEngine, StreamFrontEnd
 from plugins.engines.mqtt.client import MqttClient
 from plugins.engines.mqtt.options import MqttListenerOptions
 from plugins.engines.mqtt.sessions import Sessions, sessions_of
-from plugins.protocols.mqtt.packet_types import SUBPROTOCOLS
+from plugins.protocols.mqtt.packet_types import OLD_SUBPROTOCOLS, SUBPROTOCOLS
 from plugins.protocols.mqtt.topics import key_to_topic, topic_to_key
 
 
@@ -30,7 +30,7 @@ class MqttFrontEnd(StreamFrontEnd):
             options,
             "mqtt",
             self._begin_client,
-            subprotocols=SUBPROTOCOLS,
+            subprotocols=SUBPROTOCOLS + OLD_SUBPROTOCOLS,
             # [MQTT-6.0.0-1]
             takes_text=False,
         )

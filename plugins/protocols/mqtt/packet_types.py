@@ -62,3 +62,6 @@ FROM_SERVER = frozenset(PacketType) - {
 
 SUBPROTOCOLS = ("mqtt",)
 """MQTT's name in WebSocket's handshake [MQTT-6.0.0-3]."""
+
+OLD_SUBPROTOCOLS = ("mqttv3.1",)
+"""Its name for MQTT 3.1, which has no specification: what Paho's client for browsers says."""

@@ -19,11 +19,11 @@ from tests.plugins.engines.mqtt.raw_client import TIMEOUT, connect_packet
 class WebClient:
     """A WebSocket whose messages are in the test's hand."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *subprotocols: str) -> None:
         self.wire = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
         self._conversation = WSConnection(ConnectionType.CLIENT)
         self._events: list[Event] = []
-        self.send(Request(host="broker", target="/mqtt", subprotocols=["other", "mqtt"]))
+        self.send(Request(host="broker", target="/mqtt", subprotocols=["other", *subprotocols]))
 
     def send(self, event: Event) -> None:
         self.wire.sendall(self._conversation.send(event))
@@ -40,7 +40,7 @@ class WebClient:
 @pytest.mark.parametrize("early", [False, True])
 def test_packets_are_in_binary_messages(kernel_factory: KernelFactory, version: int, early: bool) -> None:
     """[MQTT-6.0.0-1], -2, -4: any other message ends the connection; packets may be cut anywhere."""
-    client = WebClient(start(kernel_factory, {"address": "ws://127.0.0.1:0/mqtt"}).port)
+    client = WebClient(start(kernel_factory, {"address": "ws://127.0.0.1:0/mqtt"}).port, "mqtt")
     with client.wire:
         accepted = client.next()
         assert isinstance(accepted, AcceptConnection)
@@ -59,3 +59,18 @@ def test_packets_are_in_binary_messages(kernel_factory: KernelFactory, version: 
         assert isinstance(closed, CloseConnection)
         assert closed.code == CloseReason.UNSUPPORTED_DATA
         assert client.wire.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "offered,chosen",
+    [(("mqttv3.1",), "mqttv3.1"), (("mqttv3.1", "mqtt"), "mqtt"), (("mqtt", "mqttv3.1"), "mqtt")],
+)
+def test_the_name_of_mqtt_3_1_is_known(
+    kernel_factory: KernelFactory, offered: tuple[str, ...], chosen: str
+) -> None:
+    """Paho's client for browsers says it; mosquitto takes it."""
+    client = WebClient(start(kernel_factory, {"address": "ws://127.0.0.1:0/mqtt"}).port, *offered)
+    with client.wire:
+        accepted = client.next()
+        assert isinstance(accepted, AcceptConnection)
+        assert accepted.subprotocol == chosen
