@@ -199,9 +199,9 @@ class Channel(Publisher):
         consumer = self.receiver.consumers.get(tag)
         if consumer is None:
             return
-        if self.session.client.published and not consumer.queue.deleted:
-            # In this turn, and perhaps to this queue: who publishes and then cancels has published for a
-            # consumer that was there.
+        if consumer.queue.is_touched and not consumer.queue.deleted:
+            # Who has published in this turn, or acknowledged, and then cancels, has done it for a consumer
+            # that was there.
             consumer.queue.process(now)
         # They come before basic.cancel-ok: what was delivered stays delivered, and is unacknowledged.
         self.send_deliveries()

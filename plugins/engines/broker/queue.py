@@ -76,7 +76,6 @@ class Queue:
         "_only_consumer",
         "_rejects",
         "_returned_too_often",
-        "_touched",
         "arguments",
         "auto_delete",
         "backlog",
@@ -86,6 +85,7 @@ class Queue:
         "deleted",
         "durable",
         "incoming",
+        "is_touched",
         "keeps_all",
         "last_used",
         "messages_in",
@@ -169,7 +169,8 @@ class Queue:
         """Messages that were dropped because a consumer's protocol could not carry them."""
         self.called_at: float | None = None
         """When the broker will call ``handle_timeout`` (see ``Timed``)."""
-        self._touched = False
+        self.is_touched = False
+        """Whether ``process`` will be called in this turn."""
         self._may_expire = False
         self._take_limits()
         self._keyed_from: int | None = None
@@ -219,8 +220,8 @@ class Queue:
 
     def touch(self) -> None:
         """Have ``process`` called in this turn."""
-        if not self._touched and not self.deleted:
-            self._touched = True
+        if not self.is_touched and not self.deleted:
+            self.is_touched = True
             self.vhost.touched.append(self)
 
     def publish(self, batch: Batch, now: float) -> int:
@@ -263,7 +264,7 @@ class Queue:
             return accepted
         self.backlog.append(span, batch.size)
         # ``touch`` looks itself.  The test spares a call for all batches of a turn but the first.
-        if not self._touched:
+        if not self.is_touched:
             self.touch()
         return accepted
 
@@ -310,7 +311,7 @@ class Queue:
     def process(self, now: float) -> None:
         """Expire, deliver and drop messages, after anything has changed."""
         # Cleared first: a dead letter that comes back to this queue below has to touch it again.
-        self._touched = False
+        self.is_touched = False
         if self._returned_too_often:
             self._give_up_returned(now)
         backlog = self.backlog

@@ -158,6 +158,29 @@ def test_what_is_published_before_a_cancel_is_for_the_consumer_that_was_there(po
     ]
 
 
+def test_what_is_acknowledged_before_a_cancel_makes_room_for_more(port: int) -> None:
+    """As the suite of PHP's extension amqp expects (amqpchannel_basicRecover)."""
+    key = "pipelined.6"
+    begun: Methods = [
+        (1, queue.Declare(queue=key, exclusive=True)),
+        (1, basic.Qos(prefetch_count=2)),
+        *[(1, basic.Publish(exchange="", routing_key=key))] * 5,
+        (1, basic.Consume(queue=key, consumer_tag="mine")),
+    ]
+    ended: Methods = [
+        (1, basic.Ack(delivery_tag=1)),
+        (1, basic.Ack(delivery_tag=2)),
+        (1, basic.Cancel(consumer_tag="mine")),
+    ]
+    assert say(port, ([*HANDSHAKE, *begun], 9), (ended, 3))[4:] == [
+        "1 queue.declare-ok pipelined.6",
+        "1 basic.qos-ok",
+        "1 basic.consume-ok",
+        *["1 basic.deliver mine"] * 4,
+        "1 basic.cancel-ok",
+    ]
+
+
 REFUSED: Methods = [(1, queue.Declare(queue="pipelined.none", passive=True))]
 CLOSED: Methods = [(1, CLOSE), (1, channel.CloseOk())]
 OPENED: Methods = [(1, channel.Open()), (1, basic.Qos())]
