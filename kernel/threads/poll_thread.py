@@ -11,6 +11,7 @@ import trio
 
 from kernel.contracts.engine import EngineEvent
 from kernel.dispatcher.dispatcher import Dispatcher
+from kernel.hosting.forking import hold_while_forking
 from kernel.threads.allocator import keep_freed_memory
 from kernel.threads.engine_thread import EngineThread
 from kernel.threads.options import PollThreadOptions
@@ -34,7 +35,14 @@ class PollThread(EngineThread):
     def start(self) -> None:
         """Begin to host."""
         keep_freed_memory()
+        hold_while_forking(self, PollThread._pause)
         self._thread.start()
+
+    def _pause(self, pause: Callable[[], Any]) -> bool:
+        if not self._thread.is_alive() or self._thread is threading.current_thread():
+            return False
+        self.mailbox.post(pause)
+        return True
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the thread is gone; False when it is not in ``timeout`` seconds."""

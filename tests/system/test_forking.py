@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import importlib
 import json
 import multiprocessing
 import os
@@ -15,12 +16,14 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
 
 from kernel import EnginePlan, Envelope, Kernel, Plan, ThreadPlan, listen
 from kernel.contracts.errors import KernelError, TimedOut
+from kernel.hosting import forking
 from kernel.hosting.forking import FORKED
 from kernel.sockets import Context
 from kernel.testing.fixtures import plan_of
@@ -34,6 +37,18 @@ pytestmark = [
 ]
 
 SECONDS = 20.0
+
+begun, go_on = threading.Event(), threading.Event()
+"""Of the import of a module that takes its time."""
+SLOW_MODULE = """
+from tests.system.test_forking import begun, go_on
+begun.set()
+go_on.wait()
+done = sum(range(2_000_000))
+"""
+if hasattr(os, "register_at_fork"):
+    # Later than the kernel's, so before them.
+    os.register_at_fork(before=go_on.set)
 
 
 def pair(api: str = "native") -> Plan:
@@ -409,3 +424,47 @@ def test_a_channel_that_another_thread_has_opened_is_refused_as_everywhere() -> 
         thread.start()
         thread.join()
         assert found == ["WrongThread"]
+
+
+def test_a_fork_waits_for_an_import_in_a_thread_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would give back the lock of the module in the child.  Seen in the controller of ipyparallel."""
+    (tmp_path / "a_slow_module.py").write_text(SLOW_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    begun.clear()
+    go_on.clear()
+    with Kernel(pair()) as kernel:
+        (thread,) = kernel._threads()
+        thread.mailbox.post(lambda: importlib.import_module("a_slow_module"))
+        assert begun.wait(SECONDS)
+        done = in_a_child(lambda: importlib.import_module("a_slow_module").done)
+    assert done == sum(range(2_000_000))
+
+
+def test_a_fork_waits_only_so_long_for_a_thread_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "LONGEST_HOLD", 0.0)
+    at_work, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        at_work.set()
+        over.wait()
+
+    with Kernel(pair()) as kernel, kernel.open("to") as sender, kernel.open("from") as receiver:
+        (thread,) = kernel._threads()
+        thread.mailbox.post(work)
+        assert at_work.wait(SECONDS)
+        assert in_a_child(lambda: 1) == 1
+        over.set()
+        sender.send(b"on it goes")
+        assert receiver.receive(timeout=SECONDS) == b"on it goes"
+
+
+def test_a_thread_of_the_kernel_may_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not held itself."""
+    monkeypatch.setattr(forking, "LONGEST_HOLD", 10 * SECONDS)
+    said: Queue[int] = Queue()
+    with Kernel(pair()) as kernel:
+        (thread,) = kernel._threads()
+        thread.mailbox.post(lambda: said.put(in_a_child(lambda: 2)))
+        assert said.get(timeout=SECONDS) == 2
