@@ -219,8 +219,10 @@ class Session:
     def _error(self, frames: Frames) -> None:
         engine = self._engine
         engine.counters.errors += 1
-        body = b"".join(frames.bodies).decode(errors="replace")
-        text = " ".join([frames.headers.get("message", "no reason"), *body.split()])[:_LONGEST_REASON]
+        said = frames.headers.get("message", "no reason")
+        body = " ".join(b"".join(frames.bodies).decode(errors="replace").split())
+        # Some brokers repeat the header in the body.
+        text = (body if body.startswith(said) else f"{said} {body}".rstrip())[:_LONGEST_REASON]
         if self._version is None:
             self.login_refused = True
             advice = f"check login {self._options.login!r}, passcode and host {self._options.host!r}"
