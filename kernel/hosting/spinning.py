@@ -9,7 +9,8 @@ while more threads can run than there are cores (``crowded``).
 
 Two threads that wait for each other can only find out together that a look pays: an answer of one that was
 asleep comes too late for the other.  So there are times at which all threads of a machine look, by the clock
-that they share, and for longer (``TOGETHER``).
+that they share, and for longer (``TOGETHER``).  A thread for which these times do not pay keeps every second
+of them, every fourth, up to one of ``MOST_APART``: those that it keeps others keep, too.
 
 Poll threads look (``kernel/threads/loop.py``), threads of applications that have a lease, and those of direct
 channels.
@@ -34,6 +35,7 @@ TOGETHER = 0.002
 """Seconds for which all threads look together, whatever came of their last looks ..."""
 TOGETHER_EVERY = 0.1
 """... at the beginning of each so many seconds of ``time.perf_counter``, which all processes share."""
+MOST_APART = 16
 LONG_MOMENT = 120e-6
 """Seconds for which they look then.  A peer that was asleep answers within it, if its core is free."""
 MOST_RESTS = 1024
@@ -98,7 +100,7 @@ class WhileItPays:
 class Spinning(WhileItPays):
     """Whether to look before the next sleep, and for how long."""
 
-    __slots__ = ("_always", "_moment", "_soon", "_together")
+    __slots__ = ("_always", "_every", "_moment", "_soon", "_time", "_together")
 
     def __init__(self, spin: float | None) -> None:
         """``spin``: seconds to look before every sleep; 0: never look; None: ``MOMENT``, while that pays."""
@@ -111,21 +113,40 @@ class Spinning(WhileItPays):
         """Until when an answer counts as one of a peer that is awake."""
         self._together = False
         """Whether this is a look at a time at which all threads look."""
+        self._every = 1
+        """Of the times at which all threads look, those are kept whose number is a multiple of this."""
+        self._time = -1
+        """The number of the last one that was kept."""
 
     def rests(self) -> bool:
         """Whether the wait that begins sleeps at once.  If not, look, and say what came of it."""
         if not self._rests:
             return False
-        if not self._always and time.perf_counter() % TOGETHER_EVERY < TOGETHER:
+        if not self._always and self._all_look(time.perf_counter()):
             return False
         self._rests -= 1
         return True
 
+    def _all_look(self, now: float) -> bool:
+        """Whether it is a time at which all threads look, and this one keeps it."""
+        if now % TOGETHER_EVERY >= TOGETHER:
+            return False
+        number = int(now / TOGETHER_EVERY)
+        # One that was begun is kept to its end.
+        return number % self._every == 0 or number == self._time
+
     def until(self, now: float) -> float:
         """Return until when to look, from ``now`` on."""
         self._soon = now + self._moment
-        self._together = not self._always and now % TOGETHER_EVERY < TOGETHER
-        return now + LONG_MOMENT if self._together else self._soon
+        self._together = not self._always and self._all_look(now)
+        if not self._together:
+            return self._soon
+        number = int(now / TOGETHER_EVERY)
+        if number != self._time:
+            # It has to pay before the next one (``something_came``).
+            self._time = number
+            self._every = min(2 * self._every, MOST_APART)
+        return now + LONG_MOMENT
 
     def is_in_the_way(self, looks: int) -> bool:
         """Whether to sleep without another look, after so many of this wait: others want the core."""
@@ -135,6 +156,7 @@ class Spinning(WhileItPays):
         """The look was not in vain.  What comes late, when all look, may come only because of this look."""
         if now <= self._soon:
             self.paid()
+            self._every = 1
 
     def nothing_came(self) -> None:
         """The look was in vain, and counts as such, unless it is a time at which all threads look."""

@@ -12,6 +12,7 @@ from kernel.hosting import spinning
 from kernel.hosting.spinning import (
     LONG_MOMENT,
     MOMENT,
+    MOST_APART,
     MOST_RESTS,
     TOGETHER,
     TOGETHER_EVERY,
@@ -80,13 +81,22 @@ def test_who_waits_long_hardly_looks(socket: Socket) -> None:
     assert socket.looks * 1e-6 < by_itself + 1.2 * together
 
 
-def test_who_waits_a_little_too_long_spends_a_fiftieth_of_its_time_on_looks(socket: Socket) -> None:
+def test_who_waits_a_little_too_long_spends_a_fiftieth_of_its_time_on_looks_and_then_less(
+    socket: Socket,
+) -> None:
     """A peer on another machine, or a feed of 10,000 messages a second."""
     socket.delay = LONG_MOMENT - 10e-6
     poll = SpinningPoll(socket.poll)
     while socket.now < 1:
         socket.wait(poll)
     assert socket.looks * 1e-6 < 1.2 * TOGETHER / TOGETHER_EVERY
+    # Later less and less: the times at which all look have not paid.
+    socket.looks = 0
+    while socket.now < 21:
+        socket.wait(poll)
+    by_itself = MOMENT / MOST_RESTS / socket.delay
+    together = TOGETHER / TOGETHER_EVERY / MOST_APART
+    assert socket.looks * 1e-6 < 1.2 * 20 * (by_itself + together)
 
 
 def test_it_looks_again_when_answers_come_sooner(socket: Socket) -> None:
@@ -145,8 +155,8 @@ class Talk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sides = [Spinning(None), Spinning(None)]
-        self.since = [0.0, 0.0]
         self.now = TOGETHER
+        self.since = [self.now, self.now]
         self.sleeps = self.trips = 0
         monkeypatch.setattr(spinning.time, "perf_counter", lambda: self.now)
 
@@ -187,6 +197,21 @@ def test_two_threads_find_out_together_that_looks_pay(monkeypatch: pytest.Monkey
     talk.until(2 * TOGETHER_EVERY)
     assert 0 < talk.sleeps < 30
     talk.until(10 * TOGETHER_EVERY)
+    assert talk.sleeps == 0
+
+
+@pytest.mark.parametrize("apart", [(MOST_APART, MOST_APART), (1, MOST_APART), (4, 2)])
+def test_threads_for_which_it_has_not_paid_for_long_find_each_other_later(
+    monkeypatch: pytest.MonkeyPatch, apart: tuple[int, int]
+) -> None:
+    """What one keeps of the times at which all look, the one that keeps more of them keeps, too."""
+    talk = Talk(monkeypatch)
+    for side, every in zip(talk.sides, apart, strict=True):
+        for _ in range(20):
+            side.in_vain()
+        side._every = every
+    talk.until((max(apart) + 0.5) * TOGETHER_EVERY)
+    talk.until((max(apart) + 10) * TOGETHER_EVERY)
     assert talk.sleeps == 0
 
 
