@@ -9,8 +9,9 @@ while more threads can run than there are cores (``crowded``).
 
 Two threads that wait for each other can only find out together that a look pays: an answer of one that was
 asleep comes too late for the other.  So there are times at which all threads of a machine look, by the clock
-that they share, and for longer (``TOGETHER``).  A thread for which these times do not pay keeps every second
-of them, every fourth, up to one of ``MOST_APART``: those that it keeps others keep, too.
+that they share, and for longer (``TOGETHER``).  A thread for which these times do not pay keeps only each 2nd
+of them, each 4th, up to each 16th (``MOST_APART``), by their numbers: whoever keeps more of them keeps those,
+too.
 
 Poll threads look (``kernel/threads/loop.py``), threads of applications that have a lease, and those of direct
 channels.
@@ -36,6 +37,7 @@ TOGETHER = 0.002
 TOGETHER_EVERY = 0.1
 """... at the beginning of each so many seconds of ``time.perf_counter``, which all processes share."""
 MOST_APART = 16
+"""Of these times, one of so many is kept by a thread for which they have not paid for long."""
 LONG_MOMENT = 120e-6
 """Seconds for which they look then.  A peer that was asleep answers within it, if its core is free."""
 MOST_RESTS = 1024
