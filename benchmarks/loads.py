@@ -111,18 +111,29 @@ class Comparison:
 
 
 def with_library(
-    start: Start, subscribe: Role, publish: Role, options: tuple[object, ...], most: int, scale: float
+    start: Start,
+    subscribe: Role,
+    publish: Role,
+    options: tuple[object, ...],
+    most: int,
+    scale: float,
+    *,
+    pinned: bool = False,
 ) -> Figures:
     """Run a client library on both ends, and a broker between them; return the rate that the subscriber saw.
 
-    Both roles get the broker's address, the options and the number of messages.
+    Both roles get the broker's address, the options and the number of messages.  ``pinned``: the publisher
+    has a processor of its own, and the broker shares one with the subscriber.
     """
     count = int(most * scale)
+    first, last = (0, -1) if pinned else (None, None)
     with (
         start() as broker,
-        Child(subscribe, broker.address, *options, count) as subscriber,
-        Child(publish, broker.address, *options, count) as publisher,
+        Child(subscribe, broker.address, *options, count, cpu=first) as subscriber,
+        Child(publish, broker.address, *options, count, cpu=last) as publisher,
     ):
+        if pinned:
+            broker.stay_on(0)
         subscriber.hear(publisher)
         publisher.say("go")
         return {"rate": subscriber.hear(publisher)}

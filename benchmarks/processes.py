@@ -95,12 +95,17 @@ class Child:
 
 def _run(role: Role, link: Connection, arguments: Sequence[Any], cpu: int | None) -> None:
     if cpu is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[cpu]})
+        os.sched_setaffinity(0, processor(cpu))
     end_with_parent()
     try:
         role(link, *arguments)
     except (Unavailable, ImportError) as why:
         link.send(Unavailable(str(why)))
+
+
+def processor(cpu: int) -> set[int]:
+    """Return one processor of those that there are, the first being 0 and the last -1.  Linux."""
+    return {sorted(os.sched_getaffinity(0))[cpu]}
 
 
 def end_with_parent() -> None:

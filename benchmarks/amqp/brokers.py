@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.amqp import ours
-from benchmarks.processes import Child
+from benchmarks.processes import Child, processor
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -32,6 +32,12 @@ class Broker:
     def resident(self) -> int:
         """Bytes of its memory that are there, and not on loan."""
         return int((self._folder / "statm").read_text().split()[1]) * _PAGE
+
+    def stay_on(self, cpu: int) -> None:
+        """Have its threads run on one processor only: of those that there are, the first being 0."""
+        only = processor(cpu)
+        for thread in (self._folder / "task").iterdir():
+            os.sched_setaffinity(int(thread.name), only)
 
 
 @contextmanager
