@@ -3,7 +3,7 @@
 A publisher of paho's has two threads, that of the application and that of the network, which share the
 interpreter's lock.  On two processors they take the lock from each other with each message, and cost half as
 much again as on one.  Linux decides which of the two it is, and keeps to it for a second and longer.  So it
-is measured with the publisher on a processor of its own as well (docs/measured.md, first section).
+is measured with the publisher on a processor of its own as well (docs/measured.md, "What limits the figures").
 """
 
 from __future__ import annotations
