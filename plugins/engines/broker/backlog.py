@@ -10,14 +10,18 @@ A page is read when it is at the front.  Until then ``count`` relies on what the
 what it estimates.  Reading replaces the page by its spans and corrects both figures.  So a caller that
 computes how much to take has to look again after a page was read.
 
-Taking from the front costs the same however long the queue is.  Putting back costs a step for each item that
-stays in front of it; requeued messages are old, so these are few.
+Taking from the front costs the same however long the queue is.  Messages that are put back wait in
+``_returned`` until somebody looks at the items, and are put among them together then.  A client may return
+its messages one by one, in the order in which it got them: if each took its place at once, it would have to
+pass all that came back before it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from kernel.contracts.message import Batch
@@ -34,24 +38,38 @@ Read: TypeAlias = Callable[[Paged, Item | None], list[Span]]
 """``read(page, following)`` returns the spans of a page; ``following`` is the item behind it."""
 
 
+_FIRST = attrgetter("first")
+
+
 class Backlog:
     """The items of one queue."""
 
-    __slots__ = ("count", "levels", "paged", "read", "size")
+    __slots__ = ("_levels", "_returned", "count", "paged", "read", "size")
 
     def __init__(self, highest_priority: int, read: Read) -> None:
-        self.levels: list[deque[Any]] = [deque() for _ in range(highest_priority + 1)]
-        """Deques of items by priority, the lowest first.  A page differs from a span in its ``batch``, which
-        is None."""
+        self._levels: list[deque[Any]] = [deque() for _ in range(highest_priority + 1)]
+        self._returned: list[Span] = []
+        """Messages that were put back, and are in ``count`` and ``size`` already."""
         self.count = 0
         self.size = 0
         self.paged = 0
         """The part of ``size`` that is in pages, and so not in memory."""
         self.read = read
 
+    @property
+    def levels(self) -> list[deque[Any]]:
+        """Deques of items by priority, the lowest first.
+
+        A page differs from a span in its ``batch``, which is None.
+        """
+        if self._returned:
+            self._put_among()
+        return self._levels
+
     def append(self, span: Span, size: int) -> None:
         """Add new messages behind all others of their priority."""
-        levels = self.levels
+        # Those that were put back are older, whatever waits in ``_returned``.
+        levels = self._levels
         # Most queues have no priorities.  Then the envelope need not be looked at.
         level = levels[0] if len(levels) == 1 else self._level_of(span)
         level.append(span)
@@ -60,7 +78,8 @@ class Backlog:
 
     def append_page(self, page: Paged, priority: int) -> None:
         """Add a page behind all other items of its priority."""
-        self.levels[min(priority, len(self.levels) - 1)].append(page)
+        levels = self._levels
+        levels[min(priority, len(levels) - 1)].append(page)
         self.count += page.count
         self.size += page.size
         self.paged += page.size
@@ -69,22 +88,7 @@ class Backlog:
         """Put messages back at their old position."""
         self.count += len(span)
         self.size += span.size()
-        level = self._level_of(span)
-        # The items that stay in front of the span are taken off, and put back behind the insertion.
-        overtaken: list[Item] = []
-        while level and level[0].first < span.first:
-            item = level[0]
-            if item.batch is None and item.stop > span.first:
-                # The span belongs into a gap of this page, and only spans can be inserted between.
-                self._read_front(level)
-            else:
-                overtaken.append(level.popleft())
-        # Messages that are requeued one by one are joined again, so that they are delivered as one batch.
-        if overtaken and (last := overtaken[-1]).batch is not None and span.continues(last):
-            last.stop = span.stop
-        else:
-            level.appendleft(span)
-        level.extendleft(reversed(overtaken))
+        self._returned.append(span)
 
     def divide_from(self, first: int) -> None:
         """Put batches in place of the keyed batches whose position is ``first`` or behind it."""
@@ -227,13 +231,50 @@ class Backlog:
         items: deque[Item] = deque()
         for index, level in enumerate(self.levels):
             if level:
-                self.levels[index] = deque()
+                self._levels[index] = deque()
                 if items:
                     items.extend(level)
                 else:
                     items = level
         self.count = self.size = self.paged = 0
         return items
+
+    def _put_among(self) -> None:
+        """Put what was put back among the other items of its priority."""
+        returned, self._returned = self._returned, []
+        if len(self._levels) == 1:
+            self._put_in(self._levels[0], returned)
+            return
+        by_level: dict[int, list[Span]] = {}
+        for span in returned:
+            by_level.setdefault(self._number_of_level(span), []).append(span)
+        for number, spans in by_level.items():
+            self._put_in(self._levels[number], spans)
+
+    def _put_in(self, level: deque[Any], spans: list[Span]) -> None:
+        """Put spans into a level, at their positions: a few steps for each, and for each item between."""
+        spans.sort(key=_FIRST)
+        # The item in front of the first span is looked at, too: it may be a page with a gap, or be continued.
+        low = max(bisect_left(level, spans[0].first, key=_FIRST) - 1, 0)
+        high = bisect_left(level, spans[-1].first, lo=low, key=_FIRST)
+        # To rotate a deque is a copy of blocks of pointers, however many items stay in front.
+        level.rotate(-low)
+        among = [level.popleft() for _ in range(high - low)]
+        if any(item.batch is None for item in among):
+            among = self._with_gaps(among, spans)
+        level.extendleft(reversed(_joined(sorted(among + spans, key=_FIRST))))
+        level.rotate(low)
+
+    def _with_gaps(self, items: Sequence[Item], spans: Sequence[Span]) -> list[Item]:
+        """Read the pages in which one of these spans has its place; return all items."""
+        read: list[Item] = []
+        for item in items:
+            index = bisect_left(spans, item.first, key=_FIRST)
+            if item.batch is None and index < len(spans) and spans[index].first < item.stop:
+                read += self._read_page(item, None)
+            else:
+                read.append(item)
+        return read
 
     def _has_front(self, level: deque[Any]) -> bool:
         """Read pages until a span is at the front of a level; return False if the level is empty then."""
@@ -242,17 +283,21 @@ class Backlog:
         return bool(level)
 
     def _read_front(self, level: deque[Any]) -> None:
-        """Replace a level's first page by its spans, and correct the counts.
+        """Replace a level's first page by its spans."""
+        page = level.popleft()
+        # The store may read the next page ahead, so it is told which one that is.
+        level.extendleft(reversed(self._read_page(page, level[0] if level else None)))
+
+    def _read_page(self, page: Any, following: Item | None) -> list[Span]:
+        """Return the spans of a page, and correct the counts.
 
         Messages of the page may be lost, and its size may have been an estimate.
         """
-        page = level.popleft()
-        # The store may read the next page ahead, so it is told which one that is.
-        spans = self.read(page, level[0] if level else None)
-        level.extendleft(reversed(spans))
+        spans = self.read(page, following)
         self.paged -= page.size
         self.count += sum(map(len, spans)) - page.count
         self.size += sum(span.batch.size for span in spans) - page.size
+        return spans
 
     def _taken(self, span: Span) -> Span:
         self.count -= span.stop - span.start
@@ -260,8 +305,26 @@ class Backlog:
         return span
 
     def _level_of(self, span: Span) -> deque[Any]:
+        return self._levels[self._number_of_level(span)]
+
+    def _number_of_level(self, span: Span) -> int:
         # A priority above x-max-priority counts as that (RabbitMQ).  Publishers choose it freely.
-        return self.levels[max(0, min(span.batch.envelope.priority, len(self.levels) - 1))]
+        return max(0, min(span.batch.envelope.priority, len(self._levels) - 1))
+
+
+def _joined(items: list[Item]) -> list[Item]:
+    """Return these items, and one span for those that continue each other.
+
+    So messages that were requeued one by one are delivered as one batch.
+    """
+    joined: list[Item] = []
+    for item in items:
+        last = joined[-1] if joined else None
+        if type(item) is Span and type(last) is Span and item.continues(last):
+            last.stop = item.stop
+        else:
+            joined.append(item)
+    return joined
 
 
 def _share(batch: Batch, most_bytes: int) -> int:

@@ -181,7 +181,7 @@ class Queue:
         self.keeps_all = policy.quorum
         """Whether transient messages are stored as well: a quorum queue has no others (RabbitMQ)."""
         self._counts = DeliveryCounts(policy.delivery_limit) if policy.quorum else None
-        self._returned_too_often: Sequence[Span] = ()
+        self._returned_too_often: list[Span] = []
         """Messages above the delivery limit, which leave the queue when it is processed."""
 
     def __repr__(self) -> str:
@@ -406,17 +406,15 @@ class Queue:
             return
         span.redelivered = True
         if type(span.batch) is KeyedBatch:
-            # The latest first: each is put at the front.
-            for part in reversed(span.divided()):
+            for part in span.divided():
                 self.backlog.put_back(part)
         elif self._counts is None:
             self.backlog.put_back(span)
         else:
             kept, dead = self._counts.returned(span)
-            # The latest first: each is put at the front.
-            for part in reversed(kept):
+            for part in kept:
                 self.backlog.put_back(part)
-            self._returned_too_often = [*self._returned_too_often, *dead]
+            self._returned_too_often += dead
         self.touch()
 
     def purge(self, now: float) -> int:
@@ -660,7 +658,7 @@ class Queue:
             self._give_up(span, "expired", now)
 
     def _give_up_returned(self, now: float) -> None:
-        dead, self._returned_too_often = self._returned_too_often, ()
+        dead, self._returned_too_often = self._returned_too_often, []
         for span in dead:
             self._give_up(span, "delivery_limit", now)
 
