@@ -31,6 +31,7 @@ appends to lists that the client encodes at the end of the turn.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -142,8 +143,8 @@ class Queue:
         self.overflow: Any = None
         """The store's object for messages that were written only because memory is short.  Opaque here."""
         self.consumers: list[deque[Consumer]] = []
-        """A deque for each consumer priority, the highest first.  Each deque is rotated as its consumers are
-        served."""
+        """A deque for each consumer priority, the highest first.  None is empty, and each is rotated as its
+        consumers are served."""
         self._full: dict[Consumer, None] = {}
         """Consumers that are not in ``consumers``, because their own prefetch leaves no room: nothing but an
         acknowledgement changes that, and then ``take_turns_again`` is called.  With many consumers, a turn
@@ -449,16 +450,19 @@ class Queue:
 
     def _insert(self, consumer: Consumer) -> None:
         """Let a consumer take turns, as the last one of its priority."""
-        # The list is sorted by priority, the highest first, and has no empty deque, so peers[0] exists.
-        for index, peers in enumerate(self.consumers):
-            if peers[0].priority == consumer.priority:
-                peers.append(consumer)
-                break
-            if peers[0].priority < consumer.priority:
-                self.consumers.insert(index, deque((consumer,)))
-                break
+        index, peers = self._of_priority(consumer.priority)
+        if peers is None:
+            self.consumers.insert(index, deque((consumer,)))
         else:
-            self.consumers.append(deque((consumer,)))
+            peers.append(consumer)
+
+    def _of_priority(self, priority: int) -> tuple[int, deque[Consumer] | None]:
+        """Return where the consumers of a priority are in ``consumers``, or would be, and these consumers."""
+        # Clients choose the priorities, and may choose thousands.
+        index = bisect_left(self.consumers, -priority, key=_priority_behind)
+        if index < len(self.consumers) and self.consumers[index][0].priority == priority:
+            return index, self.consumers[index]
+        return index, None
 
     def take_turns_again(self, consumer: Consumer) -> None:
         """A consumer that was full has acknowledged something."""
@@ -479,11 +483,10 @@ class Queue:
         """Remove a consumer; what it has unacknowledged stays outstanding."""
         self.last_used = now
         self.consumer_count -= 1
-        self._full.pop(consumer, None)
-        for peers in self.consumers:
-            if consumer in peers:
-                peers.remove(consumer)
-        self.consumers = [peers for peers in self.consumers if peers]
+        if consumer in self._full:
+            del self._full[consumer]
+        else:
+            self._take_out(consumer)
         self._find_only_consumer()
         self.plan_expiry(now)
         if consumer is not self._active:
@@ -498,6 +501,18 @@ class Queue:
             # (seen beside RabbitMQ).  So the queue is not touched now.  With a prefetch set, each
             # acknowledgement touches it.
             consumer.prefetch = consumer.prefetch or consumer.outstanding
+
+    def _take_out(self, consumer: Consumer) -> None:
+        index, peers = self._of_priority(consumer.priority)
+        if peers is None:
+            return
+        # Thousands may be cancelled one by one, the first first or the last first.
+        if peers[-1] is consumer:
+            peers.pop()
+        elif consumer in peers:
+            peers.remove(consumer)
+        if not peers:
+            del self.consumers[index]
 
     def all_consumers(self) -> list[Consumer]:
         """Return the consumers, in the order in which they are served next; those that are full come last."""
@@ -717,6 +732,11 @@ class Queue:
         if self._counts:
             stop = item.stop if item.batch is None else item.first + len(item)
             self._counts.forget(item.first, stop)
+
+
+def _priority_behind(peers: deque[Consumer]) -> int:
+    """Return a number that ascends from the highest priority to the lowest."""
+    return -peers[0].priority
 
 
 def _divided(span: Span) -> Sequence[Span]:

@@ -361,10 +361,6 @@ class Receiver:
             if queue.backlog.count:
                 queue.touch()
 
-    def count_consumers(self, queue: Queue) -> int:
-        """Return how many consumers of this receiver are on ``queue``."""
-        return sum(consumer.queue is queue for consumer in self.consumers.values())
-
     def _release(self, handed: UnackedRange) -> None:
         consumer = handed.consumer
         if consumer is None:

@@ -75,10 +75,11 @@ class VirtualHost:
         self.exchanges: dict[str, Exchange] = make_system_exchanges(self.queues)
         self.stored_sets: dict[str, StoredSet] = {}
         self.touched: list[Queue] = []
-        self._last_death: tuple[Envelope, Reason, str, str, str | None, int] | None = None
-        """What ``dead_envelope`` was asked last."""
-        self._dead = PLAIN
         """Queues to process in this turn."""
+        self._last_death: tuple[Envelope, Reason, str, str, str | None, int] | None = None
+        """What ``dead_envelope`` was asked last ..."""
+        self._dead = PLAIN
+        """... and what it returned."""
         self.routes = Routes(
             name, self.exchanges, self.queues, self.store.check_envelope, Disposal(broker).take
         )
@@ -637,11 +638,12 @@ class VirtualHost:
     def subscribe(self, consumer: Consumer, now: float) -> None:
         """Start a consumer; refuse if it or another consumer of the queue is exclusive."""
         queue = consumer.queue
-        others = queue.all_consumers()
         # RabbitMQ: the queue itself sees to it that only one consumer is active.
         if consumer.exclusive and queue.policy.single_active_consumer:
             raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
-        if others and (consumer.exclusive or any(other.exclusive for other in others)):
+        # One that is exclusive is alone, so of several consumers none has to be looked at.
+        count = queue.consumer_count
+        if count and (consumer.exclusive or (count == 1 and queue.all_consumers()[0].exclusive)):
             raise AccessRefused(f"queue '{queue.name}' in vhost '{self.name}' in exclusive use")
         consumer.receiver.consumers[consumer.tag] = consumer
         queue.add_consumer(consumer, now)

@@ -308,6 +308,39 @@ def test_a_higher_priority_does_not_oust_the_active_consumer(vhost: VirtualHost)
     assert [client.bodies() for client in (low, high)] == [[], [b"3"]]
 
 
+def test_each_of_many_consumers_starts_without_a_look_at_the_others(
+    vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, client = declare(vhost), Client(vhost)
+    looked_at: list[Consumer] = []
+    every = Queue.all_consumers
+
+    def all_consumers(queue: Queue) -> list[Consumer]:
+        found = every(queue)
+        looked_at.extend(found)
+        return found
+
+    monkeypatch.setattr(Queue, "all_consumers", all_consumers)
+    for number in range(1000):
+        # Every second one with a priority of its own.
+        client.consume(queue, f"c{number}", arguments={"x-priority": number % 2 * number})
+    assert len(looked_at) < 10
+    priorities = [consumer.priority for consumer in every(queue)]
+    assert priorities == sorted((number % 2 * number for number in range(1000)), reverse=True)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_consumers_of_several_priorities_are_cancelled(vhost: VirtualHost, order: int) -> None:
+    queue, client = declare(vhost), Client(vhost)
+    consumers = [client.consume(queue, f"c{at}", arguments={"x-priority": at % 3}) for at in range(12)]
+    for left, consumer in enumerate(consumers[::order], 1):
+        vhost.unsubscribe(consumer, 0.0)
+        assert sorted(each.tag for each in queue.all_consumers()) == sorted(
+            each.tag for each in consumers[::order][left:]
+        )
+    assert not queue.consumers
+
+
 def test_an_exclusive_consumer_is_alone(vhost: VirtualHost) -> None:
     queue = declare(vhost)
     client = Client(vhost)
