@@ -153,6 +153,7 @@ class Connection:
         "_send_first",
         "_short_read",
         "_timer",
+        "_unwritten",
         "arm",
         "bytes_in",
         "bytes_out",
@@ -191,6 +192,8 @@ class Connection:
         self._host = host
         self._owner = owner
         self._out: deque[Buffer] = deque()
+        # Bytes in ``_out``; -1: to be counted. Owners ask in each turn, and many small pieces may wait.
+        self._unwritten = 0
         self._answers = 0
         self._answers_limit = answers_limit
         self._read_size = FIRST_READ_SIZE
@@ -213,7 +216,10 @@ class Connection:
     @property
     def unwritten(self) -> int:
         """Bytes that the socket has not taken yet."""
-        return sum(map(len, self._out))
+        # Behind the end the wire is written by who closes it (``close_in_order``).
+        if self._unwritten < 0 or self.ended:
+            self._unwritten = sum(map(len, self._out))
+        return self._unwritten
 
     def start(self) -> None:
         """Begin to read."""
@@ -391,12 +397,15 @@ class Connection:
             except OSError as error:
                 self.end(f"connection lost: {error}")
                 return
+            self._unwritten = -1
             self._set_full(full=True)
             return
         # Also while the socket is full: the order of the bytes is the order of the calls.
         self._out.extend(data)
         size = sum(map(len, data))
         self.bytes_out += size
+        if self._unwritten >= 0:
+            self._unwritten += size
         if not self.writing:
             self._write()
             return
@@ -411,6 +420,7 @@ class Connection:
         except OSError as error:
             self.end(f"connection lost: {error}")
             return
+        self._unwritten = 0 if done else -1
         # The descriptor is watched for writing only while the socket is full, so only a change matters here.
         if done == self.writing:
             self._set_full(full=not done)

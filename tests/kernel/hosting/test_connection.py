@@ -128,6 +128,29 @@ def test_a_peer_that_reads_no_answers_is_not_read_until_it_does() -> None:
     assert total + len(received(owner.peer)) == 5000 + LIMIT + 1
 
 
+def test_many_small_pieces_are_not_counted_each_time_that_somebody_asks() -> None:
+    looked = 0
+
+    class Piece(bytes):
+        def __len__(self) -> int:
+            nonlocal looked
+            looked += 1
+            return super().__len__()
+
+    owner = Owner(capacity=100)
+    owner.connection.send([b"x" * 150])
+    for count in range(1, 1001):
+        owner.connection.send([Piece(b"12345678")])
+        assert owner.connection.unwritten == 50 + 8 * count
+    assert looked < 5 * 1000
+    while owner.connection.writing:
+        left = owner.connection.unwritten
+        left -= len(received(owner.peer))
+        owner.host.run()
+        assert owner.connection.unwritten == max(left, 0)
+    assert owner.connection.unwritten == 0
+
+
 def test_a_deadline_is_kept_and_one_that_moves_away_is_not_called_early() -> None:
     owner = Owner()
     owner.due(10)
