@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from plugins.engines.broker.public import Consumer, Login, Queue, Timer, VirtualHost
@@ -95,8 +96,8 @@ class Session:
         self.exchange = live.exchange
         self._most_subscriptions = most_subscriptions
         self._queue: Queue | None = None
-        self.retained: list[tuple[Subscribed, Iterator[Retained | None]]] = []
-        """Retained messages that wait to be sent for new subscriptions."""
+        self.retained: dict[str, tuple[Subscribed, Iterator[Retained | None]]] = {}
+        """Retained messages that wait to be sent for new subscriptions, by the names of these."""
         self._will: tuple[Will, Login] | None = None
         self._left_at = 0.0
         """The time of day at which its connection was lost; 0: it has one."""
@@ -227,18 +228,7 @@ class Session:
         # Once a turn: a client may subscribe ten thousand times in one read.
         self.is_undescribed = False
         if self.durable:
-            subscriptions = [
-                DescribedSubscription(
-                    each.name,
-                    each.topic_filter,
-                    each.share_name,
-                    each.qos,
-                    each.no_local,
-                    each.retain_as_published,
-                    each.identifier,
-                )
-                for each in self.subscriptions.values()
-            ]
+            subscriptions = map(_described, self.subscriptions.values())
             will = None if self._will is None else DescribedWill.of(self._will[0], self._will[1].name)
             begun = () if self.outgoing is None else tuple(self.outgoing.begun_otherwise())
             self._sessions.descriptions(self.vhost).keep(
@@ -347,18 +337,24 @@ class Session:
         # One that replaces another one is no further one.
         if before is None and len(self.subscriptions) >= self._most_subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
+        described = None if before is None else _described(before)
         subscribed = self._subscribe(wanted, identifier, name, now)
-        self.is_undescribed = self.durable
+        # Clients subscribe to all that they want again when they come back.
+        if described != _described(subscribed):
+            self.is_undescribed = self.durable
         handling = wanted.retain_handling
         if not wanted.share_name and (handling == 0 or (handling == 1 and before is None)):
             sessions, topic_filter = self._sessions, subscribed.topic_filter
             # Only begun here: a filter may match very many, and other clients have their turns
             # (``send_retained``).
-            for found in (
+            found = chain(
                 sessions.retained(self.vhost).find(topic_filter, now, sessions.retained_turns.step),
                 sessions.status.find(self.vhost, topic_filter, now),
-            ):
-                self.retained.append((subscribed, found))
+            )
+            # Who subscribes to a filter again gets all of them again, and not those of before as well: a
+            # client could have as many begun as it likes.
+            self.retained.pop(name, None)
+            self.retained[name] = subscribed, found
         return subscribed.qos
 
     def _require_read(self, login: Login, wanted: Subscription | Subscribed) -> None:
@@ -418,6 +414,7 @@ class Session:
         subscribed = self.subscriptions.pop(name, None)
         if subscribed is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
+        self.retained.pop(name, None)
         self.no_local -= subscribed.no_local
         self._remove(subscribed, now)
         self.is_undescribed = self.durable
@@ -489,7 +486,7 @@ class Session:
     def send_retained(self, sender: Sender, now: float) -> None:
         """Send the next of the retained messages that new subscriptions want, until the step is used up."""
         while self.retained:
-            subscribed, found = self.retained[0]
+            name, (subscribed, found) = next(iter(self.retained.items()))
             step: list[Retained] = []
             over = True
             for retained in found:
@@ -501,7 +498,7 @@ class Session:
             if step:
                 self._send_retained(sender, subscribed, step, now)
             if over:
-                del self.retained[0]
+                del self.retained[name]
             # Or the socket has to take some first.
             if not over or sender.is_behind():
                 return
@@ -531,6 +528,18 @@ class Session:
         consumers = {} if self.outgoing is None else self.outgoing.receiver.consumers
         for consumer in consumers.values():
             yield consumer.row(peer, tag=consumer.tag or self.client_id, prefetch=consumer.receiver.prefetch)
+
+
+def _described(subscribed: Subscribed) -> DescribedSubscription:
+    return DescribedSubscription(
+        subscribed.name,
+        subscribed.topic_filter,
+        subscribed.share_name,
+        subscribed.qos,
+        subscribed.no_local,
+        subscribed.retain_as_published,
+        subscribed.identifier,
+    )
 
 
 def _queue_name(sort: str, name: str) -> str:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from plugins.engines.mqtt.sessions import Sessions
 
 _PREFIX = f"{STATUS}/broker/"
+_FRESH = 1.0
+"""Seconds for which values are shown to new subscriptions: to count takes a step for each session and each
+subscription of the virtual host, and a client may subscribe thousands of times."""
 
 
 class Status:
@@ -38,6 +41,8 @@ class Status:
         self._timer: Timer | None = None
         # The same envelope each time: who gets its messages is looked up once.
         self._envelopes: dict[str, Envelope] = {}
+        self._latest: dict[str, tuple[float, list[tuple[str, Batch]]]] = {}
+        """By virtual host, when its values were found, and these."""
 
     def begin(self) -> None:
         """The broker runs from now on."""
@@ -62,7 +67,7 @@ class Status:
             self._timer.cancel()
             return
         for vhost in {live.vhost.name: live.vhost for live in watched}.values():
-            messages = list(self._messages(vhost, now))
+            messages = self._messages(vhost, now)
             for live in watched:
                 if live.vhost is vhost:
                     for _, batch in messages:
@@ -75,17 +80,23 @@ class Status:
         if not self._period or not is_status(topic_filter):
             return
         matches = matcher_of(topic_filter)
-        for topic, batch in self._messages(vhost, now):
+        found, messages = self._latest.get(vhost.name, (-_FRESH, []))
+        if now - found >= _FRESH:
+            messages = self._messages(vhost, now)
+        for topic, batch in messages:
             if matches(topic):
                 yield Retained(topic, batch, None, 0)
 
-    def _messages(self, vhost: VirtualHost, now: float) -> Iterator[tuple[str, Batch]]:
+    def _messages(self, vhost: VirtualHost, now: float) -> list[tuple[str, Batch]]:
+        messages: list[tuple[str, Batch]] = []
         for name, value in self._values(vhost, now).items():
             topic = f"{_PREFIX}{name}"
             envelope = self._envelopes.get(topic)
             if envelope is None:
                 envelope = self._envelopes[topic] = Envelope(key=topic_to_key(topic))
-            yield topic, batch_of_one(str(value).encode(), envelope)
+            messages.append((topic, batch_of_one(str(value).encode(), envelope)))
+        self._latest[vhost.name] = now, messages
+        return messages
 
     def _values(self, vhost: VirtualHost, now: float) -> dict[str, int | str]:
         counts = self._sessions.counts(vhost)

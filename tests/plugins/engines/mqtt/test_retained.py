@@ -10,8 +10,10 @@ import pytest
 
 from kernel.contracts.message import Envelope
 from plugins.engines.mqtt.retained import Retained, RetainedMessages, matcher_of
+from plugins.engines.mqtt.sender import Sender
+from plugins.engines.mqtt.session import Session
 from plugins.protocols.mqtt.encoder import encode
-from plugins.protocols.mqtt.packets import Pingreq, Subscribe
+from plugins.protocols.mqtt.packets import Pingreq, Suback, Subscribe, Subscription
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.notes import for_each
 from tests.plugins.engines.mqtt.raw_client import (
@@ -251,6 +253,27 @@ def test_many_retained_messages_come_in_turns(quiet: StillServer, version: int) 
     client.sync()
     client.subscribe("t/+")
     assert [client.next().topic for _ in topics] == topics  # type: ignore[union-attr]
+
+
+def test_a_filter_that_is_subscribed_again_and_again_is_read_once(
+    quiet: StillServer, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 0
+    begin = Session.send_retained
+
+    def send_retained(session: Session, sender: Sender, now: float) -> None:
+        nonlocal most
+        most = max(most, len(session.retained))
+        begin(session, sender, now)
+
+    monkeypatch.setattr(Session, "send_retained", send_retained)
+    client = quiet.connect(version)
+    client.publish("t/a", b"kept", retain=True)
+    client.send(Subscribe(1, (Subscription("t/+", 0), Subscription("t/#", 0)) * 500))
+    client.expect(Suback)
+    # Once for each filter.
+    assert [each.payload for each in everything(client)] == [b"kept", b"kept"]
+    assert most == 2
 
 
 @for_each(

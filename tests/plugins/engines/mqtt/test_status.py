@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
+from plugins.engines.broker.public import VirtualHost
+from plugins.engines.mqtt.sessions import Sessions
 from plugins.protocols.mqtt.encoder import encode
 from plugins.protocols.mqtt.packets import Subscribe
 from tests.plugins.engines.mqtt.raw_client import RawClient, connect_packet, subscription
@@ -129,6 +133,29 @@ def test_what_comes_again_is_of_the_own_virtual_host(still: Still) -> None:
     server.pass_time(10)
     assert values(here) == {"$SYS/broker/clients/total": "1"}
     assert values(there[0]) == {"$SYS/broker/clients/total": "2"}
+
+
+def test_many_new_subscribers_have_the_broker_count_once(
+    quiet: StillServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = 0
+    counts = Sessions.counts
+
+    def count(sessions: Sessions, vhost: VirtualHost) -> dict[str, int]:
+        nonlocal counted
+        counted += 1
+        return counts(sessions, vhost)
+
+    monkeypatch.setattr(Sessions, "counts", count)
+    client = quiet.connect(client_id="watcher")
+    for number in range(100):
+        client.subscribe(subscription(f"$SYS/{number}"))
+    assert values(client) == {}
+    assert counted == 1
+    # They are of this second.
+    quiet.pass_time(1)
+    client.subscribe(subscription("$SYS/broker/uptime"))
+    assert values(client) == {"$SYS/broker/uptime": "1 seconds"}
 
 
 def test_a_filter_that_begins_with_a_wildcard_does_not_match(quiet: StillServer) -> None:
