@@ -2,7 +2,8 @@
 
 ``mqtt.sessions``
     A message for each session that outlives its connection: a ``Description``, with its will.  A change keeps
-    a new description and drops the one before it.
+    a new description and drops the one before it.  If the session has many subscriptions, a change keeps a
+    message with those that have changed, until these messages have as many as the session has.
 ``mqtt.received.CLIENT``
     Packet identifiers of QoS 2 messages that the client has published and not released: the lowest 16 bits of
     the numbers.  The message of a number is the published one, in one record with the queues that have it.
@@ -87,8 +88,14 @@ class Description(msgspec.Struct, frozen=True):
     begun: tuple[int, ...] = ()
     """Positions of messages that were sent with QoS 2, and that the subscriptions want
     with another one now."""
+    is_change: bool = False
+    """Whether ``subscriptions`` are only those that are new or have changed since the one before it."""
+    gone: tuple[str, ...] = ()
+    """The names of subscriptions that are gone since the one before it."""
 
 
+_MANY = 100
+"""With fewer subscriptions, a description is written as a whole each time."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Description).decode
 
@@ -98,8 +105,10 @@ class Descriptions:
 
     def __init__(self, vhost: VirtualHost) -> None:
         self._vhost = vhost
-        self._numbers: dict[str, int] = {}
-        """By client identifier."""
+        self._numbers: dict[str, list[int]] = {}
+        """By client identifier: of the last whole description, and of the changes since."""
+        self._changed: dict[str, int] = {}
+        """How many subscriptions these changes have; no entry: none."""
 
     def read(self) -> Iterator[Description]:
         """Yield what the store has, at the start of the broker."""
@@ -107,27 +116,53 @@ class Descriptions:
         if found is None:
             return
         latest: dict[str, Description] = {}
+        subscriptions: dict[str, dict[str, DescribedSubscription]] = {}
         for kept in found.messages():
             try:
                 description = _decode(kept.body)
             except msgspec.MsgspecError as error:
                 self._vhost.broker.report("not restored", f"an MQTT session of {self._vhost.name!r}: {error}")
                 continue
-            # A crash may have left the one before it.
-            self._drop(description.client_id)
-            self._numbers[description.client_id] = kept.number
-            latest[description.client_id] = description
-        yield from latest.values()
+            client_id = description.client_id
+            if not description.is_change:
+                # A crash may have left the one before it.
+                self._drop(client_id)
+                subscriptions[client_id] = {}
+            elif client_id not in latest:
+                # A crash has left a change of a description that is gone: the next one is whole.
+                found.drop(kept.number, kept.number + 1)
+                continue
+            self._add(description, kept.number)
+            latest[client_id] = description
+            subscriptions[client_id].update({each.name: each for each in description.subscriptions})
+            for name in description.gone:
+                subscriptions[client_id].pop(name, None)
+        for client_id, description in latest.items():
+            whole = tuple(subscriptions[client_id].values())
+            yield msgspec.structs.replace(description, subscriptions=whole, is_change=False, gone=())
+
+    def takes_change(self, client_id: str, changed: int, subscriptions: int) -> bool:
+        """Whether a description may be written as the change of so many of a session's subscriptions.
+
+        So each whole description is written after as many changes as it has subscriptions.
+        """
+        return (
+            subscriptions >= _MANY
+            and client_id in self._numbers
+            and self._changed.get(client_id, 0) + changed < subscriptions
+        )
 
     def keep(self, description: Description) -> None:
-        """Write a description in place of the one before it."""
+        """Write a description: a whole one in place of the one before it, or a change of that one."""
+        client_id = description.client_id
         stored = self._vhost.stored_set(_SESSIONS)
         number = stored.next_number
         # The new one first: a crash in between leaves both, and ``read`` takes the later one. In the other
         # order it could leave none.
         stored.keep(Span(number, batch_of_one(_encode(description)), 0, 1))
-        self._drop(description.client_id)
-        self._numbers[description.client_id] = number
+        if not description.is_change:
+            self._drop(client_id)
+        self._add(description, number)
 
     def drop(self, client_id: str) -> None:
         """The session has ended."""
@@ -135,9 +170,17 @@ class Descriptions:
         for sort in (_RECEIVED, _RELEASED, _BEGUN):
             self._vhost.delete_stored_set(f"{sort}.{client_id}")
 
+    def _add(self, description: Description, number: int) -> None:
+        client_id = description.client_id
+        self._numbers.setdefault(client_id, []).append(number)
+        if description.is_change:
+            # One at least: a change of something else takes room, too.
+            changed = max(len(description.subscriptions) + len(description.gone), 1)
+            self._changed[client_id] = self._changed.get(client_id, 0) + changed
+
     def _drop(self, client_id: str) -> None:
-        number = self._numbers.pop(client_id, None)
-        if number is not None:
+        self._changed.pop(client_id, None)
+        for number in self._numbers.pop(client_id, ()):
             self._vhost.stored_set(_SESSIONS).drop(number, number + 1)
 
 

@@ -90,6 +90,8 @@ class Session:
         """How many subscriptions do not want what this client publishes."""
         self.is_undescribed = False
         """Whether the subscriptions have changed since they were written to disk."""
+        self._changed: set[str] | None = None
+        """The names of those that have; None: none has."""
         self.ended = False
         self._sessions = sessions
         self._live = live
@@ -228,18 +230,25 @@ class Session:
         # Once a turn: a client may subscribe ten thousand times in one read.
         self.is_undescribed = False
         if self.durable:
-            subscriptions = map(_described, self.subscriptions.values())
+            changed, self._changed = self._changed or set(), None
+            kept = self._sessions.descriptions(self.vhost)
+            is_change = kept.takes_change(self.client_id, len(changed), len(self.subscriptions))
+            names = changed if is_change else self.subscriptions
             will = None if self._will is None else DescribedWill.of(self._will[0], self._will[1].name)
             begun = () if self.outgoing is None else tuple(self.outgoing.begun_otherwise())
-            self._sessions.descriptions(self.vhost).keep(
+            kept.keep(
                 Description(
                     self.client_id,
                     self.exchange,
                     self.expiry,
                     self._left_at,
-                    tuple(subscriptions),
+                    tuple(
+                        [_described(self.subscriptions[name]) for name in names if name in self.subscriptions]
+                    ),
                     will,
                     begun,
+                    is_change,
+                    tuple(sorted(changed - self.subscriptions.keys())) if is_change else (),
                 )
             )
 
@@ -341,7 +350,7 @@ class Session:
         subscribed = self._subscribe(wanted, identifier, name, now)
         # Clients subscribe to all that they want again when they come back.
         if described != _described(subscribed):
-            self.is_undescribed = self.durable
+            self._has_changed(name)
         handling = wanted.retain_handling
         if not wanted.share_name and (handling == 0 or (handling == 1 and before is None)):
             sessions, topic_filter = self._sessions, subscribed.topic_filter
@@ -417,8 +426,15 @@ class Session:
         self.retained.pop(name, None)
         self.no_local -= subscribed.no_local
         self._remove(subscribed, now)
-        self.is_undescribed = self.durable
+        self._has_changed(name)
         return ReasonCode.SUCCESS
+
+    def _has_changed(self, name: str) -> None:
+        if self.durable:
+            self.is_undescribed = True
+            if self._changed is None:
+                self._changed = set()
+            self._changed.add(name)
 
     def _add(self, subscribed: Subscribed, now: float) -> None:
         if subscribed.live:

@@ -6,12 +6,14 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from kernel.contracts.message import Envelope, batch_of_one
 from plugins.engines.broker.host.clock_watch import IDLE_PERIOD
+from plugins.engines.mqtt.durable import Description, Descriptions
 from plugins.protocols.mqtt.packets import Suback, Subscribe, Subscription
 from plugins.protocols.mqtt.reason_codes import ReasonCode
 from tests.plugins.engines.mqtt.raw_client import (
@@ -385,6 +387,66 @@ def test_subscriptions_in_one_write_are_described_once_a_turn(
     again = server.connect(**FIVE)
     server.connect(client_id="other").publish("a/1999", b"there", qos=1)
     again.expect_message("a/1999", b"there", qos=1)
+
+
+def test_of_many_subscriptions_only_those_that_change_are_written(
+    restart: Callable[..., StillServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = 0
+    keep = Descriptions.keep
+
+    def counted(descriptions: Descriptions, description: Description) -> None:
+        nonlocal written
+        written += len(description.subscriptions)
+        keep(descriptions, description)
+
+    monkeypatch.setattr(Descriptions, "keep", counted)
+    client = restart().connect(**FIVE)
+    for number in range(1000):
+        client.subscribe(subscription(f"a/{number}", 1))
+    # The first hundred are written as a whole each time. As a whole always, it would be 500,500.
+    assert written < 10_000
+    written = 0
+    client.subscribe(subscription("a/7", 2), subscription("a/8", 1))
+    client.disconnect()
+    assert written < 5
+
+
+def test_changes_of_many_subscriptions_are_there_again(restart: Callable[..., StillServer]) -> None:
+    random, wanted = Random(1), {f"a/{number}": 1 for number in range(150)}
+    client = restart().connect(**FIVE)
+    client.subscribe(*[subscription(name, qos) for name, qos in wanted.items()])
+    for _ in range(8):
+        for _ in range(random.randrange(60)):
+            name, qos = f"a/{random.randrange(200)}", random.randrange(3)
+            if random.randrange(3) or name not in wanted:
+                client.subscribe(subscription(name, qos))
+                wanted[name] = qos
+            else:
+                client.unsubscribe(name)
+                del wanted[name]
+        if random.randrange(2):
+            client.close()
+        server = restart()
+        session = server.session("lasting")
+        assert session is not None
+        assert {name: each.qos for name, each in session.subscriptions.items()} == wanted
+        client = server.connect(**FIVE)
+        assert client.connack.session_present
+
+
+def test_changes_whose_beginning_a_crash_has_taken_are_ignored(restart: Callable[..., StillServer]) -> None:
+    server = restart()
+    client = server.connect(**FIVE)
+    client.subscribe(*[subscription(f"a/{number}", 1) for number in range(150)])
+    client.subscribe(subscription("a/0", 2))
+    descriptions = server.engine.broker.vhost("/").stored_set("mqtt.sessions")
+    *_, (first, _) = descriptions.numbers()
+    # The whole one before the change.
+    descriptions.drop(first, first + 1)
+    server = restart()
+    assert server.session("lasting") is None
+    assert not server.engine.broker.vhost("/").stored_set("mqtt.sessions").numbers()
 
 
 @pytest.mark.parametrize("limit", [{"x-max-length": 3}, {"x-max-length-bytes": 3}])
