@@ -216,5 +216,5 @@ def read_definitions(document: object) -> Definitions:
         if isinstance(document, bytes):
             return msgspec.json.decode(document, type=Definitions)
         return msgspec.convert(document, Definitions)
-    except msgspec.DecodeError as error:  # of which a ValidationError is one
+    except (msgspec.DecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
         raise KernelError(f"these are no definitions: {error}") from None

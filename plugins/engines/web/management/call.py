@@ -129,7 +129,8 @@ class Call:
         else:
             try:
                 found = msgspec.json.decode(text)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
+                # RecursionError: as deep as nobody writes it.
                 found = None
         if not isinstance(found, dict):
             raise bad_request("not_json")

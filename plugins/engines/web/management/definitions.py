@@ -68,7 +68,7 @@ def imported(call: Call) -> Steps:
     """Import definitions, those of one virtual host where the path names it."""
     try:
         document = msgspec.json.decode(call.request.body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise bad_request("failed_to_parse_json")

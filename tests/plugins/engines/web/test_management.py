@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -166,11 +167,33 @@ def test_a_column_may_be_within_another_one() -> None:
     assert made == [{"inner": {"x": 1}}]
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "a*b*c*", "(a|a)*", "x" * 201])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(a+)+$", "a*b*c*", "(a|a)*", "x" * 201, "a?" * 26 + "a" * 26, "(?:a|aa)" * 24 + "$"),
+        *("[]+]*a*a*", r"[\]*+a*]", "(a|a*", "(?:a)?"),
+    ],
+)
 def test_a_pattern_that_could_hold_up_the_process_is_refused(pattern: str) -> None:
     rows = [{"name": "a" * 200 + "b"}]
     with pytest.raises(Refused, match="400"):
         _run(listed(rows, lambda row: row, {"page": "1", "name": pattern, "use_regex": "true"}))
+
+
+@pytest.mark.parametrize("pattern", ["^(a|b)\\.", r"\*\?\+b", "[*+?{|]*x", "a|b|c|d", "(?i)^A.*"])
+def test_a_pattern_that_cannot_is_searched(pattern: str) -> None:
+    made: Any
+    query = {"page": "1", "name": pattern, "use_regex": "true"}
+    _, made = _run(listed([{"name": "a.*?+bx"}, {"name": "-"}], lambda row: row, query))
+    assert made["filtered_count"] == 1
+
+
+@pytest.mark.parametrize("path", ["queues/%2F/q", "definitions"])
+def test_json_that_is_too_deep_is_refused(kernel_factory: KernelFactory, path: str) -> None:
+    kernel = watched(kernel_factory)
+    method = "PUT" if "q" in path else "POST"
+    refused = get(kernel, f"/api/{path}", "guest:guest", method, body="[" * 200_000)
+    assert (refused.status, b"json" in refused.body) == (400, True)
 
 
 def test_a_policy_that_could_hold_up_the_broker_is_for_administrators(kernel_factory: KernelFactory) -> None:
