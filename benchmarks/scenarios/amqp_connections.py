@@ -9,7 +9,7 @@ from benchmarks.amqp.brokers import our_broker
 from benchmarks.processes import Child, allow_descriptors
 from benchmarks.scenario import Figures, Row, Scenario, Side
 
-COUNT = 2_000_000
+COUNT = 10_000_000
 AGAIN = ", once more"
 
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from kernel.contracts.message import Buffer
+from kernel.contracts.message import Buffer, Message
 
 _BLOCK = 128
 # Raises ``struct.error`` unless all arguments are bytes or bytearrays, and copies nothing of them: 4 ns for
@@ -51,6 +51,7 @@ def all_checked(bodies: Sequence[Any]) -> Sequence[Buffer]:
 def _refuse(body: Any) -> NoReturn:
     if isinstance(body, memoryview):
         raise TypeError("a body has to be contiguous memory; this view has gaps: send bytes(view)")
+    what = "send_message sends it" if isinstance(body, Message) else "encode it first"
     raise TypeError(
-        f"a body is bytes, or anything with the buffer protocol, not {type(body).__name__}: encode it first"
+        f"a body is bytes, or anything with the buffer protocol, not {type(body).__name__}: {what}"
     )

@@ -32,6 +32,8 @@ def envelope_with(key: str | None, headers: Mapping[str, Any] | None) -> Envelop
         key = checked_text(key, "a key")
     if not headers:
         return PLAIN if key is None else Envelope(key=key)
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers are a dictionary, such as {{'attempt': 1}}, not {headers!r:.80}")
     # A copy: the envelope may be on its way when the application changes its headers for the next message.
     return Envelope(key=key or "", properties={"headers": dict(headers)})
 

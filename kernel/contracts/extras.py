@@ -23,7 +23,7 @@ class Extra(NamedTuple):
 
     def complaint(self) -> str:
         """Return what is lacking, and the command that installs it."""
-        return f"{self.lack}: pip install messaging-kernel[{self.name}]"
+        return f"{self.lack}: pip install 'messaging-kernel[{self.name}]'"
 
     def need(self) -> None:
         """Raise ``PluginError`` with the complaint if something of it is missing."""

@@ -64,7 +64,7 @@ try:
     from wsproto.frame_protocol import CloseReason
     from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 except ImportError:
-    raise ValueError("ws and wss addresses need wsproto: pip install messaging-kernel[web]") from None
+    raise ValueError("ws and wss addresses need wsproto: pip install 'messaging-kernel[web]'") from None
 
 FRAME_BYTES = 256 * 1024
 """About how many bytes we put into one message."""

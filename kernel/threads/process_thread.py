@@ -316,7 +316,8 @@ class ProcessThread:
             wait = backoff.next_wait()
             self._tell_lost(reason, wait)
             self._woken.wait(wait)
-        for state in self.states.values():
+        # A copy: another thread may be removing an engine.
+        for state in list(self.states.values()):
             if state.state != "ended":
                 state.state = "stopped"
 

@@ -204,7 +204,12 @@ class Channel(OfThisProcess):
 
     def send_message(self, message: Message, *, timeout: float | None = None) -> None:
         """Send a message with an envelope of its own."""
-        envelope = message.envelope
+        try:
+            envelope = message.envelope
+        except AttributeError:
+            raise TypeError(
+                f"send_message takes a kernel.Message, not {type(message).__name__}: send takes a body alone"
+            ) from None
         # The rest is not looked at where the key is sound: it would be half of what the call takes.
         if type(envelope) is not Envelope or type(envelope.key) is not str:
             envelope = checked_envelope(envelope)

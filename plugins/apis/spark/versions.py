@@ -21,5 +21,5 @@ def need_pyspark(who: str = "the format kernel") -> None:
     if tuple(map(int, re.findall(r"\d+", version)[:2])) < EARLIEST:
         raise NoSpark(
             f"{who} needs pyspark {'.'.join(map(str, EARLIEST))} or newer, and this Python has {version}: "
-            "pip install messaging-kernel[spark]"
+            "pip install 'messaging-kernel[spark]'"
         )

@@ -11,7 +11,7 @@ tags that were acknowledged, and tags of deliveries that need no acknowledgement
 
 What is done often is cheap: a new range is appended, and the first range is found without a search, because
 clients mostly acknowledge in the order of delivery.  Another tag is found by bisection.  Only an
-acknowledgement out of order, of a part of a range in the middle, moves the entries behind it.
+acknowledgement out of order moves the entries behind it.
 """
 
 from __future__ import annotations

@@ -366,9 +366,10 @@ def _last_in_order(names: list[str], index: int, tag: int) -> int:
     A client mostly acknowledges in the order of delivery.
     """
     prefix = names[index].removesuffix(str(tag))
-    for number, name in enumerate(names[index + 1 :], tag + 1):
-        if name != f"{prefix}{number}":
-            return number - 1
+    # By index: a copy of the rest would be made for each ACK that is out of order.
+    for at in range(index + 1, len(names)):
+        if names[at] != f"{prefix}{tag + at - index}":
+            return tag + at - index - 1
     return tag + len(names) - index - 1
 
 

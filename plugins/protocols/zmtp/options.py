@@ -57,7 +57,7 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     mechanism: Literal["NULL", "PLAIN", "CURVE"] = "NULL"
     """``PLAIN``: user name and password, in clear text.  Whoever connects shows them, and the one that
     listens has them decided on.  ``CURVE``: keys, and everything is encrypted.  It needs PyNaCl
-    (``pip install messaging-kernel[curve]``)."""
+    (``pip install 'messaging-kernel[curve]'``)."""
     username: _Name = ""
     """For a dialler with PLAIN."""
     password: _Name = ""

@@ -228,7 +228,7 @@ def test_without_scapy_it_says_what_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     status, output, errors = kernel("inspect", capture)
     assert (status, output) == (cli.FAILED, "")
-    assert errors == "kernel: kernel inspect needs scapy: pip install messaging-kernel[inspect]\n"
+    assert errors == "kernel: kernel inspect needs scapy: pip install 'messaging-kernel[inspect]'\n"
 
 
 def test_scapy_is_loaded_for_captures_only() -> None:

@@ -153,7 +153,7 @@ class Socket:
         if transport not in _TRANSPORTS:
             raise failure(errno.EPROTONOSUPPORT, f"{place!r}: there are {', '.join(_TRANSPORTS)} here")
         if transport == "ws" and not has("ws"):
-            text = f"{place!r}: ws needs wsproto: pip install messaging-kernel[web]"
+            text = f"{place!r}: ws needs wsproto: pip install 'messaging-kernel[web]'"
             raise failure(errno.EPROTONOSUPPORT, text)
         if transport == "ipc":
             if len(os.fsencode(where)) > IPC_PATH_MAX_LEN:

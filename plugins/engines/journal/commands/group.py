@@ -69,7 +69,7 @@ def _without_pyarrow(name: str, summary: str) -> click.Command:
         name,
         callback=lambda **_: PYARROW.need(),
         params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-        help=f"{summary}  It needs the extra: pip install messaging-kernel[journal]",
+        help=f"{summary}  It needs the extra: pip install 'messaging-kernel[journal]'",
         context_settings={"ignore_unknown_options": True},
     )
 

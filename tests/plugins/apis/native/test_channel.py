@@ -506,6 +506,17 @@ def test_a_view_with_gaps_is_refused_at_the_call(kernel_factory: KernelFactory) 
             send(view)
 
 
+def test_a_mistake_says_what_would_be_right(kernel_factory: KernelFactory) -> None:
+    _, a, _ = pair(kernel_factory)
+    anything: Any = a
+    with pytest.raises(TypeError, match=r"takes a kernel\.Message, not bytes"):
+        anything.send_message(b"x")
+    with pytest.raises(TypeError, match="send_message sends it"):
+        anything.send(Message(b"x"))
+    with pytest.raises(TypeError, match="headers are a dictionary"):
+        anything.send(b"x", headers=[1])
+
+
 def test_a_channel_refuses_another_thread(kernel_factory: KernelFactory) -> None:
     _, a, b = pair(kernel_factory)
     errors: list[BaseException] = []

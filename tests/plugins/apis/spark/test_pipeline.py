@@ -89,7 +89,7 @@ def test_without_spark_it_says_what_to_install(arguments: tuple[str, ...], tmp_p
     command = [sys.executable, "-c", WITHOUT_SPARK, "pipeline", *arguments, *journal]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr == "kernel: kernel pipeline needs pyspark: pip install messaging-kernel[spark]\n"
+    assert done.stderr == "kernel: kernel pipeline needs pyspark: pip install 'messaging-kernel[spark]'\n"
 
 
 @pytest.mark.parametrize(

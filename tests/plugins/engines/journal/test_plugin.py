@@ -15,7 +15,7 @@ from kernel.topology.check import plan_of_text
 from kernel.topology.system import Kernel
 from plugins.engines.journal import plugin
 
-SENTENCE = r"a journal needs pyarrow: pip install messaging-kernel\[journal\]"
+SENTENCE = r"a journal needs pyarrow: pip install 'messaging-kernel\[journal\]'"
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_topology_with_a_journal_is_refused_in_one_sentence() -> None:
 @pytest.mark.usefixtures("without_pyarrow")
 def test_the_command_says_what_to_install(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["journal", "ls", "somewhere", "--json"]) == 1
-    assert "pip install messaging-kernel[journal]" in capsys.readouterr().err
+    assert "pip install 'messaging-kernel[journal]'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_pyarrow")

@@ -59,7 +59,7 @@ def test_without_pynacl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nacl", None)
     shown = CliRunner().invoke(command, [])
     assert shown.exit_code == 1
-    assert "pip install messaging-kernel[curve]" in shown.output
+    assert "pip install 'messaging-kernel[curve]'" in shown.output
 
 
 def test_a_name_is_no_path() -> None:
