@@ -28,7 +28,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from kernel.contracts.engine import Engine, EngineEvent
-from kernel.contracts.errors import KernelError, PlanError, UnknownName
+from kernel.contracts.errors import KernelError, PlanError, PluginError, UnknownName
 from kernel.contracts.key_trie import key_filter
 from kernel.contracts.kinds import BoundSockets, EngineKind, EngineSetup, Kind
 from kernel.contracts.thread import Done, EngineStatus, EngineThread, ThreadSetup
@@ -192,7 +192,7 @@ class Parts:
         # After everything that can raise, so that the plan has no engine that does not run; and before the
         # thread is told, so that the engine finds itself in the plan when it asks.
         self.plan = entered
-        self._add(plan.name, options, kind.create, thread, bound, plan)
+        self._add(plan.name, options, partial(self._made, plan), thread, bound, plan)
 
     @_one_at_a_time
     def host(
@@ -216,6 +216,18 @@ class Parts:
         installed = self._registry.engine_for(plan.kind, plan.options)
         kind: EngineKind = installed.kind if installed else self._registry.kind("engines", plan.kind)
         return kind
+
+    def _made(self, plan: EnginePlan, setup: EngineSetup) -> Engine:
+        kind = self._engine_kind(plan)
+        engine: Engine = kind.create(setup)
+        # Said here: what follows would fail in the middle of the kernel, as if that were at fault.
+        if not callable(getattr(engine, "run", None)):
+            installed = self._registry.engine_for(plan.kind, plan.options)
+            raise PluginError(
+                f"kind {plan.kind!r} of {installed.origin if installed else 'an API'}: create has returned "
+                f"{engine!r:.80}, which is no engine: it has no method `run`"
+            )
+        return engine
 
     def _live_options(self, plan: EnginePlan) -> Collection[str]:
         """Return the options that an engine takes while it runs; none while it does not run."""

@@ -101,8 +101,9 @@ class Kernel(OfThisProcess):
         plan = self._checked(plan or Plan())
         self._dispatcher: Dispatcher = Dispatcher()
         self.events: list[Callable[[EngineEvent], Any]] = []
-        """Callbacks for events of engines (connected, failed, retrying ...).  Called in the engines'
-        threads."""
+        """Listeners: functions that are called with each event of an engine (connected, failed, retrying),
+        in the engine's thread.  ``events.append(print)`` shows all of them.  While there is none, failures
+        are logged as warnings."""
         self._parts: Parts = Parts(
             plan,
             self.registry,
@@ -691,7 +692,11 @@ class Kernel(OfThisProcess):
 
     def _report(self, event: EngineEvent) -> None:
         # A copy: listeners are added and removed by other threads, and by listeners.
-        for listener in list(self.events):
+        listeners = list(self.events)
+        if not listeners and event.what == "failed":
+            # Otherwise an application would only find that nothing comes.
+            _log.warning("engine %s has failed: %s", event.engine, event.detail)
+        for listener in listeners:
             try:
                 listener(event)
             except Exception:

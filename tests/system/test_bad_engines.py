@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import types
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from kernel.contracts.kinds import EngineKind
 from kernel.plugins import Origin, PluginRegistry
 from kernel.testing.fixtures import KernelFactory
 from kernel.topology.plan import EnginePlan
+from tests.events import Events
 
 GOOD = EnginePlan(
     name="good", kind="stream", options={"address": "backend+tcp://127.0.0.1:0", "mode": "listen"}
@@ -43,7 +46,11 @@ class BadEngine:
 @package.hookimpl
 def register_engines() -> list[EngineKind]:
     """The bad one."""
-    return [EngineKind(name="bad", summary="bad", options=NoOptions, create=lambda setup: BadEngine())]
+    none: Any = lambda setup: None  # noqa: E731 - no engine
+    return [
+        EngineKind(name="bad", summary="bad", options=NoOptions, create=lambda setup: BadEngine()),
+        EngineKind(name="none", summary="bad", options=NoOptions, create=none),
+    ]
 
 
 def _registry() -> PluginRegistry:
@@ -72,3 +79,24 @@ def test_a_closing_kernel_does_not_fail_over_it(kernel_factory: KernelFactory) -
     kernel.close(linger=1)
     assert kernel.join(60)
     assert crashes == []
+
+
+def test_a_kind_that_makes_no_engine_is_named(kernel_factory: KernelFactory) -> None:
+    events = Events()
+    kernel_factory(EnginePlan(name="x", kind="none"), registry=_registry(), wait=False, on_event=events)
+    assert events.wait("failed", "x").detail.startswith(
+        "PluginError: kind 'none' of plugin 'bad' of bad 1: create has returned None, which is no engine"
+    )
+
+
+def test_failures_are_logged_while_nobody_listens_to_events(kernel_factory: KernelFactory) -> None:
+    logged: SimpleQueue[str] = SimpleQueue()
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.put(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("kernel.topology.system")
+    logger.addHandler(handler)
+    try:
+        kernel_factory(EnginePlan(name="x", kind="none"), registry=_registry(), wait=False)
+        assert logged.get(timeout=60).startswith("engine x has failed: PluginError: kind 'none'")
+    finally:
+        logger.removeHandler(handler)
