@@ -43,13 +43,13 @@ COMMANDS: dict[str, str] = {
     "check": "Report all mistakes of a topology file, with lines and hints.",
     "prove": "Say what an acknowledgement means to each publisher of a topology file.",
     "dry-run": "Open every endpoint, certificate and folder of a topology file; no message passes.",
+    "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
     "status": "Show a running system: engines, routes, pipes, threads.",
     "top": "Show what a running system does, live: engines, routes, queues, rates.",
     "tap": "Show messages as they pass, on routes and inside engines.",
     "explain": "Say who would get a message, and for those who would not, why.",
     "peek": "Look at the first messages of a queue, and leave them there.",
     "inspect": "Decode the conversations in captured packets, and count losses.",
-    "draw": "Draw a topology file: Mermaid, SVG, or the matrix of threads.",
     "plugins": "List what is installed, or show the options of one kind.",
     "new": "Write a new engine, protocol or API as an installable distribution.",
     "tour": "Follow one message through every hop.",
@@ -59,6 +59,13 @@ COMMANDS: dict[str, str] = {
 with ``_`` for ``-``.
 
 The summaries stand here, so that the help of ``kernel`` imports none of these modules."""
+
+_SECTIONS = {
+    "Topology files": ("run", "check", "prove", "dry-run", "draw"),
+    "A running system": ("status", "top", "tap", "explain", "peek"),
+    "Tools": ("inspect", "plugins", "new", "tour", "bench"),
+}
+"""How the help divides them.  What plugins bring has a section of its own."""
 
 
 def _module(name: str) -> str:
@@ -98,9 +105,11 @@ class CommandGroup(click.Group):
         summaries |= {name: installed.kind.summary for name, installed in registry().commands.items()}
         # Last, so that no plugin can change what the help says of this package's commands.
         summaries |= COMMANDS
-        rows = [(name, summaries[name]) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        ours = {name for names in _SECTIONS.values() for name in names}
+        others = tuple(name for name in self.list_commands(ctx) if name not in ours)
+        for title, names in (*_SECTIONS.items(), ("What plugins bring", others)):
+            with formatter.section(title):
+                formatter.write_dl([(name, summaries[name]) for name in names])
 
 
 @click.command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,6 +58,13 @@ def test_help_lists_every_command_and_imports_none() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert all(f"\n  {name} " in done.stdout for name in ("run", "check", "draw", "plugins", "new"))
     assert {"trio", "rich", "kernel.cli.run", "kernel.topology.system"}.isdisjoint(done.stderr.split())
+
+
+def test_the_help_has_each_command_once_and_those_of_plugins_last(kernel: Command) -> None:
+    listed = re.findall(r"^  ([a-z]\S*)  ", kernel("--help")[1], flags=re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed[: len(cli.COMMANDS)]) == set(cli.COMMANDS)
+    assert "queues" in listed
 
 
 def test_the_summaries_are_the_first_lines_of_the_commands_own_help(kernel: Command) -> None:
