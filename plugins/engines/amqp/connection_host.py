@@ -132,7 +132,7 @@ class ConnectionHost(StreamClient):
         # A connection that is closed in good order waits for a client that is slow to read: the few seconds
         # of ``ClosingWire`` are for the output of the last turn only.
         if conversation.closed() and not self.writing:
-            self.closing = self.closing or "closed"
+            self.closing = self.closing or conversation.closed_with or "closed"
             # Close-ok tells the client that it is safe to close the socket.  RabbitMQ leaves that to it, so
             # amqp091-go takes an end that comes before for a lost connection.
             self.closes_first = self.session.closed_by_client
@@ -149,7 +149,7 @@ class ConnectionHost(StreamClient):
         if self._conversation.closed():
             # Silent for too long.  ``flush`` would wait until the socket has taken all, which it may never
             # do.
-            self.closing = self.closing or "closed"
+            self.closing = self.closing or self._conversation.closed_with or "closed"
 
     def on_deadline(self, now: float) -> None:
         """Unlike answers, a heartbeat need not wait for the disk."""
@@ -169,7 +169,8 @@ class ConnectionHost(StreamClient):
         # What came before it was handled, in turns of its own.  Messages that were begun and not finished are
         # dropped.
         self.session.handle(self._conversation.receive_eof(now), now)
-        super().on_eof(now)
+        # Clients hang up when they are told that the connection is closed: operators want to know why.
+        self._connection.close(self._conversation.closed_with or "the client hung up")
 
     def ended(self, now: float) -> None:
         """Give back what the client held."""

@@ -121,6 +121,8 @@ class Conversation(ABC):
         """Octets: the negotiated limit.  0: no limit."""
         self.heartbeat = 0
         """The negotiated interval in seconds; 0 means none."""
+        self.closed_with: str = ""
+        """Code and text with which this side has closed the connection; empty: it has not."""
         self._now = now
         self._deadline: float | None = now + options.handshake_timeout
         """When the handshake, and later the closing, must be over.  None: neither is going on."""
@@ -492,9 +494,11 @@ class Conversation(ABC):
             return
         self._move(ConnectionSignal.CLOSE_SENT)
         self._deadline = self._now + self.options.close_timeout
+        text = reply_text(code, text)
+        self.closed_with = f"{code} {text}"
         method = connection.Close(
             reply_code=code,
-            reply_text=reply_text(code, text),
+            reply_text=text,
             class_id_of_cause=class_id,
             method_id_of_cause=method_id,
         )

@@ -11,7 +11,9 @@ import pytest
 from kernel.contracts.message import Batch, Envelope
 from plugins.engines.broker.host.options import QueueOptions, User
 from plugins.engines.broker.host.rates import Bucket
+from plugins.protocols.amqp091.frames import BODY
 from tests.plugins.engines.amqp.conftest import Server
+from tests.plugins.engines.amqp.raw_client import frame
 from tests.plugins.engines.amqp.still_host import StillServer
 
 
@@ -97,6 +99,26 @@ def test_a_user_may_have_so_many_connections(serve: Callable[..., Server]) -> No
     assert server.connect("adam", "p").is_open
     first.close()
     assert server.connect("eve", "p").is_open
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_event_of_the_end_says_why_the_server_has_closed(
+    still: Callable[..., StillServer], answers: bool
+) -> None:
+    server = still()
+    client = server.connect()
+    client.send_octets(frame(BODY, 1, b"x"))
+    server.host.process()
+    client.read()
+    if answers:
+        client.write()
+        server.host.process()
+    client.wire.close()
+    while server.host.turn():
+        pass
+    ended = server.host.events[-1]
+    assert ended.what == "disconnected"
+    assert ended.detail.startswith("505 UNEXPECTED_FRAME - expected method frame")
 
 
 def test_a_client_that_is_gone_at_the_end_is_gone_once(still: Callable[..., StillServer]) -> None:
