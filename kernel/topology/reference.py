@@ -30,7 +30,7 @@ _BANNER = """\
 A topology file is TOML, with the tables `[threads.NAME]`, `[engines.NAME]` and `[[routes]]`. In every string
 `${NAME}` is replaced by that environment variable, and `${NAME:-default}` by the default if the variable is not
 set or empty; `$$` is a dollar. A string that consists of one variable may stand for a number or a truth value.
-`kernel check FILE` reports all mistakes of a file at once.
+`kernel check FILE` reports the mistakes of a file together; one may hide others of the same table.
 
 ## `[threads.NAME]`
 
