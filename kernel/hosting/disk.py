@@ -70,6 +70,15 @@ def reserve(descriptor: int, start: int, stop: int) -> int:
     return stop
 
 
+def sync_file(path: Path) -> None:
+    """Return when the data of a file would survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sync_data(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_directory(path: Path) -> None:
     """Write a directory to the disk; return when its entries would survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel.hosting.appending import replace_file
-from kernel.hosting.disk import sync_data, sync_directory
+from kernel.hosting.disk import sync_directory, sync_file
 from plugins.protocols.journal_format.folders import (
     Archive,
     Archived,
@@ -98,7 +98,7 @@ class ArchiveFolder:
                 with system.open_output_stream(written) as stream:
                     write(stream)
                 if self._is_local:
-                    _sync(Path(written))
+                    sync_file(Path(written))
                 elif self._renames:
                     # HDFS renames to no name that there is.
                     self.delete(name)
@@ -124,11 +124,3 @@ def raise_earliest(journal: Path, earliest: int) -> ArchiveFolder | None:
     if earliest > record.earliest:
         folder.note(journal, record._replace(earliest=earliest))
     return folder
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        sync_data(descriptor)
-    finally:
-        os.close(descriptor)

@@ -19,7 +19,7 @@ from pathlib import Path
 from zlib import crc32
 
 from kernel.hosting.appending import replace_file
-from kernel.hosting.disk import sync_data, sync_directory
+from kernel.hosting.disk import sync_directory, sync_file
 from plugins.engines.journal.retention import delete
 from plugins.protocols.journal_format.errors import JournalError
 from plugins.protocols.journal_format.names import FILE_MODE
@@ -51,7 +51,7 @@ def record_move(journal: Path, directory: Path, stop: int) -> None:
         if path.is_dir():
             sync_directory(path)
         else:
-            _sync(path)
+            sync_file(path)
     # The record says that the staging directory is there, so the directories that name it must be on the disk
     # before the record is.  They may be new, too.
     for parent in (staging, staging.parent, staging.parent.parent):
@@ -116,11 +116,3 @@ def _staging(journal: Path, directory: Path) -> Path:
 def _directories_of(directory: Path, staging: Path) -> Iterator[Path]:
     """Yield the directories into which the files of the staging directory were renamed."""
     return (directory / path.relative_to(staging) for path in staging.rglob("*") if path.is_dir())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        sync_data(descriptor)
-    finally:
-        os.close(descriptor)
