@@ -167,7 +167,10 @@ def _addresses(listed: Parameters, source: bytes) -> list[bytes]:
     # path.
     found = [source]
     for parameter in listed:
+        # Each address costs a path with timers and heartbeats. The search ends here, and not only the list:
+        # an INIT of 64 KB may name 8,000 addresses, each of which would be compared with all before it.
+        if len(found) == _MAX_ADDRESSES:
+            break
         if sizes.get(Kind(parameter.kind)) == len(parameter.value) and parameter.value not in found:
             found.append(parameter.value)
-    # Each address costs a path with timers and heartbeats.
-    return found[:_MAX_ADDRESSES]
+    return found
