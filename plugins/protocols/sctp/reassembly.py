@@ -8,6 +8,7 @@ Fragments are stored as they arrive. ``bytes`` is what is stored, as ``charge`` 
 from __future__ import annotations
 
 from plugins.protocols.sctp.chunks import BEGINNING, ENDING, UNORDERED, Data
+from plugins.protocols.sctp.numbered import Numbered
 
 MIN_CHARGE = 64
 """Bytes that one stored fragment counts at least."""
@@ -51,6 +52,8 @@ class ByTsn:
         self.bytes = 0
         self._starting: dict[int, _Sequence] = {}
         self._ending: dict[int, _Sequence] = {}
+        self._forgotten = -1
+        """The TSN of the last ``forget``: no sequence begins at it or below."""
 
     def add(self, tsn: int, fragment: Data) -> list[Data] | None:
         """Store a fragment; return all fragments of its message when they are complete, else None."""
@@ -80,7 +83,15 @@ class ByTsn:
 
     def forget(self, cumulative: int) -> None:
         """Drop all fragments up to a TSN: the peer has abandoned their messages."""
-        for start in sorted(tsn for tsn in self._starting if tsn <= cumulative):
+        # The shorter of the two is walked, the TSNs that are newly passed or what is stored: a packet may
+        # have thousands of FORWARD-TSNs, each of which passes a single TSN, while much is stored far ahead.
+        passed = range(self._forgotten + 1, cumulative + 1)
+        if len(passed) < len(self._starting):
+            begun = [tsn for tsn in passed if tsn in self._starting]
+        else:
+            begun = sorted(tsn for tsn in self._starting if tsn <= cumulative)
+        self._forgotten = max(self._forgotten, cumulative)
+        for start in begun:
             sequence = self._starting[start]
             self._drop(sequence)
             # Later fragments of the same message stay until another FORWARD-TSN covers them.
@@ -94,43 +105,69 @@ class ByTsn:
         self.bytes -= sum(charge(fragment.data) for fragment in sequence.fragments)
 
 
+class _Incomplete:
+    """The fragments of one message that have arrived, by number."""
+
+    __slots__ = ("fragments", "highest", "last")
+
+    def __init__(self) -> None:
+        self.fragments: dict[int, Data] = {}
+        self.highest = -1
+        self.last: int | None = None
+        """The number of the last fragment, if that has arrived."""
+
+    def is_complete(self) -> bool:
+        """Whether all fragments are there: as many as the last one says, and none behind it."""
+        return self.last is not None and len(self.fragments) - 1 == self.last == self.highest
+
+    def charge(self) -> int:
+        return sum(charge(fragment.data) for fragment in self.fragments.values())
+
+
 class ByNumber:
     """Reassembly of I-DATA, whose fragments carry the number of their message (MID) and their own (FSN)."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._messages: dict[tuple[int, bool, int], dict[int, Data]] = {}
-        self._last: dict[tuple[int, bool, int], int] = {}
+        self._streams: dict[tuple[int, bool], Numbered[_Incomplete]] = {}
 
-    def add(self, key: tuple[int, bool, int], fragment: Data) -> list[Data] | None:
-        """Store a fragment of the message ``key`` (stream, unordered, MID).
+    def add(self, stream: int, unordered: bool, number: int, fragment: Data) -> list[Data] | None:
+        """Store a fragment of the message with that number (MID).
 
         Return all fragments when complete, else None.
         """
-        fragments = self._messages.setdefault(key, {})
+        messages = self._streams.get((stream, unordered))
+        if messages is None:
+            messages = self._streams[stream, unordered] = Numbered()
+        message = messages.items.get(number)
+        if message is None:
+            message = _Incomplete()
+            messages.add(number, message)
+        fragments, fsn = message.fragments, fragment.fsn
         # A repeated FSN under a new TSN is a fault of the peer; the first one counts.
-        if fragment.fsn in fragments:
+        if fsn in fragments:
             return None
-        fragments[fragment.fsn] = fragment
+        fragments[fsn] = fragment
+        message.highest = max(message.highest, fsn)
         self.bytes += charge(fragment.data)
         # The last fragment may come before others.
         if fragment.flags & ENDING:
-            self._last[key] = fragment.fsn
-        # The last fragment gives the count. Without it the default of -2 can never match.
-        if len(fragments) != self._last.get(key, -2) + 1 or not all(
-            n in fragments for n in range(len(fragments))
-        ):
+            message.last = fsn
+        if not message.is_complete():
             return None
-        self._drop(key)
+        self.bytes -= messages.remove(number).charge()
+        if not messages.items:
+            del self._streams[stream, unordered]
         return [fragments[number] for number in range(len(fragments))]
 
     def forget(self, stream: int, unordered: bool, number: int) -> None:
         """Drop the fragments of a stream's messages up to and including that MID."""
+        messages = self._streams.get((stream, unordered))
+        if messages is None:
+            return
         # I-FORWARD-TSN names the last skipped message of a stream; all before it are skipped, too (RFC 8260,
         # 2.3.1).
-        for key in [key for key in self._messages if key[:2] == (stream, unordered) and key[2] <= number]:
-            self._drop(key)
-
-    def _drop(self, key: tuple[int, bool, int]) -> None:
-        self.bytes -= sum(charge(fragment.data) for fragment in self._messages.pop(key).values())
-        self._last.pop(key, None)
+        for message in messages.remove_until(number):
+            self.bytes -= message.charge()
+        if not messages.items:
+            del self._streams[stream, unordered]

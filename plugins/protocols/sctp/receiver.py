@@ -24,6 +24,7 @@ from kernel.contracts.errors import RemoteProtocolError
 from plugins.protocols.sctp.chunks import BEGINNING, ENDING, IMMEDIATE, UNORDERED, Data, Forward, Sack
 from plugins.protocols.sctp.errors import NoUserData
 from plugins.protocols.sctp.events import Message
+from plugins.protocols.sctp.numbered import Numbered
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.reassembly import MIN_CHARGE, ByNumber, ByTsn, charge
 from plugins.protocols.sctp.received import Received
@@ -67,7 +68,7 @@ class Receiver:
         dropped."""
         self.expected: tuple[dict[int, int], dict[int, int]] = ({}, {})
         """The next SSN or MID of each stream: of ordered messages, and of unordered ones in I-DATA."""
-        self._waiting: dict[int, dict[int, Message]] = {}
+        self._waiting: dict[int, Numbered[Message]] = {}
         self._waiting_bytes = 0
         self._ready_bytes = 0
         self.told_window = options.receive_window
@@ -284,7 +285,7 @@ class Receiver:
         if chunk.flags & BEGINNING and chunk.flags & ENDING:
             fragments: list[Data] | None = [chunk]
         elif self.interleaved:
-            fragments = self._by_number.add((chunk.stream, unordered, number), chunk)
+            fragments = self._by_number.add(chunk.stream, unordered, number, chunk)
         else:
             fragments = self._by_tsn.add(tsn, chunk)
         if fragments is None:
@@ -312,12 +313,21 @@ class Receiver:
             self._ready(message)
             return
         if number > expected:
-            self._waiting.setdefault(message.stream, {})[number] = message
-            self._waiting_bytes += charge(message.data)
+            self._wait(message, number)
             return
         self._ready(message)
         if number == expected:
             self._deliver_waiting(message.stream, expected + 1)
+
+    def _wait(self, message: Message, number: int) -> None:
+        """Keep a message until the ones before it have arrived."""
+        waiting = self._waiting.get(message.stream)
+        if waiting is None:
+            waiting = self._waiting[message.stream] = Numbered()
+        # A repeated number under a new TSN is a fault of the peer; the first one counts, as with fragments.
+        if number not in waiting.items:
+            waiting.add(number, message)
+            self._waiting_bytes += charge(message.data)
 
     def _ready(self, message: Message) -> None:
         self.messages.append(message)
@@ -326,11 +336,12 @@ class Receiver:
     def _deliver_waiting(self, stream: int, expected: int) -> None:
         """Deliver the waiting messages of a stream that continue at ``expected`` without a gap."""
         waiting = self._waiting.get(stream)
-        while waiting and (message := waiting.pop(expected, None)) is not None:
+        while waiting is not None and expected in waiting.items:
+            message = waiting.remove(expected)
             self._waiting_bytes -= charge(message.data)
             self._ready(message)
             expected += 1
-        if waiting is not None and not waiting:
+        if waiting is not None and not waiting.items:
             del self._waiting[stream]
         self.expected[False][stream] = expected
 
@@ -387,10 +398,9 @@ class Receiver:
                 self._skip(stream, number)
 
     def _skip(self, stream: int, number: int) -> None:
-        waiting = self._waiting.get(stream, {})
+        waiting = self._waiting.get(stream)
         # Messages that waited for the abandoned one are delivered now, in order.
-        for earlier in sorted(key for key in waiting if key <= number):
-            message = waiting.pop(earlier)
+        for message in waiting.remove_until(number) if waiting is not None else ():
             self._waiting_bytes -= charge(message.data)
             self._ready(message)
         self._deliver_waiting(stream, max(number + 1, self.expected[False].get(stream, 0)))

@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
-from plugins.protocols.sctp.chunks import Init
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from plugins.protocols.sctp.chunks import BEGINNING, ENDING, UNORDERED, Data, Forward, Init
 from plugins.protocols.sctp.handshake import read_init
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.parameters import Kind, Parameter
+from plugins.protocols.sctp.receiver import Receiver
+
+
+def steps(work: Callable[[], Any]) -> int:
+    """Return how many instructions of Python ``work`` takes. What is done in C counts once, however long."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def receiver(*, interleaved: bool) -> Receiver:
+    return Receiver(SctpOptions(), 0, 65535, interleaved=interleaved)
 
 
 class Compared(bytes):
@@ -34,3 +65,91 @@ def test_an_init_with_very_many_addresses_is_read_up_to_the_sixteenth() -> None:
     offer, _ = read_init(init, b"\x7f\0\0\1", SctpOptions())
     assert offer.addresses == [b"\x7f\0\0\1", *listed[:15]]
     assert Compared.comparisons < 1000
+
+
+def with_stored(count: int, flags: int, *, one_stream: bool, interleaved: bool = True) -> Receiver:
+    """A receiver with so many parts of messages that never become whole, or messages that wait; far ahead."""
+    made = receiver(interleaved=interleaved)
+    for number in range(count):
+        made.on_data(
+            Data(
+                tsn=30_000 + number,
+                stream=0 if one_stream else number,
+                number=10_000 + number if one_stream else 1,
+                flags=flags,
+                data=b"x",
+                interleaved=interleaved,
+            ),
+            0.0,
+        )
+    return made
+
+
+@pytest.mark.parametrize("unordered", [False, True])
+@pytest.mark.parametrize("one_stream", [False, True])
+@pytest.mark.parametrize("flags", [BEGINNING, BEGINNING | ENDING], ids=["incomplete", "waiting"])
+def test_what_is_stored_does_not_make_a_forward_tsn_longer(
+    flags: int, one_stream: bool, unordered: bool
+) -> None:
+    def cost(count: int) -> int:
+        under_test = with_stored(count, flags | UNORDERED * unordered, one_stream=one_stream)
+        # Each names another message, and none that is stored.
+        skipped = tuple((0 if one_stream else 60_000, number, unordered) for number in range(200))
+        chunk = Forward(interleaved=True, cumulative=1, skipped=skipped)
+        return steps(lambda: under_test.on_forward(chunk, 0.0))
+
+    assert cost(800) < 1.5 * cost(100)
+
+
+@pytest.mark.parametrize("flags", [BEGINNING, BEGINNING | ENDING], ids=["incomplete", "waiting"])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_what_is_stored_does_not_make_many_forward_tsns_longer(flags: int, interleaved: bool) -> None:
+    def cost(count: int) -> int:
+        under_test = with_stored(count, flags, one_stream=True, interleaved=interleaved)
+
+        def pass_one_by_one() -> None:
+            for tsn in range(200):
+                skipped = ((0, tsn, False),)
+                under_test.on_forward(Forward(interleaved=interleaved, cumulative=tsn, skipped=skipped), 0.0)
+
+        return steps(pass_one_by_one)
+
+    assert cost(800) < 1.5 * cost(100)
+
+
+def test_what_a_forward_tsn_passes_is_dropped_once() -> None:
+    under_test = with_stored(500, BEGINNING, one_stream=True)
+    before = under_test.window()
+    skipped = tuple((0, 10_000 + number, False) for number in range(400))
+    chunk = Forward(interleaved=True, cumulative=1, skipped=skipped)
+    assert steps(lambda: under_test.on_forward(chunk, 0.0)) < 400 * 400
+    assert under_test.window() - before == 400 * 64
+
+
+def test_a_message_without_one_of_its_fragments_is_not_searched_for_it_with_each_that_comes() -> None:
+    def cost(missing: int) -> int:
+        under_test = receiver(interleaved=True)
+        fsns = [1_000_000, *(number for number in range(missing + 50) if number != missing)]
+        # Each of the last ones claims to be the last, and that there are as many as have come.
+        chunks = [
+            Data(
+                tsn=tsn,
+                stream=0,
+                number=0,
+                flags=ENDING * (tsn > missing) | BEGINNING * (not fsn),
+                data=b"x",
+                fsn=fsn,
+                interleaved=True,
+            )
+            for tsn, fsn in enumerate(fsns)
+        ]
+        for chunk in chunks[: missing + 1]:
+            under_test.on_data(chunk, 0.0)
+
+        def claim() -> None:
+            for chunk in chunks[missing + 1 :]:
+                under_test.on_data(chunk, 0.0)
+
+        return steps(claim)
+
+    assert cost(800) < 1.5 * cost(100)
