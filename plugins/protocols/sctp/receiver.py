@@ -359,11 +359,15 @@ class Receiver:
 
     def reset_streams(self, streams: tuple[int, ...]) -> None:
         """Expect SSN or MID 0 next on these streams; no ``streams`` means all (RFC 6525)."""
-        for numbers in self.expected:
-            for stream in streams or tuple(numbers):
-                numbers.pop(stream, None)
-        for key in [key for key in self._skipped if not streams or key[0] in streams]:
-            del self._skipped[key]
+        if not streams:
+            self.expected[False].clear()
+            self.expected[True].clear()
+            self._skipped.clear()
+        # Each stream is looked up: a packet may reset thousands, one by one, while much was skipped.
+        for stream in streams:
+            for unordered in (False, True):
+                self.expected[unordered].pop(stream, None)
+                self._skipped.pop((stream, unordered), None)
 
     # ------------------------------------------------------------------ what the peer has given up
 

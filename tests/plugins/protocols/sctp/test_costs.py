@@ -153,3 +153,31 @@ def test_a_message_without_one_of_its_fragments_is_not_searched_for_it_with_each
         return steps(claim)
 
     assert cost(800) < 1.5 * cost(100)
+
+
+def test_what_was_skipped_does_not_make_a_reset_longer() -> None:
+    def cost(count: int) -> int:
+        under_test = receiver(interleaved=True)
+        skipped = tuple((stream, 5, unordered) for stream in range(count) for unordered in (False, True))
+        under_test.on_forward(Forward(interleaved=True, cumulative=1, skipped=skipped), 0.0)
+
+        def reset_one_by_one() -> None:
+            for stream in range(50):
+                under_test.reset_streams((stream, *range(60_000, 60_050)))
+
+        counted = steps(reset_one_by_one)
+        # What was skipped on them before says nothing any more: a message begins at 0 again.
+        for stream, arrives in ((0, True), (50, False)):
+            data = Data(
+                tsn=under_test.received.cumulative + 1,
+                stream=stream,
+                number=0,
+                flags=BEGINNING | ENDING,
+                data=b"x",
+                interleaved=True,
+            )
+            under_test.on_data(data, 0.0)
+            assert bool(under_test.take(0.0)) is arrives
+        return counted
+
+    assert cost(800) < 1.5 * cost(100)
