@@ -87,6 +87,8 @@ class Association:
         """When T1-init or T1-cookie expires; None: it is not running."""
         self._tries = 0
         self._cookie = b""
+        self._acknowledged = False
+        """Whether the packet that is processed had a SACK."""
 
     # ------------------------------------------------------------------ the host's side
 
@@ -405,6 +407,8 @@ class Association:
         except RemoteProtocolError as error:
             self.violations += 1
             self.abort(str(error), Cause.PROTOCOL_VIOLATION)
+        finally:
+            self._acknowledged = False
 
     def _take(self, chunk: Chunk, path: Path, now: float) -> bool:
         """Process one chunk; return whether the chunks behind it are processed, too."""
@@ -455,8 +459,11 @@ class Association:
         self.output.sack_to = path.address
 
     def _on_sack(self, chunk: Sack, path: Path, now: float) -> None:
-        if self.state not in SENDING:
+        # The first SACK of a packet counts: no sender has a reason for a second one. Each may change the
+        # state of all that is outstanding, and the next take that back: thousands of them would take seconds.
+        if self.state not in SENDING or self._acknowledged:
             return
+        self._acknowledged = True
         if self.sender.on_sack(chunk, now) or self.sender.is_refused():
             # A peer that keeps its window closed is alive (6.1, rule A).
             self.paths.errors = 0

@@ -51,6 +51,11 @@ MISSING_REPORTS = 3
 """Missing reports after which a chunk is retransmitted fast (7.2.4)."""
 
 _MAX_OUTSTANDING = 1 << 15
+_MAX_GAPS = 1000
+"""Gap blocks of a SACK that are looked at, as many as a receiver of ours ever stores.
+
+Each may split a bundle. What the others name stays in flight.
+"""
 _FORWARD_HEAD, _SKIPPED_STREAM, _SKIPPED_MESSAGE = 8, 4, 8
 """Bytes of FORWARD-TSN without streams, of each stream in it, and of each message in I-FORWARD-TSN."""
 
@@ -222,7 +227,7 @@ class Outstanding:
         """
         named: list[Range] = []
         last = 1
-        for first, end in sack.gaps:
+        for first, end in sack.gaps[:_MAX_GAPS]:
             if first <= last or end < first or self.cumulative + first >= self.next_tsn:
                 # Blocks must ascend and not touch. The rest of a malformed list is ignored.
                 break
@@ -411,12 +416,14 @@ def without(ranges: Sequence[Range], others: Sequence[Range]) -> list[Range]:
     for first, last in ranges:
         while at < len(others) and others[at][1] < first:
             at += 1
-        for other_first, other_last in others[at:]:
-            if other_first > last:
-                break
+        # By index: a copy of the rest for each range would cost the square of their number.
+        ahead = at
+        while ahead < len(others) and others[ahead][0] <= last:
+            other_first, other_last = others[ahead]
             if other_first > first:
                 left.append((first, other_first - 1))
             first = max(first, other_last + 1)
+            ahead += 1
         if first <= last:
             left.append((first, last))
     return left

@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from plugins.protocols.sctp.chunks import BEGINNING, ENDING, UNORDERED, Data, Forward, Init
+from plugins.protocols.sctp import chunks, packets
+from plugins.protocols.sctp.bundle import Bundle
+from plugins.protocols.sctp.chunks import BEGINNING, ENDING, UNORDERED, Data, Forward, Init, Sack
 from plugins.protocols.sctp.handshake import read_init
 from plugins.protocols.sctp.options import SctpOptions
+from plugins.protocols.sctp.outstanding import Outstanding, Range, without
 from plugins.protocols.sctp.parameters import Kind, Parameter
+from plugins.protocols.sctp.path import Path
 from plugins.protocols.sctp.receiver import Receiver
+from plugins.protocols.sctp.schedule import Outgoing, Terms
+from tests.plugins.protocols.sctp.network import PORT_A, PORT_B, Network, address
 
 
 def steps(work: Callable[[], Any]) -> int:
@@ -181,3 +187,52 @@ def test_what_was_skipped_does_not_make_a_reset_longer() -> None:
         return counted
 
     assert cost(800) < 1.5 * cost(100)
+
+
+class Copied(list[Range]):
+    """Ranges that count how many of them are copied."""
+
+    copied = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        Copied.copied += len(found) if isinstance(at, slice) else 0
+        return found
+
+
+def test_the_difference_of_many_ranges_is_found_without_a_copy_of_the_rest_for_each() -> None:
+    some = [(10 * number, 10 * number + 6) for number in range(1000)]
+    others = Copied((10 * number + 2, 10 * number + 3) for number in range(1000))
+    assert len(without(some, others)) == 2000
+    assert Copied.copied < 5000
+
+
+def test_a_sack_splits_no_more_than_it_could_if_it_came_from_a_receiver_of_ours() -> None:
+    path = Path(b"1234", SctpOptions(), confirmed=True)
+    outstanding = Outstanding(1000, [path])
+    count, in_each = 200, 50
+    for _ in range(count):
+        tsn = outstanding.next_tsn
+        messages = [Outgoing(0, b"x", 0, Terms()) for _ in range(in_each)]
+        parts = [b"\0\0\0\x11" + bytes(12), b"x\0\0\0"] * in_each
+        outstanding.add(Bundle(tsn, tsn + in_each - 1, parts, messages, path, in_each, 20 * in_each), 0.0)
+    gaps = tuple((2 * number, 2 * number) for number in range(1, count * in_each // 2))
+    outstanding.on_sack(Sack(cumulative=999, window=1 << 20, gaps=gaps), 0.0)
+    assert len(outstanding.bundles) <= count + 2 * 1000
+    assert sum(bundle.acknowledged for bundle in outstanding.bundles) == 1000
+
+
+def test_the_first_sack_of_a_packet_counts() -> None:
+    """Each may take back what the one before has said of all that is outstanding."""
+    network = Network()
+    ours, _ = network.open()
+    ours.send_many(0, [bytes(50)] * 12)
+    network.a.endpoint.data_to_send(network.now)
+    cumulative = ours.sender.outstanding.cumulative & 0xFFFF_FFFF
+    sacks = [
+        Sack(cumulative=cumulative, window=1 << 20, gaps=gaps)
+        for gaps in ([((2, 5),)] + [(), ((2, 12),)] * 9)
+    ]
+    data = packets.encode(PORT_B, PORT_A, ours.tag, map(chunks.encode, sacks))
+    network.inject(network.a, data, address(2, 0))
+    assert [bundle.size for bundle in ours.sender.outstanding.bundles if bundle.acknowledged] == [200]
