@@ -35,7 +35,7 @@ tells the peer to stop waiting for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kernel.contracts.errors import RemoteProtocolError
 from plugins.protocols.sctp.bundle import Bundle, Bundles
@@ -133,9 +133,10 @@ class Outstanding:
         """Return how many more TSNs may be outstanding: a gap block has 16 bits for a TSN's offset."""
         return _MAX_OUTSTANDING - (self.next_tsn - 1 - self.cumulative)
 
-    def has_unacknowledged(self, stream: int) -> bool:
-        """Whether chunks of a stream are sent or abandoned, and not acknowledged cumulatively."""
-        return any(message.stream == stream for bundle in self.bundles for message in bundle.messages)
+    def has_unacknowledged(self, streams: Collection[int]) -> bool:
+        """Whether chunks of one of the streams are sent or abandoned, and not acknowledged cumulatively."""
+        wanted = frozenset(streams)
+        return any(message.stream in wanted for bundle in self.bundles for message in bundle.messages)
 
     # ------------------------------------------------------------------ acknowledgement
 

@@ -119,7 +119,7 @@ class Reconfiguration:
             return False
         for kind, streams in self._queued.items():
             # Another request may overtake this one: it does not depend on these streams.
-            if kind is Kind.OUTGOING_RESET and any(map(self._association.sender.has_unacknowledged, streams)):
+            if kind is Kind.OUTGOING_RESET and self._association.sender.has_unacknowledged(streams):
                 continue
             del self._queued[kind]
             self._kind, self._requested = kind, streams

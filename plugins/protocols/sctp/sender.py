@@ -16,7 +16,7 @@ so that ``flight + size`` is compared with it (6.2.1).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from kernel.contracts.errors import LocalProtocolError
 from plugins.protocols.sctp.bundle import Bundle
@@ -150,13 +150,15 @@ class Sender:
         for message in messages:
             self.schedule.push((message,), message.stream)
 
-    def has_unacknowledged(self, stream: int) -> bool:
-        """Whether anything of that stream is not acknowledged.
+    def has_unacknowledged(self, streams: Collection[int]) -> bool:
+        """Whether anything of these streams is not acknowledged.
 
         An abandoned message counts until the peer has acknowledged that: its number is in a FORWARD-TSN, and
         must not be used again before.
         """
-        return self.schedule.has_unsent(stream) or self.outstanding.has_unacknowledged(stream)
+        # What is outstanding is walked once for all of them: this is asked with each packet, and the peer may
+        # have named the streams.
+        return any(map(self.schedule.has_unsent, streams)) or self.outstanding.has_unacknowledged(streams)
 
     def buffered(self) -> int:
         """Return the bytes of user data that are not sent, or sent and not acknowledged."""

@@ -236,3 +236,19 @@ def test_the_first_sack_of_a_packet_counts() -> None:
     data = packets.encode(PORT_B, PORT_A, ours.tag, map(chunks.encode, sacks))
     network.inject(network.a, data, address(2, 0))
     assert [bundle.size for bundle in ours.sender.outstanding.bundles if bundle.acknowledged] == [200]
+
+
+def test_a_reset_that_waits_walks_what_is_outstanding_once_for_all_streams() -> None:
+    """The peer asks for it, and chooses the streams."""
+
+    def cost(streams: int) -> int:
+        network = Network()
+        ours, _ = network.open()
+        ours.send_many(63, [bytes(20)] * 400)
+        network.a.endpoint.data_to_send(network.now)
+        ours.reset_streams(*range(64 - streams, 64))
+        counted = steps(lambda: network.a.endpoint.data_to_send(network.now))
+        assert ours.sender.paused
+        return counted
+
+    assert cost(60) < 3 * cost(2)
