@@ -22,87 +22,75 @@ def charge(data: bytes) -> int:
     return max(len(data), MIN_CHARGE)
 
 
-class _Sequence:
-    """Consecutive fragments of one message."""
-
-    __slots__ = ("end", "fragments", "start")
-
-    def __init__(self, tsn: int, fragment: Data) -> None:
-        self.start = self.end = tsn
-        self.fragments = [fragment]
-
-    def belongs_with(self, later: _Sequence) -> bool:
-        """Whether ``later`` continues the message that this sequence leaves incomplete."""
-        ours, theirs = self.fragments[-1], later.fragments[0]
-        return (
-            not ours.flags & ENDING
-            and not theirs.flags & BEGINNING
-            and (ours.stream, ours.number, ours.flags & UNORDERED)
-            == (theirs.stream, theirs.number, theirs.flags & UNORDERED)
-        )
+def _belong_together(earlier: Data, later: Data) -> bool:
+    """Whether the message that ``earlier`` leaves incomplete goes on with ``later``, the next TSN."""
+    return (
+        not earlier.flags & ENDING
+        and not later.flags & BEGINNING
+        and (earlier.stream, earlier.number, earlier.flags & UNORDERED)
+        == (later.stream, later.number, later.flags & UNORDERED)
+    )
 
 
 class ByTsn:
     """Reassembly of DATA.
 
-    Sequences are indexed by first and last TSN, so that a fragment finds its neighbours in O(1).
+    Consecutive fragments of one message are a sequence. Sequences are indexed by first and last TSN, so that
+    a fragment finds its neighbours, and joins them, in O(1), whatever the order in which they come.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._starting: dict[int, _Sequence] = {}
-        self._ending: dict[int, _Sequence] = {}
+        self._fragments: dict[int, Data] = {}
+        self._ends: dict[int, int] = {}
+        """The last TSN of each sequence, by its first."""
+        self._starts: dict[int, int] = {}
+        """The first TSN of each sequence, by its last."""
         self._forgotten = -1
         """The TSN of the last ``forget``: no sequence begins at it or below."""
 
     def add(self, tsn: int, fragment: Data) -> list[Data] | None:
         """Store a fragment; return all fragments of its message when they are complete, else None."""
+        fragments = self._fragments
+        fragments[tsn] = fragment
         self.bytes += charge(fragment.data)
-        sequence = _Sequence(tsn, fragment)
-        before = self._ending.get(tsn - 1)
-        if before is not None and before.belongs_with(sequence):
-            before.fragments.append(fragment)
-            before.end = tsn
-            del self._ending[tsn - 1]
-            sequence = before
-        else:
-            self._starting[tsn] = sequence
+        start = end = tsn
+        if tsn - 1 in self._starts and _belong_together(fragments[tsn - 1], fragment):
+            start = self._starts.pop(tsn - 1)
         # The fragment may join two sequences into one.
-        after = self._starting.get(tsn + 1)
-        if after is not None and sequence.belongs_with(after):
-            sequence.fragments += after.fragments
-            sequence.end = after.end
-            del self._starting[tsn + 1]
-        # Set last: ``end`` is only final here.
-        self._ending[sequence.end] = sequence
+        if tsn + 1 in self._ends and _belong_together(fragment, fragments[tsn + 1]):
+            end = self._ends.pop(tsn + 1)
+        self._ends[start] = end
+        self._starts[end] = start
         # Consecutive TSNs from B to E are a whole message (6.9), whatever the order of arrival.
-        if not (sequence.fragments[0].flags & BEGINNING and sequence.fragments[-1].flags & ENDING):
+        if not (fragments[start].flags & BEGINNING and fragments[end].flags & ENDING):
             return None
-        self._drop(sequence)
-        return sequence.fragments
+        return self._take(start, end)
 
     def forget(self, cumulative: int) -> None:
         """Drop all fragments up to a TSN: the peer has abandoned their messages."""
         # The shorter of the two is walked, the TSNs that are newly passed or what is stored: a packet may
         # have thousands of FORWARD-TSNs, each of which passes a single TSN, while much is stored far ahead.
         passed = range(self._forgotten + 1, cumulative + 1)
-        if len(passed) < len(self._starting):
-            begun = [tsn for tsn in passed if tsn in self._starting]
+        if len(passed) < len(self._ends):
+            begun = [tsn for tsn in passed if tsn in self._ends]
         else:
-            begun = sorted(tsn for tsn in self._starting if tsn <= cumulative)
+            begun = [tsn for tsn in self._ends if tsn <= cumulative]
         self._forgotten = max(self._forgotten, cumulative)
         for start in begun:
-            sequence = self._starting[start]
-            self._drop(sequence)
+            end = self._ends[start]
+            self._take(start, min(end, cumulative))
             # Later fragments of the same message stay until another FORWARD-TSN covers them.
-            rest = sequence.fragments[cumulative + 1 - start :]
-            for offset, fragment in enumerate(rest):
-                self.add(cumulative + 1 + offset, fragment)
+            if end > cumulative:
+                self._ends[cumulative + 1] = end
+                self._starts[end] = cumulative + 1
 
-    def _drop(self, sequence: _Sequence) -> None:
-        del self._starting[sequence.start]
-        del self._ending[sequence.end]
-        self.bytes -= sum(charge(fragment.data) for fragment in sequence.fragments)
+    def _take(self, start: int, end: int) -> list[Data]:
+        """Remove and return the fragments from the start of a sequence up to ``end``."""
+        self._starts.pop(self._ends.pop(start))
+        taken = [self._fragments.pop(tsn) for tsn in range(start, end + 1)]
+        self.bytes -= sum(charge(fragment.data) for fragment in taken)
+        return taken
 
 
 class _Incomplete:

@@ -17,6 +17,7 @@ from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.outstanding import Outstanding, Range, without
 from plugins.protocols.sctp.parameters import Kind, Parameter
 from plugins.protocols.sctp.path import Path
+from plugins.protocols.sctp.reassembly import ByTsn
 from plugins.protocols.sctp.receiver import Receiver
 from plugins.protocols.sctp.schedule import Outgoing, Terms
 from tests.plugins.protocols.sctp.network import PORT_A, PORT_B, Network, address
@@ -187,6 +188,16 @@ def test_what_was_skipped_does_not_make_a_reset_longer() -> None:
         return counted
 
     assert cost(800) < 1.5 * cost(100)
+
+
+def test_what_has_come_of_a_message_is_not_copied_for_each_fragment_before_it() -> None:
+    under_test = ByTsn()
+    chunk = Data(tsn=0, stream=0, number=0, flags=0, data=b"x")
+    for tsn in range(20_000, 0, -1):
+        assert under_test.add(tsn, chunk) is None
+    # Stored once, and in no list that would have to be copied to put one more in front of it.
+    assert len(under_test._fragments) == 20_000
+    assert under_test._ends == {1: 20_000}
 
 
 class Copied(list[Range]):
