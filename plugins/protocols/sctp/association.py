@@ -42,6 +42,9 @@ from plugins.protocols.sctp.sender import Sender
 from plugins.protocols.sctp.states import CLOSED, OPEN, RECEIVING, SENDING, State
 
 _ORDINARY = Terms()
+_KNOWN = frozenset(map(int, Type))
+_MAX_CAUSES = 10
+"""Causes of the peer's ERROR that an event names."""
 
 
 class Association:
@@ -417,9 +420,9 @@ class Association:
         if handler is not None:
             handler(chunk, path, now)
             return self.state is not CLOSED
-        if isinstance(chunk, Plain) and kind != Type.PAD and kind not in Type.__members__.values():
+        if isinstance(chunk, Plain) and kind not in _KNOWN:
             # Unknown type: the two highest bits say whether to report it and whether to go on (3.2).
-            if kind & 0x40:
+            if kind & 0x40 and self.output.takes_replies():
                 self.report(path, Parameter(Cause.UNRECOGNIZED_CHUNK, chunks.encode(chunk)[:100]))
             return bool(kind & 0x80)
         return True
@@ -475,6 +478,9 @@ class Association:
             self._reconfiguration.data_received(path)
 
     def _on_heartbeat(self, chunk: Listed, path: Path, now: float) -> None:
+        # A packet may have 16,000 HEARTBEATs, most of which are not answered.
+        if not self.output.takes_replies():
+            return
         # Back to where it came from, with the information unchanged (8.3): that is what verifies the path.
         self.output.reply(path.address, chunks.encode(Listed(Type.HEARTBEAT_ACK, chunk.parameters)))
 
@@ -486,7 +492,9 @@ class Association:
             self._repeat_setup(now)
         # The peer decides how many ERRORs it sends, the host when it takes the events.
         elif len(self.events) < 100:
-            self.events.append(Event(what=What.PEER_ERROR, detail=str(causes)))
+            others = len(causes) - _MAX_CAUSES
+            detail = str(causes[:_MAX_CAUSES]) + (f" and {others} others" if others > 0 else "")
+            self.events.append(Event(what=What.PEER_ERROR, detail=detail))
 
     def _on_abort(self, chunk: Listed, path: Path, now: float) -> None:
         said = b", ".join(cause.value for cause in chunk.parameters).decode("ascii", "replace")[:200]

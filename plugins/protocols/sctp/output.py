@@ -59,9 +59,13 @@ class Output:
         """Whether no chunk and no packet waits to be sent."""
         return not (self._replies or self._ready or self.limited)
 
+    def takes_replies(self) -> bool:
+        """Whether another reply would be queued. If not, it need not be made."""
+        return len(self._replies) < _MAX_REPLIES
+
     def reply(self, address: bytes, encoded: bytes) -> None:
         """Queue a chunk that may share a packet with others."""
-        if len(self._replies) < _MAX_REPLIES:
+        if self.takes_replies():
             self._replies.append((address, encoded))
 
     def alone(self, address: bytes, encoded: bytes, tag: int | None = None) -> None:

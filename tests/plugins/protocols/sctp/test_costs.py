@@ -11,7 +11,19 @@ import pytest
 
 from plugins.protocols.sctp import chunks, packets
 from plugins.protocols.sctp.bundle import Bundle
-from plugins.protocols.sctp.chunks import BEGINNING, ENDING, UNORDERED, Data, Forward, Init, Sack
+from plugins.protocols.sctp.chunks import (
+    BEGINNING,
+    ENDING,
+    UNORDERED,
+    Data,
+    Forward,
+    Init,
+    Listed,
+    Plain,
+    Sack,
+    Type,
+)
+from plugins.protocols.sctp.events import What
 from plugins.protocols.sctp.handshake import read_init
 from plugins.protocols.sctp.options import SctpOptions
 from plugins.protocols.sctp.outstanding import Outstanding, Range, without
@@ -263,3 +275,28 @@ def test_a_reset_that_waits_walks_what_is_outstanding_once_for_all_streams() -> 
         return counted
 
     assert cost(60) < 3 * cost(2)
+
+
+@pytest.mark.parametrize("chunk", [Plain(0xC9), Listed(Type.HEARTBEAT)], ids=["unknown", "HEARTBEAT"])
+def test_a_reply_that_is_not_sent_is_not_made(chunk: chunks.Chunk) -> None:
+    """A packet has room for 16,000 chunks that ask for one; 64 are sent."""
+
+    def cost(asked: chunks.Chunk, count: int) -> int:
+        network = Network()
+        ours, _ = network.open()
+        counted = steps(lambda: ours.receive_chunks((asked,) * count, address(2, 0), network.now))
+        assert len(ours.output._replies) == (0 if asked == Plain(0x89) else 64)
+        return counted
+
+    # An unknown chunk that asks for nothing.
+    least = cost(Plain(0x89), 2000) - cost(Plain(0x89), 1000)
+    assert cost(chunk, 2000) - cost(chunk, 1000) < 1.5 * least
+
+
+def test_an_error_with_very_many_causes_is_reported_with_some_of_them() -> None:
+    network = Network()
+    ours, _ = network.open()
+    chunk = Listed(Type.ERROR, (Parameter(1),) * 16_000)
+    ours.receive_chunks((chunk,), address(2, 0), network.now)
+    (event,) = (event for event in ours.events if event.what is What.PEER_ERROR)
+    assert event.detail == "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1] and 15990 others"
