@@ -6,7 +6,6 @@ A packet in order costs one comparison. A packet ahead of a gap is stored until 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from plugins.protocols.pgm.sequence import MASK, after, distance, span
@@ -26,6 +25,7 @@ class ReceiveWindow:
         "_most_bytes",
         "_out_of_order",
         "_out_of_order_bytes",
+        "found",
         "lead",
         "lost",
         "next",
@@ -36,6 +36,9 @@ class ReceiveWindow:
         self.next = first
         self.lead = after(first, -1)
         self.ready: list[Any] = []
+        self.found: list[tuple[int, int]] = []
+        """Ranges that were newly found missing; the caller empties the list. What was given up since is still
+        in them."""
         self.lost: list[tuple[int, int]] = []
         """Ranges that were given up; the caller empties the list."""
         self._most = most
@@ -47,44 +50,49 @@ class ReceiveWindow:
         """Whether a packet ahead of the gap is stored."""
         return number in self._out_of_order
 
-    def extend(self, lead: int) -> list[int]:
-        """Record that the source has sent up to ``lead``; return the numbers that are new and missing."""
+    def extend(self, lead: int) -> None:
+        """Record that the source has sent up to ``lead``: what is new is missing."""
+        self._extend(lead, after(lead))
+
+    def _extend(self, lead: int, limit: int) -> None:
+        """Extend to ``lead``; what is new is missing up to ``limit``, without it."""
         beyond = distance(self.lead, lead)
         if beyond <= 0:
-            return []
+            return
         # No room to wait for all of them: the oldest are given up, so that the newest still fit. This also
-        # bounds the list below, whatever leading edge an SPM claims.
+        # bounds the range below, whatever leading edge an SPM claims.
         if distance(self.next, self.lead) + beyond >= self._most:
             self.give_up_before(after(lead, 1 - self._most))
-        new = span(after(self.lead), lead)
+        first = after(self.lead)
+        # A range and not its numbers: one forged packet may jump over the whole window.
+        if distance(first, limit) > 0:
+            self.found.append((first, after(limit, -1)))
         self.lead = lead
-        return new
 
-    def put(self, number: int, item: Any, size: int) -> Sequence[int] | None:
-        """Add a packet; return the numbers newly found missing, or None if it is a duplicate."""
+    def put(self, number: int, item: Any, size: int) -> bool:
+        """Add a packet; return whether it is new, and no duplicate."""
         ahead = (number - self.next) & MASK
         # More than half of the number space ahead means behind (3.2): delivered before, or given up.
         if ahead > MASK >> 1 or number in self._out_of_order:
-            return None
-        new: Sequence[int] = ()
-        # The common case of a packet directly behind the newest one, without the list that ``extend`` builds.
+            return False
+        # The common case of a packet directly behind the newest one.
         if number == (self.lead + 1) & MASK and ahead < self._most:
             self.lead = number
         elif distance(self.lead, number) > 0:
             # All up to this packet are new, but this one has arrived.
-            new = self.extend(number)[:-1]
+            self._extend(number, number)
         if number == self.next:
             self.next = (number + 1) & MASK
             self.ready.append(item)
             if self._out_of_order:
                 self._deliver()
-            return new
+            return True
         self._out_of_order[number] = item, size
         self._out_of_order_bytes += size
         # A bound in bytes besides that in packets: 65,536 packets of a jumbo size would be half a gigabyte.
         while self._out_of_order_bytes > self._most_bytes:
             self.give_up_first()
-        return new
+        return True
 
     def skip(self, number: int) -> None:
         """Give up one packet."""
@@ -95,9 +103,15 @@ class ReceiveWindow:
 
     def give_up_first(self) -> None:
         """Give up the oldest gap, up to the next packet that is stored."""
+        stored = self._out_of_order
         first = self.next
-        while first not in self._out_of_order:
+        # Few large packets may be stored behind a long gap: no more numbers are walked than packets stored.
+        for _ in range(len(stored)):
+            if first in stored:
+                break
             first = after(first)
+        else:
+            first = after(self.next, min(map(self._ahead, stored)))
         self.give_up_before(first)
 
     def give_up_before(self, limit: int) -> None:
@@ -106,8 +120,8 @@ class ReceiveWindow:
         if way <= 0:
             return
         # Walk the shorter of the two: the range, or what is stored. A range may be as long as half of the
-        # number space.
-        if way <= self._most:
+        # number space, and a forged packet may move the window by all of its length.
+        if way <= len(self._out_of_order):
             here = [number for number in span(self.next, after(limit, -1)) if number in self._out_of_order]
         else:
             here = sorted((n for n in self._out_of_order if distance(n, limit) > 0), key=self._ahead)

@@ -135,9 +135,8 @@ class Receiver:
                     window = session.window
                     if (
                         window is not None
-                        and number == window.next
                         # With a gap, or with parity, a packet in order still needs the slow path.
-                        and not session.recovery.missing
+                        and number == window.next == (window.lead + 1) & MASK
                         and session.parity is None
                     ):
                         window.ready.append(packet[24:])
@@ -168,8 +167,8 @@ class Receiver:
             or length != size - DATA.size
             or address != session.address
             or number != window.next
+            or number != (window.lead + 1) & MASK
             or window.ready
-            or session.recovery.missing
             or not session.reassembly.is_idle()
             or session.parity is not None
             or not checksum
@@ -338,6 +337,8 @@ class Receiver:
             self._request_repairs(session, share * NUMBERS_PER_NAK, now)
 
     def _request_repairs(self, session: Session, most: int, now: float) -> None:
+        if session.path is None:
+            session.recovery.postpone_ranges(now, now + SPMR_BACK_OFF)
         # Giving up the last missing packet may have made the packets behind it deliverable.
         numbers = session.due(now, most)
         if session.window is not None and session.window.ready:

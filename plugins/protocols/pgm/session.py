@@ -10,8 +10,6 @@ that is missing for good is reported as an event.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from plugins.protocols.pgm.chance import Chance
@@ -24,7 +22,7 @@ from plugins.protocols.pgm.parity_rows import Item
 from plugins.protocols.pgm.receive_window import LOST, ReceiveWindow
 from plugins.protocols.pgm.receiver_statistics import ReceiverStatistics
 from plugins.protocols.pgm.recovery import Recovery
-from plugins.protocols.pgm.sequence import after, distance, span
+from plugins.protocols.pgm.sequence import after, distance
 from plugins.protocols.pgm.session_parity import SessionParity
 
 
@@ -187,16 +185,15 @@ class Session:
         parity = self.parity
         solved: list[tuple[int, Item]] = []
         # The window decides what the packet means; what follows only reports and requests accordingly.
-        new = window.put(number, item, size)
-        if new is None:
+        if not window.put(number, item, size):
             self._statistics.duplicates += 1
         else:
             if parity is not None:
                 solved = parity.note(number, _row_item(item))
             # Order matters: gaps are reported before the recovery of an earlier one, as they happened.
-            if new:
-                self._found(new, now)
-            if number in self.recovery.missing:
+            if window.found:
+                self._found(now)
+            if number in self.recovery:
                 seconds = self.recovery.arrived(number, now, repaired=kind == RDATA)
                 self._statistics.recovered += 1
                 self._report(What.RECOVERED, number, number, f"after {seconds * 1000:.1f} ms")
@@ -216,7 +213,8 @@ class Session:
         if parity is None or window is None:
             return
         # A parity packet follows its group, so that the whole group was sent.
-        self._found(window.extend(data.number | parity.mask), now)
+        window.extend(data.number | parity.mask)
+        self._found(now)
         self._put_solved(parity.take(data), data.trail, now)
 
     def _put_solved(self, solved: list[tuple[int, Item]], trail: int, now: float) -> None:
@@ -224,7 +222,7 @@ class Session:
         assert self.parity is not None
         for number, (data, fragment) in solved:
             # It may have arrived since, or have been given up.
-            if number not in self.recovery.missing:
+            if number not in self.recovery:
                 continue
             item: bytes | Data = data
             if fragment is not None:
@@ -298,16 +296,21 @@ class Session:
         detail = f"no heartbeat has followed packet {last}: if the source has sent more, that is lost"
         self._report(What.LOST, after(last), detail=detail)
 
-    def _found(self, numbers: Sequence[int], now: float) -> None:
+    def _found(self, now: float) -> None:
+        """Report what the window has found missing, and have it requested."""
         window = self.window
         assert window is not None
-        # ``put`` may have given up some of them at once, if the window had no room to wait for all.
-        wanted = [number for number in numbers if distance(window.next, number) >= 0]
-        if wanted:
+        found, window.found = window.found, []
+        for first, last in found:
+            # The window may have given up some of them at once, if it had no room to wait for all.
+            if distance(first, window.next) > 0:
+                first = window.next
+            if distance(first, last) < 0:
+                continue
             self._statistics.gaps += 1
-            self._report(What.GAP, wanted[0], wanted[-1])
+            self._report(What.GAP, first, last)
             if not self._naks_ignored:
-                self.recovery.found(wanted, now)
+                self.recovery.found(first, last, now)
             # 6.2: no repair may be requested before an SPM has told the address for NAKs.
             if self.path is None:
                 self.wants_spm = True
@@ -316,19 +319,11 @@ class Session:
         window = self.window
         if window is None or not window.lost:
             return
-        missing = self.recovery.missing
         # One event for a range. Giving up packet by packet would otherwise make an event of each.
         for first, last in merged(window.lost):
-            count = distance(first, last) + 1
-            self._statistics.lost += count
+            self._statistics.lost += distance(first, last) + 1
             self._report(What.LOST, first, last, why)
-            # A range may span billions of numbers after a damaged or malicious trailing edge, so the shorter
-            # of the two lists is walked.
-            gone = span(first, last) if count <= len(missing) else list(missing)
-            for number in gone:
-                # ``list(missing)`` also has packets that are still wanted; the window's edge decides.
-                if distance(window.next, number) < 0:
-                    missing.pop(number, None)
+            self.recovery.forget(first, last)
         window.lost.clear()
 
     # ------------------------------------------------------------------ where to begin
@@ -374,7 +369,8 @@ class Session:
         if late:
             self._report(What.LATE_JOIN, first)
         if first != heard:
-            self._found(self.window.extend(after(heard, -1)), now)
+            self.window.extend(after(heard, -1))
+            self._found(now)
         # Taken out before it is processed: ``_put`` must find the session begun.
         early, self._early = self._early, []
         for packet in early:
@@ -427,7 +423,8 @@ class Session:
         assert window is not None
         # The leading edge shows the loss of packets that no later data packet has followed (6.3). Edges that
         # are behind what is known change nothing, as 6.2 asks for: SPMs may be slower than data.
-        self._found(window.extend(spm.lead), now)
+        window.extend(spm.lead)
+        self._found(now)
         self._forget_lost("the receive window is full")
         self._on_trail(spm.trail)
 
@@ -454,7 +451,7 @@ class Session:
         self._ready_before_restart = self.window.ready
         self.window = self.parity = self.feedback = None
         self.finished = self._naks_ignored = False
-        self.recovery.missing.clear()
+        self.recovery.clear()
         self.trail = self._join = self._spm_number = None
 
     def _on_reset(self, reset: Reset, now: float) -> None:
@@ -477,7 +474,7 @@ class Session:
         if request.parity:
             if self.parity is None:
                 return
-            parity, missing = self.parity, self.recovery.missing
+            parity, missing = self.parity, self.recovery
             # A parity NCF names groups. From here on it is as if it had named the packets that they stand
             # for.
             numbers = tuple(other for number in numbers for other in parity.covered(number, missing))
@@ -497,7 +494,7 @@ class Session:
         numbers.sort(key=lambda number: distance(window.next, number))
         if self.parity is None:
             return [(False, [(number, [number]) for number in numbers])]
-        groups, single = self.parity.requests(numbers, self.recovery.missing, window.lead)
+        groups, single = self.parity.requests(numbers, self.recovery, window.lead)
         return [(True, groups), (False, [(number, [number]) for number in single])]
 
     def due(self, now: float, most: int) -> list[int]:

@@ -6,7 +6,7 @@ missing ones are computed. A group is forgotten when the receive window has pass
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 
 from plugins.protocols.pgm.extensions import ParityParameters
 from plugins.protocols.pgm.packets import Data
@@ -75,7 +75,7 @@ class SessionParity:
             del self._groups[start]
 
     def requests(
-        self, numbers: Sequence[int], missing: Collection[int], lead: int
+        self, numbers: Sequence[int], missing: Container[int], lead: int
     ) -> tuple[list[tuple[int, list[int]]], list[int]]:
         """Divide numbers into parity requests and numbers to request singly.
 
@@ -98,7 +98,7 @@ class SessionParity:
         asked = [(start | self._wanted(start) - 1, self._of(start, missing)) for start in groups]
         return asked, single
 
-    def covered(self, number: int, missing: Collection[int]) -> list[int]:
+    def covered(self, number: int, missing: Container[int]) -> list[int]:
         """Return which missing packets a parity request with that number stands for.
 
         These are all of the group; none if the request is for fewer parity packets than are needed here.
@@ -108,7 +108,7 @@ class SessionParity:
         # NAK transmission").
         return self._of(start, missing) if (number & self.mask) + 1 >= self._wanted(start) else []
 
-    def _of(self, start: int, missing: Collection[int]) -> list[int]:
+    def _of(self, start: int, missing: Container[int]) -> list[int]:
         # The group is walked, and not what is missing: after a long pause that is far more.
         return [number for number in range(start, start + self._k) if number in missing]
 

@@ -34,9 +34,9 @@ def test_any_order_comes_out_in_order(first: int, order: list[int], again: list[
     missing: set[int] = set()
     for offset in [*order, *again]:
         number = after(first, offset)
-        new = window.put(number, offset, 1)
-        if new is not None:
-            missing |= set(new)
+        if window.put(number, offset, 1):
+            missing.update(*(span(*each) for each in window.found))
+            window.found.clear()
             missing.discard(number)
         assert missing == {
             n for n in span(window.next, window.lead) if n not in window._out_of_order

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -33,25 +30,7 @@ from plugins.protocols.sctp.reassembly import ByTsn
 from plugins.protocols.sctp.receiver import Receiver
 from plugins.protocols.sctp.schedule import Outgoing, Terms
 from tests.plugins.protocols.sctp.network import PORT_A, PORT_B, Network, address
-
-
-def steps(work: Callable[[], Any]) -> int:
-    """Return how many instructions of Python ``work`` takes. What is done in C counts once, however long."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
+from tests.steps import steps
 
 
 def receiver(*, interleaved: bool) -> Receiver:
