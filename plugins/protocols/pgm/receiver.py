@@ -56,6 +56,10 @@ NAK_BURST = 0.05
 """NAKs that may be sent at once, in seconds of the allowed rate."""
 FINISHED_EXPIRY = 10.0
 """Seconds of silence after which a source that has finished (OPT_FIN) is forgotten."""
+MAX_IMPOSTORS = 16
+"""Addresses beside its own that are reported and remembered of one source."""
+MAX_NAMED = 3
+"""Earlier sources at the same address that are named when another one appears."""
 SPMR_BACK_OFF = 0.25
 """Seconds of which a random part passes before an SPM is requested, and between two requests (13.)."""
 
@@ -228,10 +232,13 @@ class Receiver:
         if session is None:
             return self._open(packet, now, address)
         # Two sources with one TSI cannot be told apart by their packets. The first one stays; the other is
-        # reported once.
-        if address != session.address and address not in session.impostors:
-            session.impostors.add(address)
+        # reported once. Whoever forges addresses has as many as he likes.
+        impostors = session.impostors
+        if address != session.address and len(impostors) < MAX_IMPOSTORS and address not in impostors:
+            impostors.add(address)
             detail = f"{session.address} and {address} use the same one"
+            if len(impostors) == MAX_IMPOSTORS:
+                detail += "; no further address is reported"
             self.events.append(Event(what=What.DUPLICATE, tsi=packet.tsi, detail=detail))
         return session if address == session.address else None
 
@@ -252,17 +259,27 @@ class Receiver:
         session.heard = now
         self.sessions[tsi] = session
         self._fast[tsi[:6], int.from_bytes(tsi[6:], "big")] = session
-        before = [
-            packets.tsi_text(other.tsi)
-            for other in self.sessions.values()
-            if other.address == address and other is not session and not other.finished
-        ]
-        detail = f"from {address}" + (f", like {', '.join(before)}: started again?" if before else "")
+        detail = f"from {address}" + self._earlier(session)
         self.events.append(Event(what=What.APPEARED, tsi=tsi, detail=detail))
         if self._expire_at is None:
             self._expire_at = now + min(self._options.source_expiry, FINISHED_EXPIRY)
             self._tails_at = now + self._options.source_silence
         return session
+
+    def _earlier(self, session: Session) -> str:
+        """Return the text that names the sources which began before at the address of a new one."""
+        before = [
+            other
+            for other in self.sessions.values()
+            if other.address == session.address and other is not session and not other.finished
+        ]
+        if not before:
+            return ""
+        # The latest: it is the one that may have been started again. A thousand in each of a thousand events
+        # would be nine megabytes.
+        named = ", ".join(packets.tsi_text(other.tsi) for other in before[-MAX_NAMED:])
+        others = len(before) - MAX_NAMED
+        return f", like {named}{f' and {others} others' if others > 0 else ''}: started again?"
 
     # ------------------------------------------------------------------ what came of it
 

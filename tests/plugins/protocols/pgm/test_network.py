@@ -8,7 +8,8 @@ from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.events import What
 from plugins.protocols.pgm.extensions import Reset
 from plugins.protocols.pgm.options import ReceiverOptions, SourceOptions
-from plugins.protocols.pgm.packets import NAK, NCF, ODATA, RDATA, SPM, Request, SourcePath
+from plugins.protocols.pgm.packets import NAK, NCF, ODATA, RDATA, SPM, Data, Request, SourcePath
+from plugins.protocols.pgm.receiver import MAX_IMPOSTORS, Receiver
 from plugins.protocols.pgm.source import Source
 from tests.plugins.protocols.pgm.network import GROUP, PATH, PORT, TSI, Network, Weather
 from tests.seeds import in_groups, many
@@ -433,6 +434,36 @@ def test_two_sources_with_the_same_identifier_are_told_once() -> None:
     assert [event.detail for event in listener.told(What.DUPLICATE)] == [
         "source and elsewhere use the same one"
     ]
+
+
+def data_of(tsi: bytes) -> bytes:
+    return packets.encode(Data(kind=ODATA, tsi=tsi, port=PORT, number=1, trail=0, data=b"x"))
+
+
+def test_addresses_are_forged_without_end_and_some_are_remembered() -> None:
+    receiver = Receiver(ReceiverOptions(), PORT, GROUP, 1)
+    for number in range(1000):
+        receiver.receive([data_of(TSI)], 1.0, f"address {number}")
+    told = [event.detail for event in receiver.events if event.what is What.DUPLICATE]
+    assert len(told) == len(receiver.sessions[TSI].impostors) == MAX_IMPOSTORS
+    assert told[0] == "address 0 and address 1 use the same one"
+    assert told[-1] == "address 0 and address 16 use the same one; no further address is reported"
+    assert receiver.statistics.ignored == 999
+
+
+def test_of_very_many_sources_at_an_address_the_latest_are_named() -> None:
+    receiver = Receiver(ReceiverOptions(), PORT, GROUP, 1)
+    for number in range(1000):
+        receiver.receive([data_of(number.to_bytes(8, "big"))], 1.0, "here")
+    details = [event.detail for event in receiver.events if event.what is What.APPEARED]
+    assert len(details) == 1000
+    assert max(map(len, details)) < 200
+    assert details[2] == f"from here, like {tsi(0)}, {tsi(1)}: started again?"
+    assert details[-1] == f"from here, like {tsi(996)}, {tsi(997)}, {tsi(998)} and 996 others: started again?"
+
+
+def tsi(number: int) -> str:
+    return packets.tsi_text(number.to_bytes(8, "big"))
 
 
 # ---------------------------------------------------------------------- units and windows
