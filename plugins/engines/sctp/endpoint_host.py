@@ -176,8 +176,7 @@ class EndpointHost(ConversationHost[Association]):
     def _on_timer(self) -> None:
         self._settle()
         now = self.host.now()
-        self.endpoint.handle_timeout(now)
-        for association in list(self.endpoint.associations):
+        for association in self.endpoint.handle_timeout(now):
             # A timer makes events (a path is down, the association is lost), but no messages.
             if association.events:
                 self._progress(association, now)

@@ -15,7 +15,9 @@ from plugins.engines.sctp.conversation import Conversation, Role
 from plugins.engines.sctp.opening import CLOSE_TIMEOUT
 from plugins.engines.sctp.options import SctpEngineOptions
 from plugins.protocols.sctp import chunks, packets
+from plugins.protocols.sctp.association import Association
 from plugins.protocols.sctp.chunks import Type
+from plugins.protocols.sctp.endpoint import Endpoint
 from plugins.protocols.sctp.events import Event, What
 from tests.plugins.engines.sctp.simulated import STEP, Simulation
 
@@ -160,3 +162,23 @@ def test_a_shutdown_of_the_peer_is_waited_for_while_it_acknowledges_what_it_lack
     assert role.reasons == []
     host.run(until=25.0)
     assert role.reasons == ["the peer's shutdown was not completed within 2.0 s"]
+
+
+def test_a_timer_looks_at_the_associations_that_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener may have thousands, each with heartbeats: all of them were looked at for each."""
+    looks = 0
+
+    def associations(self: Endpoint) -> list[Association]:
+        nonlocal looks
+        looks += 1
+        return list(self._associations)
+
+    monkeypatch.setattr(Endpoint, "associations", property(associations))
+
+    async def course(simulation: Simulation) -> None:
+        # Heartbeats, and then no answer to them: timers tell it.
+        simulation.air.is_lost = lambda packet: True
+        await simulation.run_until(lambda: len(simulation.told("path down")) == 2, 120.0)
+
+    simulate(monkeypatch, 0.01, LINGERS, course)
+    assert looks == 0
