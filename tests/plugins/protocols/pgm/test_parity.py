@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 
 from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.events import What
-from plugins.protocols.pgm.extensions import Fragment
+from plugins.protocols.pgm.extensions import Fragment, ParityParameters
 from plugins.protocols.pgm.options import SourceOptions
 from plugins.protocols.pgm.packets import NAK, ODATA, PARITY, RDATA, Data, Request
 from plugins.protocols.pgm.parity_rows import RowShape
 from plugins.protocols.pgm.reed_solomon import encode, recover
+from plugins.protocols.pgm.sequence import MASK, after, distance
+from plugins.protocols.pgm.session_parity import SessionParity
 from tests.plugins.protocols.pgm.network import Network, Weather
 from tests.seeds import in_groups, many
+from tests.steps import steps
 
 PROACTIVE = SourceOptions(parity_group=8, parity_packets=2)
 ON_DEMAND = SourceOptions(parity_group=8, parity_on_demand=True)
@@ -185,3 +188,32 @@ def test_a_parity_packet_has_the_flags_of_the_rfc() -> None:
 def test_options_that_do_not_fit_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="parity"):
         SourceOptions(**wrong)
+
+
+@given(
+    st.sampled_from((0, 3, 0x7FFF_FFF0, 0xFFFF_FFF0)),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), max_size=30),
+)
+def test_groups_that_are_passed_are_forgotten(first: int, course: list[tuple[int, int]]) -> None:
+    parity = SessionParity(ParityParameters(group=4), first)
+    done = 0
+    for ahead, way in course:
+        parity.note(after(first, done + ahead), (b"x", None))
+        done += way
+        parity.forget_before(after(first, done))
+        assert all(distance(after(first, done), start + 4 & MASK) > 0 for start in parity._groups)
+
+
+def test_groups_behind_a_gap_are_not_walked_with_each_packet() -> None:
+    def cost(count: int) -> int:
+        parity = SessionParity(ParityParameters(group=2), 0)
+        for number in range(2, 2 * count, 2):
+            parity.note(number, (b"x", None))
+
+        def move_on() -> None:
+            for number in (0, 0, 1, 2, 3, 4):
+                parity.forget_before(number)
+
+        return steps(move_on)
+
+    assert cost(1000) < 1.5 * cost(10)
