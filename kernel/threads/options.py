@@ -17,7 +17,7 @@ class PollThreadOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     not set, it looks for 60 microseconds, and only while that pays and there is a core for it: one that
     sleeps takes some 20 microseconds to wake.  A thread that always looks keeps its core busy, and takes it
     from others."""
-    cpus: tuple[int, ...] = ()
+    cpus: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
     """The processors that the thread may run on; empty: any.  Linux only."""
 
 

@@ -65,9 +65,9 @@ All other keys are the options of the kind, as below.
 | `echo` | true or false | `false` | Whether a route from an engine to itself also brings messages back to the connection that they came from. |
 | `dead_letters` | text | none | The engine that gets the messages that a target refuses, with the reason in their headers. Needs `confirm = true`. |
 | `when_full` | `"block"`, `"drop-newest"` or `"drop-oldest"` | `"block"` | What happens when a pipe is full: the source waits, or a message is dropped and counted. |
-| `high` | whole number | `32768` | Messages that may wait in each pipe. |
-| `high_bytes` | whole number | `67108864` | Bytes that may wait in each pipe. |
-| `stall_timeout` | seconds | `5.0` | How long the source waits, with `block`, for a full target that takes nothing while others could go on. After that the target is suspended: messages for it are dropped and counted until it takes messages again. `inf`: for ever. Routes with `confirm` always wait. |
+| `high` | whole number ≥ 1 | `32768` | Messages that may wait in each pipe. |
+| `high_bytes` | whole number ≥ 1 | `67108864` | Bytes that may wait in each pipe. |
+| `stall_timeout` | seconds ≥ 0 | `5.0` | How long the source waits, with `block`, for a full target that takes nothing while others could go on. After that the target is suspended: messages for it are dropped and counted until it takes messages again. `inf`: for ever. Routes with `confirm` always wait. |
 """
 _IN_A_TOPOLOGY = ("thread_kinds", "engines", "apis", "protocols", "routers")
 """Groups whose options stand in topology files, in this order.  Those that plugins announce follow."""

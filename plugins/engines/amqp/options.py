@@ -12,15 +12,20 @@ from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.web_options import WebOptions
 from plugins.engines.broker.contract import BrokerOptions, ListenerOptions, listener_address
 
+# What connection.tune can hold, and the smallest frame that a peer must be able to read (AMQP 0-9-1, 1.4.2.5
+# and 4.2.3).
+FrameSize = Annotated[int, msgspec.Meta(ge=4096, le=0xFFFF_FFFF)]
+Short = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
 
 class AmqpListenerOptions(ListenerOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An AMQP 0-9-1 listener of a broker."""
 
-    frame_max: int = 131072
-    """Bytes of the largest frame; at least 4096."""
-    channel_max: int = 2047
-    """Channels that a connection may open."""
-    heartbeat: int = 60
+    frame_max: FrameSize = 131072
+    """Bytes of the largest frame."""
+    channel_max: Short = 2047
+    """Channels that a connection may open.  0: as many as AMQP can number, 65,535."""
+    heartbeat: Short = 60
     """Seconds, as proposed to clients.  0: no heartbeats."""
     product: str = "RabbitMQ"
     """What the server says it is.  Clients decide by it how to use prefetch and other extensions, and this
@@ -45,26 +50,26 @@ class AmqpOptions(BrokerOptions, frozen=True, kw_only=True, forbid_unknown_field
     """For ``amqp+ws`` and ``amqp+wss``."""
     anonymous: str = ""
     """The user of clients that log in without a name (SASL ANONYMOUS).  Empty: such clients are refused."""
-    frame_max: int = 131072
-    """Bytes of the largest frame; at least 4096."""
-    channel_max: int = 2047
-    """Channels that a connection may open."""
-    heartbeat: int = 60
+    frame_max: FrameSize = 131072
+    """Bytes of the largest frame."""
+    channel_max: Short = 2047
+    """Channels that a connection may open.  0: as many as AMQP can number, 65,535."""
+    heartbeat: Short = 60
     """Seconds, as proposed to clients.  0: no heartbeats."""
     product: str = "RabbitMQ"
     """What the server says it is.  Clients decide by it how to use prefetch and other extensions, and this
     one behaves as RabbitMQ does.  ``broker`` in the server's properties says ``messaging-kernel``."""
     product_version: str = "3.10.8"
     """The version of that product: clients compare it."""
-    handshake_seconds: float = 10.0
+    handshake_seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds that a client may take to log in."""
-    max_connections: int = 10_000
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     """Connections at the same time.  Further ones are closed at once."""
     connections_per_second: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Connections that are accepted per second.  Further ones are closed at once.  0: any number."""
     publish_rate: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Messages per second that each connection may publish; it is not read faster.  0: any number."""
-    max_body_bytes: int = 134_217_728
+    max_body_bytes: Annotated[int, msgspec.Meta(ge=1)] = 134_217_728
     """Bytes of the largest message that is accepted."""
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The virtual host."""
     heartbeat: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 60
     """Seconds, as proposed by this side; the lower value of both sides is used.  0: no heartbeats."""
-    frame_max: Annotated[int, msgspec.Meta(ge=4096)] = 131072
+    frame_max: Annotated[int, msgspec.Meta(ge=4096, le=0xFFFF_FFFF)] = 131072
     """Octets of the largest frame, as proposed by this side; the lower value of both sides is used."""
     max_body_bytes: Count = 134_217_728
     """Octets of the largest message that is accepted."""

@@ -9,7 +9,8 @@ import msgspec
 from plugins.engines.pgm.location import parse_pgm_address
 from plugins.protocols.pgm.options import ReceiverOptions, SourceOptions
 
-Size = Annotated[int, msgspec.Meta(ge=256 * 1024)]
+# setsockopt(2) takes an int of C.
+Size = Annotated[int, msgspec.Meta(ge=256 * 1024, le=0x7FFF_FFFF)]
 """Bytes of a socket's buffer.
 
 On one machine, what was sent in one call arrives as one item of up to 64 KiB plus overhead.

@@ -15,6 +15,8 @@ from plugins.protocols.sctp.options import PacketSize, SctpOptions, Seconds
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 BufferSize = Annotated[int, msgspec.Meta(ge=64 * 1024)]
+# setsockopt(2) takes an int of C.
+SocketBufferSize = Annotated[int, msgspec.Meta(ge=64 * 1024, le=0x7FFF_FFFF)]
 
 
 class HostedSctp(SctpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -98,9 +100,9 @@ class SctpEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Seconds that one attempt to connect and to exchange greetings may take."""
     max_associations: Count = 10_000
     """Associations that a listener has at the same time; more are aborted and counted."""
-    send_buffer: BufferSize = 4 * 1024 * 1024
+    send_buffer: SocketBufferSize = 4 * 1024 * 1024
     """SO_SNDBUF in bytes."""
-    receive_buffer: BufferSize = 4 * 1024 * 1024
+    receive_buffer: SocketBufferSize = 4 * 1024 * 1024
     """SO_RCVBUF in bytes: packets wait there while the thread is busy.
 
     If the system grants less, that is reported.

@@ -14,7 +14,7 @@ class StompListenerOptions(ListenerOptions, frozen=True, kw_only=True, forbid_un
 
     vhost: str = "/"
     """The virtual host of clients that name none in the header ``host``."""
-    heartbeat: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+    heartbeat: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 1.0
     """The shortest interval of heart-beats in seconds.  Clients get the interval that they ask for, but no
     shorter one.  0: no heart-beats."""
     max_headers: Annotated[int, msgspec.Meta(ge=1)] = 256

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+# setsockopt(2) takes an int of C.
+BufferSize = Annotated[int, msgspec.Meta(ge=0, le=0x7FFF_FFFF)]
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -41,9 +43,9 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Seconds that one attempt to connect, or a handshake of TLS or WebSocket, may take."""
     max_connections: Count = 10_000
     """Connections of a listener at a time.  Further ones are closed at once, and counted."""
-    send_buffer: Annotated[int, msgspec.Meta(ge=0)] = 0
+    send_buffer: BufferSize = 0
     """SO_SNDBUF in bytes; 0: the system decides, and may let it grow."""
-    receive_buffer: Annotated[int, msgspec.Meta(ge=0)] = 0
+    receive_buffer: BufferSize = 0
     """SO_RCVBUF in bytes; 0: the system decides, and may let it grow."""
     forward_subscriptions: bool = True
     """Whether subscriptions of readers here are passed on to the peer, if its protocol has subscriptions.

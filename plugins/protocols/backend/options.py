@@ -22,7 +22,7 @@ class BackendOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     heartbeat: Seconds = 10.0
     """Seconds without sending anything after which a PING is sent.  The peer gives this side up after three
     times as long without hearing from it.  0: no heartbeats."""
-    handshake: Seconds = 10.0
+    handshake: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds in which a peer that uses the extension must greet."""
     recognition: Seconds = 0.25
     """Seconds that a listener waits for the first bytes; a dialler that is silent for longer gets the old

@@ -84,7 +84,7 @@ class ZmtpOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     subscription_bytes: _Positive = 1024 * 1024
     """Bytes of these subscriptions together."""
     handshake: _Seconds = 10.0
-    """Seconds that a peer may take from the connection to its READY."""
+    """Seconds that a peer may take from the connection to its READY.  0: any time."""
     heartbeat: Annotated[float, msgspec.Meta(ge=0, le=2000)] = 10.0
     """Seconds without a byte of the peer after which it is sent a PING, if it speaks ZMTP 3.1.
     0: no heartbeats."""

@@ -31,6 +31,7 @@ def complaints(text: str, registry: PluginRegistry, **environ: str) -> list[str]
     return []
 
 
+AMQP = '[engines.b]\nkind = "amqp"\n'
 BROKER = '[engines.broker]\nkind = "broker"\n[[engines.broker.listeners]]\n'
 MISTAKES = {
     "listener without a protocol": (
@@ -44,6 +45,34 @@ MISTAKES = {
     "listener with a misspelt option": (
         BROKER + 'protocol = "amqp"\naddress = "127.0.0.1:0"\nheartbet = 1\n',
         "f:6: [engines.broker.listeners.0] has no key 'heartbet'; did you mean 'heartbeat'?",
+    ),
+    "heartbeat that no frame can hold": (
+        AMQP + "heartbeat = -1\n",
+        "f:3: [engines.b] heartbeat = -1: must be a whole number >= 0",
+    ),
+    "more channels than AMQP can number": (
+        AMQP + "channel_max = 65536\n",
+        "f:3: [engines.b] channel_max = 65536: must be a whole number <= 65535",
+    ),
+    "frame that every client refuses": (
+        AMQP + "frame_max = 10\n",
+        "f:3: [engines.b] frame_max = 10: must be a whole number >= 4096",
+    ),
+    "no time to log in": (
+        AMQP + "handshake_seconds = 0\n",
+        "f:3: [engines.b] handshake_seconds = 0: must be a number > 0.0",
+    ),
+    "listener that nobody may use": (
+        BROKER + 'protocol = "mqtt"\naddress = "127.0.0.1:0"\nmax_connections = 0\n',
+        "f:6: [engines.broker.listeners.0] max_connections = 0: must be a whole number >= 1",
+    ),
+    "buffer that the system cannot be told": (
+        LINK + "send_buffer = 2147483648\n",
+        "f:4: [engines.link] send_buffer = 2147483648: must be a whole number <= 2147483647",
+    ),
+    "processor with a negative number": (
+        '[threads.t]\nkind = "poll"\ncpus = [0, -1]\n',
+        "f:3: [threads.t] cpus: must be a whole number >= 0 at [1]",
     ),
     "dead letters to nobody": (
         BOTH + ROUTE + 'confirm = true\ndead_letters = "lnk"\n',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ import msgspec
 
 from kernel.plugins import PluginRegistry
 from kernel.topology.reference import options_of, reference
+from plugins.engines.broker.contract import FRONT_ENDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "config_reference.md"
 
@@ -57,3 +59,34 @@ def test_every_option_of_ours_is_documented() -> None:
         if not option.text and not option.value.startswith("`")
     ]
     assert silent == []
+
+
+# Any number will do: of several policies, the one with the highest counts.
+ANY_NUMBER = {"priority"}
+
+
+def test_every_number_in_a_topology_has_a_range() -> None:
+    registry = PluginRegistry.load()
+    groups = ("engines", "apis", "protocols", "routers", "thread_kinds", "front-ends")
+    seen: set[type] = set()
+    without = [
+        found
+        for group in groups
+        for kind, installed in (
+            registry.kinds(FRONT_ENDS) if group == "front-ends" else registry.group(group)
+        ).items()
+        for found in _without_range(kind, getattr(installed, "kind", installed).options_class(), seen)
+    ]
+    assert without == []
+
+
+def _without_range(where: str, options: type[msgspec.Struct], seen: set[type]) -> Iterator[str]:
+    seen.add(options)
+    for option in options_of(options):
+        if (
+            option.value in ("whole number", "number", "list of whole number")
+            and option.name not in ANY_NUMBER
+        ):
+            yield f"{where}.{option.name}"
+        if option.inner is not None and option.inner not in seen:
+            yield from _without_range(f"{where}.{option.name}", option.inner, seen)

@@ -252,8 +252,9 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     wait.  0: no limit."""
     queued_limit: int | str = 0
     """The same for the memory of all queues.  0: no limit."""
-    disk_free_limit: int = 50_000_000
-    """Publishers have to wait while the disk of ``disk_watched`` has fewer free bytes than this."""
+    disk_free_limit: Annotated[int, msgspec.Meta(ge=0)] = 50_000_000
+    """Publishers have to wait while the disk of ``disk_watched`` has fewer free bytes than this.
+    0: no limit."""
     disk_watched: str = ""
     """A folder on the disk that is watched.  Empty: ``data_dir``; if that is empty too, no disk is
     watched."""
@@ -354,15 +355,15 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """For ``ws`` and ``wss``."""
     anonymous: str = ""
     """The user of clients that log in without a name.  Empty: such clients are refused."""
-    handshake_seconds: float = 10.0
+    handshake_seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """Seconds that a client may take to log in."""
-    max_connections: int = 10_000
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     """Connections that the listener has at the same time.  Further ones are closed at once."""
     connections_per_second: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Connections that are accepted per second.  Further ones are closed at once.  0: any number."""
     publish_rate: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Messages per second that each connection may publish; it is not read faster.  0: any number."""
-    max_body_bytes: int = 134_217_728
+    max_body_bytes: Annotated[int, msgspec.Meta(ge=1)] = 134_217_728
     """Bytes of the largest message that is accepted."""
 
     def __post_init__(self) -> None:
