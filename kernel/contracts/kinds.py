@@ -189,6 +189,12 @@ class EngineKind(Kind, frozen=True, kw_only=True):
     assures: Callable[[Any], Assurance] | None = None
     """``assures(options)``: what its acknowledgements mean, for ``kernel prove``.  None:
     it states nothing."""
+    mistakes: Callable[[Any, KindsOf], Iterable[tuple[tuple[str | int, ...], str]]] | None = None
+    """``mistakes(options, kinds)``: the place in the options, and the complaint, for each mistake that the
+    options class cannot find by itself, since it has no ``kinds(group)`` of other plugins.
+
+    Called whenever a plan is read, before anything runs.  It must not wait.
+    """
     rehearse: Callable[[EnginePlan], Rehearsal] | None = None
     """``rehearse(plan)``: how it takes part in ``kernel rehearse``.  None: a stand-in takes its place."""
     flow: Callable[[Any], Flow] = _any_flow

@@ -27,7 +27,7 @@ from kernel.pipes.water_marks import WaterMarks, WhenFull
 from kernel.plugins import Installed, PluginRegistry
 from kernel.topology.border import is_apart
 from kernel.topology.file import TopologyFile, read_file, read_text
-from kernel.topology.option_check import check_options
+from kernel.topology.option_check import check_options, without_secrets
 from kernel.topology.plan import (
     DEFAULT_THREAD,
     EnginePlan,
@@ -259,9 +259,19 @@ class Checker:
             made = self._make(path, options, installed.kind.options_class())
             if isinstance(installed.kind, EngineKind):
                 self._flows[name] = installed.kind.flow(made)
+                self._ask_kind(path, installed.kind, made)
         return EnginePlan(
             name=name, kind=kind_name, thread=thread or None, options=options, line=self._file.line(path)
         )
+
+    def _ask_kind(self, path: Path, kind: EngineKind, made: msgspec.Struct) -> None:
+        """Have a kind look at options for what their class could not find."""
+        if kind.mistakes is None:
+            return
+        where = f"[{'.'.join(map(str, path))}]"
+        for inside, text in kind.mistakes(made, self._registry.kinds):
+            place, told = without_secrets(self._file, path, (*path, *inside), text)
+            self._file.complain(place, f"{where} {told}")
 
     def _check_thread(self, place: Path, name: str, thread: str, *, is_api: bool) -> None:
         shown = self._file.shown(place, thread)

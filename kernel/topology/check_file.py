@@ -4,8 +4,9 @@ Besides the mistakes that every reader of a file refuses (``check.py``) these ar
 
 * *warnings*: what is possible and probably not meant.  A pattern that nearly no key matches, an engine to
   which no route leads.  They do not make a file wrong.
-* what is wrong on *this machine*: certificates that cannot be read are complaints.  A port that is in use is
-  a warning, because it may be in use by the system that runs this file already.
+* what is wrong on *this machine*: certificates that cannot be read are complaints, and a file where a folder
+  has to be.  A port that is in use is a warning, because it may be in use by the system that runs this file
+  already.
 
 ``kernel run`` looks for none of these.  An engine reports by itself what it lacks, and tries again.
 """
@@ -20,7 +21,7 @@ import msgspec
 
 from kernel.contracts.errors import PlanError
 from kernel.contracts.kinds import Flow
-from kernel.contracts.options import NeedsFiles
+from kernel.contracts.options import NeedsFiles, WritesFolders
 from kernel.contracts.spelling import DOTTED
 from kernel.hosting.listener import why_unavailable
 from kernel.plugins import PluginRegistry
@@ -122,6 +123,11 @@ def _look_at_machine(file: TopologyFile, checker: Checker) -> None:
     """Complain of files that cannot be used, and warn of places at which nobody can listen now."""
     for path, made in checker.made:
         where = f"[{'.'.join(map(str, path))}]"
+        for option, folder in made.folders() if isinstance(made, WritesFolders) else ():
+            # Whether it can be written is not asked: another user may run the topology.
+            if not (there := nearest_that_exists(FilePath(folder))).is_dir():
+                text = "it" if (*path, option) in file.with_variables else str(there)
+                file.complain((*path, option), f"{where} {option}: {text} is no folder; name another one")
         for place, text in unreadable(path, made):
             key = ".".join(map(str, place[len(path) :]))
             # The name of the file may be a secret, as every value from the environment.
@@ -132,6 +138,13 @@ def _look_at_machine(file: TopologyFile, checker: Checker) -> None:
             if why:
                 shown = file.shown((*path, option), str(listening))
                 file.warn((*path, option), f"{where} {option}: cannot listen at {shown} now: {why}")
+
+
+def nearest_that_exists(folder: FilePath) -> FilePath:
+    """Return a folder, or the nearest one around it that exists: an engine makes those in it."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
 
 
 def unreadable(path: Path, made: Any) -> Iterator[tuple[Path, str]]:

@@ -27,7 +27,7 @@ from kernel.hosting.listener import why_unavailable
 from kernel.hosting.tls_options import TlsOptions
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import Checker, check, line_of, listening_places
-from kernel.topology.check_file import unreadable
+from kernel.topology.check_file import nearest_that_exists, unreadable
 from kernel.topology.file import TopologyFile, read_file
 from kernel.topology.toml_lines import Path
 
@@ -149,9 +149,7 @@ def _refusal(error: Exception, address: Address, shown: str, seconds: float) -> 
 def _why_unwritable(folder: FilePath) -> str:
     """Say why an engine could not keep files in a folder; empty if it could."""
     # The engine makes the folder, so what counts is the nearest that exists.
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
+    there = nearest_that_exists(folder)
     if not there.is_dir():
         return f"{there} is no folder"
     try:

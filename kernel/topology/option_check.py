@@ -73,7 +73,14 @@ def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -
     """
     # ``__post_init__`` knows neither paths nor lines.  By convention its text begins with the field.
     key, colon, _ = text.partition(":")
-    place = (*path, key) if colon and key in values else path
+    return without_secrets(file, path, (*path, key) if colon and key in values else path, text)
+
+
+def without_secrets(file: TopologyFile, path: Path, place: Path, text: str) -> tuple[Path, str]:
+    """Return the path and the text of a complaint without a value from the environment.
+
+    It is about the value at ``place``, or one inside of it; ``path`` is that of the engine's table.
+    """
     # The value need not be the whole text: a password may stand inside the address that is complained about.
     # The complaint then names the variable's place, and leaves out the text with the value.
     # Sorted, since a set has another order in each process, and a file should have the same complaints each

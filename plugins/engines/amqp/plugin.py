@@ -18,6 +18,7 @@ from plugins.engines.broker.contract import (
     FrontEndKind,
     FrontEndSetup,
     broker_assures,
+    broker_mistakes,
     engines_of_shards,
     rehearse_broker,
 )
@@ -61,6 +62,7 @@ def register_engines() -> list[EngineKind]:
             operations=BROKER_OPERATIONS,
             asked=BROKER_ASKED,
             assures=broker_assures,
+            mistakes=broker_mistakes,
             rehearse=rehearse_broker,
             shards=engines_of_shards,
             live_options=("users", "policies"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         BROKER_TABLES,
         CLIENT_TABLES,
         broker_assures,
+        broker_mistakes,
         engines_of_shards,
         rehearse_broker,
     )
@@ -64,6 +65,7 @@ __all__ = [
     "PropertiesCodec",
     "Sink",
     "broker_assures",
+    "broker_mistakes",
     "engines_of_shards",
     "listener_address",
     "rehearse_broker",
@@ -86,6 +88,7 @@ _MODULES = {
     "PropertiesCodec": "storage.envelopes",
     "Sink": "sink",
     "broker_assures": "host.tables",
+    "broker_mistakes": "host.tables",
     "engines_of_shards": "host.tables",
     "rehearse_broker": "host.tables",
     "listener_address": "host.options",

@@ -32,6 +32,7 @@ def complaints(text: str, registry: PluginRegistry, **environ: str) -> list[str]
 
 
 AMQP = '[engines.b]\nkind = "amqp"\n'
+BROKER_ALONE = '[engines.b]\nkind = "broker"\n'
 BROKER = '[engines.broker]\nkind = "broker"\n[[engines.broker.listeners]]\n'
 MISTAKES = {
     "listener without a protocol": (
@@ -73,6 +74,22 @@ MISTAKES = {
     "processor with a negative number": (
         '[threads.t]\nkind = "poll"\ncpus = [0, -1]\n',
         "f:3: [threads.t] cpus: must be a whole number >= 0 at [1]",
+    ),
+    "exchange of an unknown type": (
+        AMQP + 'exchanges = [\n{ name = "a" },\n{ name = "orders", type = "topik" },\n]\n',
+        "f:5: [engines.b] exchanges[1] 'orders': unknown exchange type 'topik'; did you mean 'topic'?",
+    ),
+    "exchange with a name that is not free": (
+        BROKER_ALONE + '[[engines.b.exchanges]]\nname = "amq.mine"\n',
+        "f:3: [engines.b] exchanges[0] 'amq.mine': ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'",
+    ),
+    "argument of a queue in words": (
+        AMQP + '[[engines.b.queues]]\nname = "jobs"\narguments.x-max-length = "many"\n',
+        "f:5: [engines.b] queues[0] 'jobs': x-max-length = \"many\": must be a whole number, 0 or more",
+    ),
+    "argument of a queue below nothing": (
+        AMQP + '[[engines.b.queues]]\nname = "jobs"\n[engines.b.queues.arguments]\nx-message-ttl = -3\n',
+        "f:6: [engines.b] queues[0] 'jobs': x-message-ttl = -3: must be a whole number of milliseconds, 0 to 315360000000",
     ),
     "dead letters to nobody": (
         BOTH + ROUTE + 'confirm = true\ndead_letters = "lnk"\n',

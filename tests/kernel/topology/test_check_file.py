@@ -40,6 +40,16 @@ def route(source: str, to: str, more: str = "") -> str:
 
 
 COMPLAINTS = {
+    "definitions that are not there": (
+        BROKER + 'definitions = "DIR/none.json"\n',
+        [
+            "f:4: [engines.b] definitions: DIR/none.json: No such file or directory; name a file that exists, or remove the key"
+        ],
+    ),
+    "file where a folder has to be": (
+        BROKER + 'data_dir = "DIR/topology/deep"\n',
+        ["f:4: [engines.b] data_dir: f is no folder; name another one"],
+    ),
     "certificate that is not there": (
         '[engines.b]\nkind = "amqp"\naddress = "127.0.0.1:0"\ntls.certificate = "DIR/none.pem"\n',
         ["f:4: [engines.b] tls.certificate: DIR/none.pem: No such file or directory"],

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel.contracts.engine import EngineEvent, Host
+from kernel.contracts.errors import KernelError
 from plugins.engines.broker.host.options import BrokerOptions
 from plugins.engines.broker.host.resources import machine_memory, octets
 
@@ -34,8 +35,9 @@ def open_store(
 ) -> OpenStore | None:
     """Open the data directory.  Return None if there is none; then everything is in memory only.
 
-    ``on_done`` is called in the engine's thread whenever more is safe.  ``disk``: the system calls to write
-    with; None: those of the operating system.
+    ``KernelError`` names the option if the directory cannot be used.  ``on_done`` is called in the engine's
+    thread whenever more is safe.  ``disk``: the system calls to write with; None: those of the operating
+    system.
     """
     if not options.data_dir:
         return None
@@ -47,18 +49,26 @@ def open_store(
     def report(what: str, detail: str) -> None:
         host.report(EngineEvent(engine=engine, what=what, peer=options.data_dir, detail=detail))
 
-    return OpenStore(
-        Path(options.data_dir),
-        StoreOptions(
-            fsync=options.fsync,
-            queue_bytes=options.queue_bytes,
-            all_queues_bytes=octets(options.all_queues_bytes, machine_memory()),
-        ),
-        Codecs() if codecs is None else codecs(),
-        now=now,
-        time_of_day=time_of_day,
-        post=host.post,
-        on_done=on_done,
-        report=report,
-        disk=disk,
-    )
+    try:
+        return OpenStore(
+            Path(options.data_dir),
+            StoreOptions(
+                fsync=options.fsync,
+                queue_bytes=options.queue_bytes,
+                all_queues_bytes=octets(options.all_queues_bytes, machine_memory()),
+            ),
+            Codecs() if codecs is None else codecs(),
+            now=now,
+            time_of_day=time_of_day,
+            post=host.post,
+            on_done=on_done,
+            report=report,
+            disk=disk,
+        )
+    except (FileExistsError, NotADirectoryError) as error:
+        raise KernelError(
+            f"data_dir = {options.data_dir!r}: {error.filename} is no folder; name another one"
+        ) from error
+    except OSError as error:
+        # Not every error has a file.
+        raise KernelError(f"data_dir = {options.data_dir!r}: {error}") from error

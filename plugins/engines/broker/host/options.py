@@ -312,6 +312,19 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.data_dir:
             yield "data_dir", self.data_dir
 
+    def unreadable(self) -> Iterator[tuple[str, str]]:
+        """``NeedsFiles``: the definitions."""
+        if not self.definitions:
+            return
+        try:
+            with open(self.definitions, "rb"):
+                pass
+        except OSError as error:
+            yield (
+                "definitions",
+                f"{self.definitions}: {error.strerror}; name a file that exists, or remove the key",
+            )
+
     def _look_for_unknown_names(self) -> None:
         """``ValueError`` for a virtual host, or an end of a binding, that this broker will not have."""
         for option, vhost in self._named_vhosts():

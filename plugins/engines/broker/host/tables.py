@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kernel.contracts.assurance import Assurance, Level
-from kernel.contracts.kinds import Asked, Table
+from kernel.contracts.kinds import Asked, KindsOf, Table
 from kernel.contracts.rehearsing import Rehearsal
+from plugins.engines.broker.contract import EXCHANGE_TYPES
 
 if TYPE_CHECKING:
     from kernel import EnginePlan
@@ -193,6 +194,16 @@ def broker_assures(options: Any) -> Assurance:
         how=how,
         but="for persistent messages in durable queues" if options.data_dir else "",
     )
+
+
+def broker_mistakes(options: Any, kinds: KindsOf) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Return what a broker with these options would refuse to declare when it starts."""
+    # Most brokers in files have none of these, and then nothing of the broker is imported for it.
+    if options.exchanges or options.queues or options.bindings:
+        from plugins.engines.broker.host.trial import mistakes
+
+        types = {name: kind.create for name, kind in kinds(EXCHANGE_TYPES).items()}
+        yield from mistakes(options, types)
 
 
 def rehearse_broker(plan: EnginePlan) -> Rehearsal:
