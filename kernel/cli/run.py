@@ -34,6 +34,7 @@ from kernel.topology.check import load_plan
 from kernel.topology.collecting import end_start
 from kernel.topology.plan import Plan
 from kernel.topology.system import LINGER, Kernel
+from kernel.topology.unopened import unopened
 
 if TYPE_CHECKING:
     from kernel.topology.control import ControlServer
@@ -200,7 +201,7 @@ class Runner:
         for refused in self._registry.refused:
             self._log.write("refused", detail=str(refused))
         plan = load_plan(self._file, self._registry)
-        self._tell_left_out(plan)
+        self._warn(plan)
         # A file with mistakes has ended the command by now, and nothing has to be taken back.
         kernel = Kernel(plan, self._registry)
         # Before the start, or the first events would be missing in the log.
@@ -224,9 +225,16 @@ class Runner:
         if self._failure:
             raise KernelError(self._failure)
 
-    def _tell_left_out(self, plan: Plan) -> None:
+    def _warn(self, plan: Plan) -> None:
+        """Say what of the file does nothing here."""
         for line in plan.left_out:
             self._log.write("left out", detail=line)
+        for engine, text in unopened(plan, self._registry):
+            self._log.write(
+                "warning",
+                engine=engine.name,
+                detail=f"{self._file}:{engine.line}: engine {engine.name!r} {text}",
+            )
 
     @contextlib.contextmanager
     def _controlled(self, kernel: Kernel) -> Iterator[None]:
@@ -327,7 +335,7 @@ class Runner:
     def _apply(self, kernel: Kernel) -> None:
         try:
             plan = load_plan(self._file, self._registry)
-            self._tell_left_out(plan)
+            self._warn(plan)
             # Here and not in a thread of an engine: it waits for the threads that it removes.
             changes = kernel.apply(plan)
         except PlanError as error:

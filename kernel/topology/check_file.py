@@ -3,12 +3,13 @@
 Besides the mistakes that every reader of a file refuses (``check.py``) these are:
 
 * *warnings*: what is possible and probably not meant.  A pattern that nearly no key matches, an engine to
-  which no route leads.  They do not make a file wrong.
+  which no route leads, one that ``kernel run`` cannot open.  They do not make a file wrong.
 * what is wrong on *this machine*: certificates that cannot be read are complaints, and a file where a folder
   has to be.  A port that is in use is a warning, because it may be in use by the system that runs this file
   already.
 
-``kernel run`` looks for none of these.  An engine reports by itself what it lacks, and tries again.
+``kernel run`` looks for none of these, except engines that it cannot open.  An engine reports by itself
+what it lacks, and tries again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from kernel.topology.check import Checker, check, line_of, listening_places
 from kernel.topology.file import TopologyFile, read_file
 from kernel.topology.plan import Plan
 from kernel.topology.toml_lines import Path
+from kernel.topology.unopened import guests, unopened
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -51,6 +53,10 @@ def check_file(path: str | FilePath, registry: PluginRegistry, *, machine: bool 
     if not file.complaints:
         _warn_of_patterns(file)
         _warn_of_lonely_engines(file, plan, registry, checker)
+        for engine, text in unopened(plan, registry):
+            file.warn(("engines", engine.name), f"[engines.{engine.name}] {text}")
+        for thread, text in guests(plan, registry):
+            file.warn(("threads", thread.name), f"[threads.{thread.name}] {text}")
     if machine:
         _look_at_machine(file, checker)
     return Report(

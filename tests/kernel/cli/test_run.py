@@ -200,6 +200,25 @@ def test_what_is_left_out_is_told_at_the_start_and_after_a_hang_up(
     assert told == [f"{file}:1: engine 'one'", f"{file}:1: engine 'other'"]
 
 
+def test_an_engine_that_only_an_application_opens_is_told(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = Runner(str(file), EventLog(as_json=True), no_control=True)
+    file.write_text(
+        "[engines.archive]\nkind = 'native'\n[engines.b]\nkind = 'amqp'\naddress = '127.0.0.1:0'\n"
+        "[[routes]]\nfrom = 'b'\nto = 'archive'\n"
+    )
+    runner._look = lambda kernel: runner._requests.put("that is enough")  # type: ignore[method-assign]
+    runner.run(0)
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (told,) = [line for line in said if line["what"] == "warning"]
+    assert told["engine"] == "archive"
+    text = (
+        "engine 'archive' is opened by application code, which `kernel run` does not have; its messages wait."
+    )
+    assert told["detail"].startswith(f"{file}:1: {text}")
+
+
 @pytest.mark.slow
 def test_a_hang_up_applies_what_changed_and_nothing_else(file: Path) -> None:
     with running(file) as it:

@@ -238,19 +238,40 @@ INSIDE = (
     "and 'prefix:' matches beginnings"
 )
 OUT = '[engines.out]\nkind = "trio"\n'
+UNOPENED = (
+    "f:3: warning: [engines.out] is opened by application code, which `kernel run` does not have; its messages "
+    "wait. Run the file from a Python program (Kernel.from_file), or name another engine in the route"
+)
 WARNINGS = {
+    "dead letters for an application": (
+        "\n\n" + OUT + JOURNAL + BROKER + route("b", "kept", 'confirm = true\ndead_letters = "out"\n'),
+        [UNOPENED],
+    ),
+    "application that only sends": (APP + JOURNAL + route("app", "kept"), []),
+    "thread that only a program has": (
+        '[threads.g]\nkind = "guest"\n' + BROKER,
+        [
+            "f:1: warning: [threads.g] is of kind 'guest', which needs a program with `async with kernel`; "
+            "`kernel run` refuses it"
+        ],
+    ),
     "word that is empty": (
         APP + OUT + route("app", "out", 'match = "a..b"\n'),
-        [f"f:8: warning: match = 'a..b' {EMPTY}"],
+        [UNOPENED, f"f:8: warning: match = 'a..b' {EMPTY}"],
     ),
     "wildcards inside words": (
         APP + OUT + route("app", "out", 'match = ["a.*", "prefix:a..", "wea*", "#x"]\n'),
-        [f"f:8: warning: match = 'wea*' has '*' {INSIDE}", f"f:8: warning: match = '#x' has '#' {INSIDE}"],
+        [
+            UNOPENED,
+            f"f:8: warning: match = 'wea*' has '*' {INSIDE}",
+            f"f:8: warning: match = '#x' has '#' {INSIDE}",
+        ],
     ),
     "name that no route has": (
         APP + OUT + route("out", "out"),
         [
-            "f:1: warning: [engines.app] no route begins or ends here, so no message gets in or out; add a [[routes]] table"
+            "f:1: warning: [engines.app] no route begins or ends here, so no message gets in or out; add a [[routes]] table",
+            UNOPENED,
         ],
     ),
     "sink without a route": (
