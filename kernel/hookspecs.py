@@ -95,6 +95,14 @@ def check_plan(plan: Plan) -> Iterable[str]:  # type: ignore[empty-body]
     """
 
 
+@hookspec
+def warn_of_plan(plan: Plan) -> Iterable[str]:  # type: ignore[empty-body]
+    """Return warnings about a topology without mistakes: what is possible and probably not meant.
+
+    ``kernel check`` shows them.  Main thread.
+    """
+
+
 # A start does not wait for engines, and a hook that does would hold up the application.
 @hookspec
 def kernel_started(kernel: Kernel) -> None:

@@ -429,10 +429,17 @@ class PluginRegistry:
 
     def check_plan(self, plan: Plan) -> list[str]:
         """Return the complaints of all plugins about a plan."""
+        return self._said_of("check_plan", plan)
+
+    def warn_of_plan(self, plan: Plan) -> list[str]:
+        """Return the warnings of all plugins about a plan."""
+        return self._said_of("warn_of_plan", plan)
+
+    def _said_of(self, hook: str, plan: Plan) -> list[str]:
         return [
-            f"{complaint} ({origin})"
-            for origin, answer in self._ask("check_plan", plan=plan)
-            for complaint in (answer if isinstance(answer, list | tuple) else [f"{answer}"])
+            f"{text} ({origin})"
+            for origin, answer in self._ask(hook, plan=plan)
+            for text in (answer if isinstance(answer, list | tuple) else [f"{answer}"])
         ]
 
     def kernel_started(self, kernel: Kernel) -> None:

@@ -97,14 +97,16 @@ def check(file: TopologyFile, registry: PluginRegistry) -> tuple[Plan, Checker]:
 
 
 def _with_line(file: TopologyFile, complaint: str) -> str:
+    place = place_of(complaint)
+    return f"{file.name}:{file.line(place)}: {complaint}" if place else f"{file.name}: {complaint}"
+
+
+def place_of(complaint: str) -> Path:
+    """Return the table of the engine that a complaint of a plugin is about; empty: it names none."""
     # A plugin knows no lines.  If its complaint begins with the name of an engine, it is about that engine's
     # table.
     named = _ENGINE.match(complaint)
-    return (
-        f"{file.name}:{file.line(('engines', named[1]))}: {complaint}"
-        if named
-        else f"{file.name}: {complaint}"
-    )
+    return ("engines", named[1]) if named else ()
 
 
 def line_of(complaint: str) -> int:

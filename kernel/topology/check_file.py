@@ -26,7 +26,7 @@ from kernel.contracts.options import NeedsFiles, WritesFolders
 from kernel.contracts.spelling import DOTTED
 from kernel.hosting.listener import why_unavailable
 from kernel.plugins import PluginRegistry
-from kernel.topology.check import Checker, check, line_of, listening_places
+from kernel.topology.check import Checker, check, line_of, listening_places, place_of
 from kernel.topology.file import TopologyFile, read_file
 from kernel.topology.plan import Plan
 from kernel.topology.toml_lines import Path
@@ -53,6 +53,8 @@ def check_file(path: str | FilePath, registry: PluginRegistry, *, machine: bool 
     if not file.complaints:
         _warn_of_patterns(file)
         _warn_of_lonely_engines(file, plan, registry, checker)
+        for text in registry.warn_of_plan(plan):
+            file.warn(place_of(text), text)
         for engine, text in unopened(plan, registry):
             file.warn(("engines", engine.name), f"[engines.{engine.name}] {text}")
         for thread, text in guests(plan, registry):

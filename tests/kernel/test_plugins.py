@@ -325,6 +325,11 @@ def test_hook_check_plan(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_hook_warn_of_plan() -> None:
+    registry = registry_of(a=plugin(warn_of_plan=lambda plan: [f"{plan} is long"]))
+    assert registry.warn_of_plan("it") == ["it is long (plugin 'a' of test 1)"]
+
+
 def test_hook_kernel_started() -> None:
     seen: list[object] = []
 

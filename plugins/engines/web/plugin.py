@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from kernel import hookimpl
 from kernel.contracts.engine import Engine
@@ -43,6 +44,32 @@ def check_plan(plan: Plan) -> list[str]:
             there = "" if plan.engine(name) else f"; engines: {known}"
             complaints.append(f"engine {engine.name!r}: its broker {name!r} {why}{there}")
     return complaints
+
+
+@hookimpl
+def warn_of_plan(plan: Plan) -> list[str]:
+    """Warn of logins that nobody can use for the metrics."""
+    return [
+        f"engine {engine.name!r}: no user of {broker.name!r} has the tag {needed}, so everybody is refused "
+        f'/metrics; add tags = ["monitoring"] to one of [engines.{broker.name}.users]'
+        for engine in plan.engines
+        if engine.kind == "web"
+        and (broker := plan.engine(engine.options.get("broker", ""))) is not None
+        and (needed := _tags_that_nobody_has(broker.options))
+    ]
+
+
+def _tags_that_nobody_has(options: Mapping[str, Any]) -> str:
+    """Return the tags that the metrics need, if no user has one; else empty."""
+    from plugins.engines.web.logins import tags_for
+
+    # Users may come with what a broker imports, or has stored.
+    if options.get("definitions") or options.get("data_dir"):
+        return ""
+    needed = tags_for("monitoring")
+    # Without any in the file there is the user guest, who has no tags.
+    users = options.get("users", {}).values()
+    return "" if any(tag in user.get("tags", ()) for user in users for tag in needed) else " or ".join(needed)
 
 
 def _create(setup: EngineSetup) -> Engine:

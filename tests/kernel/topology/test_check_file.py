@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ REPLAY = '[engines.old]\nkind = "journal-replay"\npath = "j"\n'
 LISTENER = '[engines.{}]\nkind = "stream"\nmode = "listen"\naddress = "{}"\n'
 APART = '[threads.apart]\nkind = "process"\n'
 BROKER = '[engines.b]\nkind = "amqp"\naddress = "127.0.0.1:0"\n'
+WEB = '[engines.w]\nkind = "web"\naddress = "127.0.0.1:0"\nbroker = "b"\n'
 REMOVE = "remove the route, or name an engine that"
 
 
@@ -242,7 +244,22 @@ UNOPENED = (
     "f:3: warning: [engines.out] is opened by application code, which `kernel run` does not have; its messages "
     "wait. Run the file from a Python program (Kernel.from_file), or name another engine in the route"
 )
+NO_TAG = (
+    "f:4: warning: engine 'w': no user of 'b' has the tag monitoring or administrator, so everybody is refused "
+    "/metrics; add tags = [\"monitoring\"] to one of [engines.b.users] (plugin 'web' of messaging-kernel "
+    f"{version('messaging-kernel')})"
+)
 WARNINGS = {
+    "metrics without the users that a file names": (BROKER + WEB, [NO_TAG]),
+    "metrics for nobody": (
+        BROKER + WEB + '[engines.b.users.me]\npassword = "p"\ntags = ["management"]\n',
+        [NO_TAG],
+    ),
+    "metrics for somebody": (
+        BROKER + WEB + '[engines.b.users.me]\npassword = "p"\ntags = ["administrator"]\n',
+        [],
+    ),
+    "metrics for users that are imported": (BROKER + 'definitions = "/dev/null"\n' + WEB, []),
     "dead letters for an application": (
         "\n\n" + OUT + JOURNAL + BROKER + route("b", "kept", 'confirm = true\ndead_letters = "out"\n'),
         [UNOPENED],
