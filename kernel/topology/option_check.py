@@ -36,6 +36,9 @@ _PLAIN = {
     "str": "text",
 }
 _PLACE = re.compile(r" - at `(key in )?\$([^`]*)`$")
+_NUMBER = re.compile(r"\[(\d+)\]")
+_AFTER = re.compile(r"[.:\[]| = ")
+"""What follows a name at the beginning of a complaint."""
 _REQUIRED = msgspec.NODEFAULT
 
 
@@ -55,25 +58,71 @@ def check_options(
     before = len(file.complaints)
     checked = _struct(file, path, values, options, where, others)
     if len(file.complaints) == before:
-        # Field by field everything is right.  Now the class checks what concerns several fields or needs
-        # code, as an address does, in its ``__post_init__``.
-        try:
-            msgspec.convert(checked, options, strict=False)
-        except msgspec.ValidationError as error:
-            place, text = _placed(file, path, values, _PLACE.sub("", str(error)))
+        text = _refused(checked, options)
+        if text:
+            place, text = _placed(file, path, values, text)
             file.complain(place, f"{where} {text}")
+    return checked
+
+
+def _refused(checked: dict[str, Any], options: type[msgspec.Struct]) -> str:
+    """Say what an options class refuses, although field by field everything is right; empty: nothing.
+
+    It checks what concerns several fields or needs code, as an address does, in its ``__post_init__``.
+    """
+    try:
+        msgspec.convert(checked, options, strict=False)
+    except msgspec.ValidationError as error:
+        return _PLACE.sub("", str(error))
+    return ""
+
+
+def _inner_struct(
+    file: TopologyFile, path: Path, values: dict[str, Any], struct: type[msgspec.Struct], where: str
+) -> dict[str, Any]:
+    """Check a table inside the options, its class's own checks included: of these msgspec tells no place."""
+    before = len(file.complaints)
+    checked = _struct(file, path, values, struct, where)
+    text = _refused(checked, struct) if len(file.complaints) == before else ""
+    if text:
+        place, told = _placed(file, path, values, text)
+        # A text that begins with a key, and goes on where ``where`` ends; or one about the whole table.
+        file.complain(place, f"{where}.{told}" if place != path else f"{where}: {told}")
     return checked
 
 
 def _placed(file: TopologyFile, path: Path, values: dict[str, Any], text: str) -> tuple[Path, str]:
     """Return the path and the text of a complaint that an options class has raised.
 
-    A text that begins with the name of a key, as in ``address: ...``, belongs to that key.  A text with a
-    value from the environment is replaced, since the value may be secret.
+    A text that begins with the name of a key, as in ``address: ...`` or ``users.me.vhosts: ...``, belongs to
+    that key.  A text with a value from the environment is replaced, since the value may be secret.
     """
     # ``__post_init__`` knows neither paths nor lines.  By convention its text begins with the field.
-    key, colon, _ = text.partition(":")
-    return without_secrets(file, path, (*path, key) if colon and key in values else path, text)
+    return without_secrets(file, path, (*path, *_named(values, text)), text)
+
+
+def _named(values: Any, text: str) -> Path:
+    """Return the way to the value with whose name a text begins, as far as it is in the file.
+
+    Empty: the text begins with no name.
+    """
+    place: list[str | int] = []
+    while True:
+        number = _NUMBER.match(text) if isinstance(values, list | tuple) else None
+        if number and int(number[1]) < len(values):
+            key: str | int = int(number[1])
+            text = text[number.end() :]
+        else:
+            # A name may have dots in it, and begin with another one.
+            names = values if isinstance(values, dict) else {}
+            fitting = [each for each in names if text.startswith(each) and _AFTER.match(text, len(each))]
+            if not fitting:
+                return tuple(place)
+            name = max(fitting, key=len)
+            key, text = name, text[len(name) :]
+        values = values[key]
+        place.append(key)
+        text = text.removeprefix(".")
 
 
 def without_secrets(file: TopologyFile, path: Path, place: Path, text: str) -> tuple[Path, str]:
@@ -134,7 +183,7 @@ def _value(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) 
     # Everything else goes to ``msgspec.convert`` as a whole, lists of plain values included.
     if isinstance(value, dict):
         if _is_struct(wanted):
-            return _struct(file, path, value, wanted, where)
+            return _inner_struct(file, path, value, wanted, where)
         if get_origin(wanted) is dict and _is_struct(_bare(arguments[1])):
             return {
                 key: _value(file, (*path, key), each, arguments[1], f"{where}.{key}")
@@ -158,11 +207,23 @@ def _leaf(file: TopologyFile, path: Path, value: Any, wanted: Any, where: str) -
     try:
         converted = msgspec.convert(value, wanted, strict=not lax)
     except msgspec.ValidationError as error:
-        file.complain(path, f"{where}{_shown(file, path, value)}: {_explained(str(error), value, wanted)}")
+        hint = _as_table(file, path, value, wanted)
+        file.complain(
+            path, f"{where}{_shown(file, path, value)}: {_explained(str(error), value, wanted)}{hint}"
+        )
         # The plan is not used after a complaint, so that a wrong value may stay in it.
         return value
     # Back to what a file could have held: the options class converts it once more when the engine is made.
     return msgspec.to_builtins(converted) if lax else value
+
+
+def _as_table(file: TopologyFile, path: Path, value: Any, wanted: Any) -> str:
+    """Say how a text is written that stands where a table is wanted: as its first key."""
+    if not (_is_struct(wanted) and isinstance(value, str)):
+        return ""
+    first = next(iter(_fields(wanted)))
+    text = "..." if path in file.with_variables else value
+    return f"; write {path[-1]} = {{ {first} = {json.dumps(text, ensure_ascii=False)} }}"
 
 
 def _bare(wanted: Any) -> Any:

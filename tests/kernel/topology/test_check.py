@@ -75,6 +75,28 @@ MISTAKES = {
         '[threads.t]\nkind = "poll"\ncpus = [0, -1]\n',
         "f:3: [threads.t] cpus: must be a whole number >= 0 at [1]",
     ),
+    "pattern of a user": (
+        AMQP + '[engines.b.users.me]\npassword = "p"\n[engines.b.users.orders]\nconfigure = "^(orders"\n',
+        "f:6: [engines.b] users.orders.configure = '^(orders' is no regular expression: "
+        "missing ), unterminated subpattern at position 1",
+    ),
+    "password of a user in two ways": (
+        AMQP + '[engines.b.users."me.too"]\npassword = "p"\npassword_hash = "h"\n',
+        "f:3: [engines.b] users.me.too: a user has a password or a password_hash, not both",
+    ),
+    "pattern of a policy": (
+        AMQP + '[engines.b.policies.long]\ndefinition.max-length = 3\npattern = "("\n',
+        "f:5: [engines.b] policies.long.pattern = '(' is no regular expression: "
+        "missing ), unterminated subpattern at position 0",
+    ),
+    "virtual host of a user with dots": (
+        AMQP + '[engines.b.users."me.too"]\npassword = "p"\nvhosts = ["shop"]\n',
+        "f:5: [engines.b] users.me.too.vhosts: 'shop' is not in vhosts (/); add it there, or name one of them",
+    ),
+    "user that is a text": (
+        AMQP + 'users.guest = "guest"\n',
+        'f:3: [engines.b] users.guest = "guest": must be a table; write guest = { password = "guest" }',
+    ),
     "exchange of an unknown type": (
         AMQP + 'exchanges = [\n{ name = "a" },\n{ name = "orders", type = "topik" },\n]\n',
         "f:5: [engines.b] exchanges[1] 'orders': unknown exchange type 'topik'; did you mean 'topic'?",

@@ -116,11 +116,11 @@ COMPLAINTS = {
     ),
     "virtual host of the routes": (
         BROKER + 'vhost = "red"\n',
-        ["f:4: [engines.b] vhost: 'red' is not in vhosts (/)"],
+        ["f:4: [engines.b] vhost: 'red' is not in vhosts (/); add it there, or name one of them"],
     ),
     "virtual host of a user": (
         BROKER + '[engines.b.users.me]\npassword = "x"\nvhosts = ["/", "red"]\n',
-        ["f:4: [engines.b] users: 'red' is not in vhosts (/)"],
+        ["f:6: [engines.b] users.me.vhosts: 'red' is not in vhosts (/); add it there, or name one of them"],
     ),
     "virtual host of a client in the process": (
         BROKER + '[engines.c]\nkind = "broker-client"\nbroker = "b"\nvhost = "red"\n',

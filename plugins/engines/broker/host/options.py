@@ -329,7 +329,10 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """``ValueError`` for a virtual host, or an end of a binding, that this broker will not have."""
         for option, vhost in self._named_vhosts():
             if vhost not in self.vhosts:
-                raise ValueError(f"{option}: {vhost!r} is not in vhosts ({', '.join(self.vhosts)})")
+                known = ", ".join(self.vhosts)
+                raise ValueError(
+                    f"{option}: {vhost!r} is not in vhosts ({known}); add it there, or name one of them"
+                )
         queues = {(each.vhost, each.name) for each in self.queues}
         exchanges = {(each.vhost, each.name) for each in self.exchanges}
         for binding in self.bindings:
@@ -342,17 +345,14 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def _named_vhosts(self) -> Iterator[tuple[str, str]]:
         """Return the virtual hosts that options name, each with its option."""
         yield "vhost", self.vhost
-        for exchange in self.exchanges:
-            yield "exchanges", exchange.vhost
-        for queue in self.queues:
-            yield "queues", queue.vhost
-        for binding in self.bindings:
-            yield "bindings", binding.vhost
-        for policy in self.policies.values():
-            yield "policies", policy.vhost
-        for user in self.users.values():
+        for option in ("exchanges", "queues", "bindings"):
+            for number, each in enumerate(getattr(self, option)):
+                yield f"{option}[{number}].vhost", each.vhost
+        for name, policy in self.policies.items():
+            yield f"policies.{name}.vhost", policy.vhost
+        for name, user in self.users.items():
             for vhost in user.vhosts:
-                yield "users", vhost
+                yield f"users.{name}.vhosts", vhost
 
 
 class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

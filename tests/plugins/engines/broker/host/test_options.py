@@ -15,8 +15,8 @@ from tests.notes import for_each
     "options, complaint",
     [
         ({"vhosts": ["red", "blue"]}, "vhost: '/' is not in vhosts"),
-        ({"queues": [{"name": "q", "vhost": "red"}]}, "queues: 'red' is not in vhosts"),
-        ({"exchanges": [{"name": "e", "vhost": "red"}]}, "exchanges: 'red' is not in vhosts"),
+        ({"queues": [{"name": "q", "vhost": "red"}]}, r"queues\[0\].vhost: 'red' is not in vhosts"),
+        ({"exchanges": [{"name": "e", "vhost": "red"}]}, r"exchanges\[0\].vhost: 'red' is not in vhosts"),
         ({"bindings": [{"exchange": "amq.topic", "queue": "q"}]}, "bindings: there is no queue 'q'"),
         (
             {"queues": [{"name": "q"}], "bindings": [{"exchange": "e", "queue": "q"}]},
