@@ -84,6 +84,8 @@ GROUPS: tuple[KindGroup[Any], ...] = (
 _ONE_NAMESPACE = {"engines", "apis"}
 """``kind`` in an ``[engines.NAME]`` table may name one of either group, so no name may be in both."""
 
+_VARIABLE = "KERNEL_PLUGINS"
+"""The environment variable that selects plugins."""
 _ANNOUNCE = "register_kind_groups"
 
 _log = logging.getLogger(__name__)
@@ -114,6 +116,9 @@ class Refused(msgspec.Struct, frozen=True):
     reason: str
 
     def __str__(self) -> str:
+        # Of one that is not installed there is no distribution to name.
+        if self.origin.distribution == _VARIABLE:
+            return self.reason
         return f"{self.origin} is refused: {self.reason}"
 
 
@@ -132,6 +137,8 @@ class PluginRegistry:
         self.dissectors: dict[str, Installed] = {}
         self.walks: dict[str, Installed] = {}
         self.plugins: dict[str, Origin] = {}
+        self._left_out: set[str] = set()
+        """Plugins that are installed, and that ``KERNEL_PLUGINS`` leaves out."""
         self.refused: list[Refused] = []
         # The kernel's own groups are attributes as well: both are the same dictionaries. Groups that plugins
         # announce are in ``_tables`` only (``group``).
@@ -154,7 +161,8 @@ class PluginRegistry:
         registry = cls()
         # First, so that no plugin can take the name of one of the kernel's kinds.
         registry.add(builtin_kinds, Origin("builtin", OUR_DISTRIBUTION, our_version))
-        wanted = _Selection.parse(environ.get("KERNEL_PLUGINS", ""))
+        wanted = _Selection.parse(environ.get(_VARIABLE, ""))
+        registry._left_out = {origin.plugin for origin, _ in found if not wanted.has(origin.plugin)}
         # All are imported before any is registered: only the module shows whether it announces groups.
         imported = [
             (origin, module)
@@ -168,7 +176,8 @@ class PluginRegistry:
                 registry.add(module, origin)
         # A misspelt name would otherwise leave out a plugin without a word.
         for name in wanted.unknown(origin.plugin for origin, _ in found):
-            registry._refuse(Origin(name, "KERNEL_PLUGINS", ""), "no such plugin is installed")
+            reason = f"{_VARIABLE} names {name!r}, which is not installed"
+            registry._refuse(Origin(name, _VARIABLE, ""), reason)
         return registry
 
     # ------------------------------------------------------------------ look-ups
@@ -263,6 +272,8 @@ class PluginRegistry:
         for refused in self.refused:
             if refused.origin.plugin == name:
                 return str(refused)
+        if name in self._left_out:
+            return f"plugin {name!r} is installed, and {_VARIABLE} leaves it out; change that variable"
         groups = ("engines", "apis") if group in _ONE_NAMESPACE else (group,)
         known = sorted(known for each in groups for known in self.group(each))
         if near := similar(name, known):

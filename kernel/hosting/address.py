@@ -78,8 +78,10 @@ def parse_address(
     if transport in ("tcp", "tls", *WEB_TRANSPORTS):
         host, colon, port = address.authority.rpartition(":")
         # ``isdigit`` alone is also true of digits of other scripts, which ``int`` would take.
-        if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        if not colon or not (port.isascii() and port.isdigit()):
             raise ValueError(f"{text!r}: {place!r} is no host:port")
+        if int(port) > 65535:
+            raise ValueError(f"{text!r}: the port {port} is not between 0 and 65535")
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
             raise ValueError(f"{text!r}: an IPv6 host stands in brackets, as in [::1]:{port}")
         if not host.startswith("[") and not _may_be_a_name(host):

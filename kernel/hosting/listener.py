@@ -261,6 +261,8 @@ def _listen(address: Address, backlog: int) -> list[socket.socket]:
 def _cannot_listen(place: object, error: OSError) -> OSError:
     """Return the error with the place in its text; of the same class, whose numbers may be its own."""
     text = f"cannot listen on {place}: {error.strerror or error}"
+    if error.errno == errno.EADDRINUSE:
+        text += "; another program listens there: change the address, or stop that program"
     # A path that is too long for a Unix socket has no number.
     return type(error)(text) if error.errno is None else type(error)(error.errno, text)
 

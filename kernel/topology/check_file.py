@@ -137,6 +137,8 @@ def _look_at_machine(file: TopologyFile, checker: Checker) -> None:
                 text = "it" if (*path, option) in file.with_variables else str(there)
                 file.complain((*path, option), f"{where} {option}: {text} is no folder; name another one")
         for place, text in unreadable(path, made):
+            if place in file.without_value:
+                continue
             key = ".".join(map(str, place[len(path) :]))
             # The name of the file may be a secret, as every value from the environment.
             shown = f"{key}: the file cannot be used" if place in file.with_variables else f"{key}: {text}"

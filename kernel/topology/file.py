@@ -31,6 +31,11 @@ _VARIABLE = re.compile(
 )
 # How ``tomllib`` ends its messages: the line is moved to the front, as in all other complaints.
 _PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)\s*$")
+# What ``tomllib`` says of a table that is declared again: the names are a tuple of Python.
+_TWICE = re.compile(r"Cannot declare \((.*)\) twice")
+_NAME = re.compile(r"'([^']*)'")
+_WITHOUT_QUOTES = ("Invalid value", "Expected newline or end of document after a statement")
+"""What ``tomllib`` says of ``name = text`` and ``address = 127.0.0.1:5672``."""
 _WITH_CONDITIONS = ("engines", "routes")
 """Sections whose tables may have a key ``when``."""
 
@@ -52,6 +57,8 @@ class TopologyFile(msgspec.Struct, kw_only=True):
     is not installed."""
     with_variables: set[Path] = set()
     """Strings with a variable in them.  They are never shown, because they may be secrets."""
+    without_value: set[Path] = set()
+    """Strings with a variable that is not set, which has been reported: what follows from it is not."""
     from_python: bool = False
     """Whether the values come from a plan made in Python.  They may then be of any type that can be
     converted."""
@@ -117,7 +124,12 @@ def _syntax_error(message: str, text: str, name: str) -> str:
     place = _PLACE.search(message)
     # "at end of document" has no number.
     line = int(place.group(1)) if place and place.group(1) else text.count("\n") + 1
-    return f"{name}:{line}: not TOML: {_PLACE.sub('', message)}"
+    text = _PLACE.sub("", message)
+    twice = _TWICE.fullmatch(text)
+    if twice:
+        return f"{name}:{line}: [{'.'.join(_NAME.findall(twice[1]))}] is there twice; join the two tables, or rename one"
+    hint = '; text needs quotes, as in name = "text"' if text in _WITHOUT_QUOTES else ""
+    return f"{name}:{line}: not TOML: {text}{hint}"
 
 
 def _interpolated(file: TopologyFile, path: Path, value: Any, environ: Mapping[str, str]) -> Any:
@@ -166,6 +178,7 @@ def _replacement(file: TopologyFile, path: Path, match: re.Match[str], environ: 
     if found or (default is None and name in environ):
         return found
     if default is None:
+        file.without_value.add(path)
         file.complain(path, f"the environment has no {name}; set it, or write ${{{name}:-default}}")
         return ""
     return str(default)

@@ -165,8 +165,10 @@ def test_the_environment_says_what_is_loaded(site: Path) -> None:
     assert "good" not in without.engines
     assert "native" not in without.apis
     assert "stream" in without.engines
+    left_out = "plugin 'native' is installed, and KERNEL_PLUGINS leaves it out; change that variable"
+    assert without.hint("engines", "native") == left_out
     (refused,) = PluginRegistry.load(environ={"KERNEL_PLUGINS": "nothing"}).refused
-    assert refused.reason == "no such plugin is installed"
+    assert str(refused) == "KERNEL_PLUGINS names 'nothing', which is not installed"
 
 
 def test_what_is_installed_or_removed_between_two_kernels_is_seen(site: Path) -> None:

@@ -158,6 +158,7 @@ def test_a_run_that_is_to_fail_fast_ends_when_an_engine_cannot_start(
     said = capsys.readouterr()
     assert status == 1
     reason = f"cannot listen on backend+tcp://127.0.0.1:{port}: Address already in use"
+    reason += "; another program listens there: change the address, or stop that program"
     assert re.search(rf"^kernel: engine 'late' cannot start: .*{re.escape(reason)}$", said.err, re.MULTILINE)
     assert re.search(r"^    Traceback ", said.out, re.MULTILINE)
 

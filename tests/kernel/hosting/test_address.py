@@ -58,7 +58,7 @@ def test_local_addresses_are_read(text: str, transport: str, place: str) -> None
         ("backend+tcp://host", "no host:port"),
         ("backend+tcp://host:", "no host:port"),
         ("backend+tcp://host:-1", "no host:port"),
-        ("backend+tcp://host:65536", "no host:port"),
+        ("backend+tcp://host:65536", "the port 65536 is not between 0 and 65535"),
         ("backend+tcp://host:http", "no host:port"),
         ("backend+tcp://::1:80", "stands in brackets"),
         ("backend+tcp://host:\u0665", "no host:port"),

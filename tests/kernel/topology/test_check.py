@@ -126,6 +126,19 @@ MISTAKES = {
         "f:11: dead_letters needs confirm = true: only a message that has to be confirmed can be refused",
     ),
     "not TOML": ("[engines\n", "f:1: not TOML: Expected ']' at the end of a table declaration"),
+    "table twice": (
+        LINK + APP + LINK,
+        "f:6: [engines.link] is there twice; join the two tables, or rename one",
+    ),
+    "text without quotes": (
+        "[engines.x]\nkind = amqp\n",
+        'f:2: not TOML: Invalid value; text needs quotes, as in name = "text"',
+    ),
+    "address without quotes": (
+        '[engines.x]\nkind = "amqp"\naddress = 127.0.0.1:5672\n',
+        "f:3: not TOML: Expected newline or end of document after a statement; text needs quotes, "
+        'as in name = "text"',
+    ),
     "key twice": ("[a]\nx = 1\nx = 2\n", "f:3: not TOML: Cannot overwrite a value"),
     "empty": ("", "f:1: there is no [engines.NAME] table, so nothing would run; add one"),
     "unknown section": (BOTH + "[engine.x]\n", "f:6: there is no section 'engine'; did you mean 'engines'?"),
@@ -180,7 +193,7 @@ MISTAKES = {
     ),
     "address with a port that is none": (
         BOTH.replace(":1", ":99999"),
-        "f:3: [engines.link] address: 'backend+tcp://127.0.0.1:99999': '127.0.0.1:99999' is no host:port",
+        "f:3: [engines.link] address: 'backend+tcp://127.0.0.1:99999': the port 99999 is not between 0 and 65535",
     ),
     "address of nowhere": (
         BOTH.replace("tcp://127.0.0.1:1", "unix://"),

@@ -345,6 +345,16 @@ def test_certificates_of_another_machine_are_not_looked_for(tmp_path: Path, regi
     assert check(text, tmp_path, registry, machine=False).complaints == []
 
 
+def test_a_variable_that_is_not_set_is_one_complaint(
+    tmp_path: Path, registry: PluginRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CERTIFICATE", raising=False)
+    text = BROKER + 'tls.certificate = "${CERTIFICATE}"\n'
+    assert check(text, tmp_path, registry).complaints == [
+        "f:4: the environment has no CERTIFICATE; set it, or write ${CERTIFICATE:-default}"
+    ]
+
+
 def test_the_name_of_a_file_from_the_environment_is_not_shown(
     tmp_path: Path, registry: PluginRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
