@@ -35,7 +35,7 @@ def test_it_is_not_imported() -> None:
 
 
 def test_the_error_says_what_to_install() -> None:
-    with pytest.raises(PluginError, match=r"^this needs that: pip install messaging-kernel\[some\]$"):
+    with pytest.raises(PluginError, match=r"^this needs that: pip install 'messaging-kernel\[some\]'$"):
         Extra("some", "this needs that", ("no_such_package",)).need()
 
 
@@ -57,7 +57,7 @@ def test_a_topology_that_needs_what_is_missing_is_refused(
         return None if name in packages else find(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", found)
-    with pytest.raises(PlanError, match=f"engine 'it': {sentence}: pip install messaging-kernel"):
+    with pytest.raises(PlanError, match=f"engine 'it': {sentence}: pip install 'messaging-kernel"):
         Kernel(Plan(engines=(EnginePlan(name="it", kind=kind, options=options),)))
 
 
@@ -65,5 +65,5 @@ def test_an_engine_that_is_made_without_a_plan_says_so_too(monkeypatch: pytest.M
     from plugins.engines.web.plugin import _create
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(PluginError, match=r"pip install messaging-kernel\[web\]"):
+    with pytest.raises(PluginError, match=r"pip install 'messaging-kernel\[web\]'"):
         _create(EngineSetup(name="web", options=None, make_protocol=lambda *_: None))

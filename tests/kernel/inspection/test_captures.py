@@ -189,6 +189,6 @@ def test_without_scapy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     SCAPY.need()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(
-        Exception, match=r"^kernel inspect needs scapy: pip install messaging-kernel\[inspect\]$"
+        Exception, match=r"^kernel inspect needs scapy: pip install 'messaging-kernel\[inspect\]'$"
     ):
         SCAPY.need()
