@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kernel.own_plugins import find_behind_others
 
 if TYPE_CHECKING:
+    from kernel.cli.event_log import EventLog
     from kernel.contracts.errors import KernelClosed, KernelError, TimedOut, WouldBlock, WrongThread
     from kernel.contracts.loan import lend
     from kernel.contracts.message import Envelope, Message
@@ -39,6 +40,7 @@ __all__ = [
     "Channel",
     "EnginePlan",
     "Envelope",
+    "EventLog",
     "Kernel",
     "KernelClosed",
     "KernelError",
@@ -98,6 +100,7 @@ _LAZY = {
     "TimedOut": "kernel.contracts.errors",
     "WouldBlock": "kernel.contracts.errors",
     "WrongThread": "kernel.contracts.errors",
+    "EventLog": "kernel.cli.event_log",
     "ask": "kernel.topology.control",
     "engine_with": "kernel.topology.control",
     "find_running": "kernel.topology.control",

@@ -61,4 +61,4 @@ class ConnectionHost(ClientHost[Session]):
     def on_ended(self, reason: str) -> None:
         """The connection has ended."""
         self.session.end(reason)
-        self._link.has_ended(self.session.reason or reason, refused=self.session.login_refused)
+        self._link.has_ended(self.session.reason or reason, self.session.refused_with)

@@ -103,7 +103,8 @@ class Link:
         self.peer = ""
         self._usable_since = 0.0
         self._next_try: float | None = None
-        self._refused = False
+        self._refused_with = ""
+        """The reply code with which the server has refused the last login; empty: it has not."""
         self._over = trio.Event()
 
     def __repr__(self) -> str:
@@ -135,7 +136,7 @@ class Link:
             wire = await self.dialling.connect(address)
         except ConnectionLost as error:
             self.last_error = str(error)
-            self._refused = False
+            self._refused_with = ""
             return
         # A new event before the connection starts, because it may end at once.
         self._over = trio.Event()
@@ -143,7 +144,7 @@ class Link:
         self.use_connection(ConnectionHost(self, wire, conversation))
         await self._over.wait()
         self.reconnects += 1
-        self.report("disconnected", self.last_error)
+        self.report("disconnected", self.last_error, code=self._refused_with)
 
     def use_connection(self, connection: ConnectionHost) -> None:
         """Start this connection, whose wire is connected."""
@@ -159,7 +160,7 @@ class Link:
         # meanwhile.
         connection = self.connection
         if connection is None:
-            if self._refused:
+            if self._refused_with:
                 return "refused"
             return "connecting" if self._next_try is None else "waiting"
         if connection.session.blocked:
@@ -191,16 +192,19 @@ class Link:
         if not self.usable:
             self.usable = True
             self._usable_since = self.host.now()
-            self._refused = False
+            self._refused_with = ""
             self.report("connected", self.purpose)
             self._on_usable()
 
-    def has_ended(self, reason: str, *, refused: bool) -> None:
-        """The connection has ended.  ``refused``: the server has refused the login."""
+    def has_ended(self, reason: str, refused_with: str) -> None:
+        """The connection has ended.
+
+        ``refused_with``: the reply code with which the server has refused the login; empty: it has not.
+        """
         self.connection = None
         self.last_error = reason
-        self._refused = refused
-        self.counters.refusals += refused
+        self._refused_with = refused_with
+        self.counters.refusals += bool(refused_with)
         if self.usable:
             self.usable = False
             # Only a usable connection resets the wait.  One that logs in and is thrown out at the
@@ -213,10 +217,12 @@ class Link:
         if self.connection is not None:
             self.connection.finish()
 
-    def report(self, what: str, detail: str = "", next_try: float | None = None) -> None:
-        """Report an event to the operator."""
+    def report(self, what: str, detail: str = "", next_try: float | None = None, code: str = "") -> None:
+        """Report an event to the operator.  ``code``: a reply code of AMQP."""
         self.host.report(
-            EngineEvent(engine=self.name, what=what, peer=self.peer, detail=detail, next_try=next_try)
+            EngineEvent(
+                engine=self.name, what=what, peer=self.peer, detail=detail, next_try=next_try, code=code
+            )
         )
 
 

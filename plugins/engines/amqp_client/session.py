@@ -70,7 +70,8 @@ class Session:
         self.written = None
         self.next_deadline = connection.next_deadline
         """When a heartbeat is due, or the server counts as lost."""
-        self.login_refused = False
+        self.refused_with = ""
+        """The reply code with which the server has refused the login; empty: it has not."""
         self.blocked = ""
         """Why the server accepts no messages now (connection.blocked); empty: it does."""
         self.unblocked_at = 0.0
@@ -178,7 +179,7 @@ class Session:
             # After ``refused``, which may clear it (``works``).
             handler.refusal = f"{what}: {self._with_advice(event.reply_code, event.reply_text)}"
             self.counters.refusals += 1
-            self.start_later(handler, "refused", handler.refusal)
+            self.start_later(handler, "refused", handler.refusal, str(int(event.reply_code)))
             return
         handler.lost()
         if handler.finished:
@@ -205,10 +206,8 @@ class Session:
             # A server that does not know the capability authentication_failure_close just closes the wire.
             user = self.link.options.user
             text = f"{text}, during login: check user, password and vhost of {user!r}"
-        self.login_refused = not logged_in and event.reply_code in (
-            ReplyCode.ACCESS_REFUSED,
-            ReplyCode.NOT_ALLOWED,
-        )
+        if not logged_in and event.reply_code in (ReplyCode.ACCESS_REFUSED, ReplyCode.NOT_ALLOWED):
+            self.refused_with = str(int(event.reply_code))
         # For a refused login the text above says what to check.  0 is a wire that was closed.
         return self._with_advice(event.reply_code, text) if event.reply_code not in (0, 403) else text
 
@@ -236,14 +235,17 @@ class Session:
 
     # Starting handlers.
 
-    def start_later(self, handler: ChannelHandler, what: str, detail: str) -> None:
-        """The server has stopped a handler: declare everything and start it again, after a wait."""
+    def start_later(self, handler: ChannelHandler, what: str, detail: str, code: str = "") -> None:
+        """The server has stopped a handler: declare everything and start it again, after a wait.
+
+        ``what``, ``detail`` and ``code`` are those of the event.
+        """
         wait = handler.backoff.next_wait()
         handler.next_try = wait
         # Declarations for another handler may be complete before the wait is over.  They must not start this
         # one.
         self._to_start.pop(handler, None)
-        self.report(what, detail, wait)
+        self.report(what, detail, wait, code)
 
         def again() -> None:
             handler.next_try = None
@@ -276,9 +278,9 @@ class Session:
 
         self.link.host.set_timer(self.link.host.now() + wait, ring, handler)
 
-    def report(self, what: str, detail: str = "", next_try: float | None = None) -> None:
+    def report(self, what: str, detail: str = "", next_try: float | None = None, code: str = "") -> None:
         """Report an event to the operator."""
-        self.link.report(what, detail, next_try)
+        self.link.report(what, detail, next_try, code)
 
     def take_output(self, *, publish: bool) -> tuple[Sequence[Buffer], bool]:
         """End a turn: send consumed messages to the routes, and publish.

@@ -101,6 +101,13 @@ def when(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
+def confirmed_before(position: int | None) -> str:
+    """Return how far a replay has come, for the message of one that was ended.  ``position``: an offset."""
+    if position is None:
+        return "nothing is confirmed"
+    return f"everything before offset {position} is confirmed"
+
+
 class DamageReport:
     """An ``on_damage`` that prints damage to stderr and counts it."""
 

@@ -11,7 +11,12 @@ import click
 
 from kernel import ask, engine_with, find_running
 from kernel.contracts.errors import KernelError
-from plugins.engines.journal.commands.common import filter_options, json_option, range_options
+from plugins.engines.journal.commands.common import (
+    confirmed_before,
+    filter_options,
+    json_option,
+    range_options,
+)
 from plugins.engines.journal.moments import Moment
 
 _INTERVAL = 0.2
@@ -69,7 +74,7 @@ def command(
     elif not state["failure"]:
         click.echo(f"{state['sent']} messages sent; {target} has confirmed all of them")
     if state["failure"]:
-        raise KernelError(f"{state['failure']}; {_confirmed(state['position'])}")
+        raise KernelError(f"{state['failure']}; {confirmed_before(state['position'])}")
     return 0
 
 
@@ -83,9 +88,3 @@ def _wait(path: str, writer: str, named: dict[str, str]) -> dict[str, Any]:
 
 def _text(moment: Moment) -> int | str:
     return moment.isoformat() if isinstance(moment, datetime) else moment
-
-
-def _confirmed(position: int | None) -> str:
-    if position is None:
-        return "nothing is confirmed"
-    return f"everything before offset {position} is confirmed"

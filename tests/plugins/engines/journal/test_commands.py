@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from plugins.protocols.journal_format.names import SegmentName
 from plugins.protocols.journal_format.reader import JournalReader
 from plugins.protocols.journal_format.segment import Segment
 from tests.plugins.engines.journal.conftest import Clock, append, bodies_in, numbered
+from tests.ports import free_port
 
 FIRST = SegmentName(0, 0)
 
@@ -404,6 +406,60 @@ def test_replay_to_another_kernel(journal: Path, kernel_factory: KernelFactory) 
     assert positions(journal) == {"copy": 21}
     (first, *_) = JournalReader(journal.with_name("copy")).record_batches(columns=["key", "headers", "body"])
     assert first.to_pylist()[0] == {"key": "weather.0", "headers": '{"n":0}', "body": b"0"}
+
+
+@pytest.mark.usefixtures("short_login_delay")
+@pytest.mark.parametrize(
+    "user, vhost, into, error",
+    [
+        ("guest:wrong", "", "feed", "ACCESS_REFUSED.* check user, password and vhost of 'guest'"),
+        ("guest:guest", "nowhere", "feed", "530 NOT_ALLOWED - vhost nowhere not found"),
+        ("guest:guest", "", "nosuch", "404 NOT_FOUND - no exchange 'nosuch' in vhost '/'"),
+        # Their own exchange.
+        ("guest:guest", "", None, "404 NOT_FOUND - no exchange 'feed' in vhost '/'"),
+    ],
+)
+def test_a_broker_that_refuses_a_replay_ends_it(
+    kernel_factory: KernelFactory,
+    journal: Path,
+    capsys: pytest.CaptureFixture[str],
+    user: str,
+    vhost: str,
+    into: str | None,
+    error: str,
+) -> None:
+    kernel = kernel_factory(EnginePlan(name="broker", kind="amqp", options={"address": "127.0.0.1:0"}))
+    place = kernel.address_of("broker")
+    options = [] if into is None else ["--into", into]
+    address = f"amqp://{user}@{place}/{vhost}"
+    assert run(["journal", "replay", str(journal), address, "--speed", "0", *options]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(rf"kernel: amqp\+tcp://{place}: .*{error}.*; nothing is confirmed\n", err)
+
+
+@pytest.mark.slow
+def test_a_replay_says_that_it_waits_for_its_target(journal: Path, kernel_factory: KernelFactory) -> None:
+    address = f"backend+tcp://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "kernel", "journal", "replay", str(journal), address, "--speed", "0"]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert program.stderr is not None
+    try:
+        line = program.stderr.readline()
+        assert re.search(
+            rf" retrying +target {re.escape(address)} cannot connect .* \(next try in 0\.1 s\)", line
+        )
+        kernel_factory(
+            EnginePlan(name="net", kind="stream", options={"address": address, "mode": "listen"}),
+            EnginePlan(name="log", kind="journal", options={"path": str(journal.with_name("copy"))}),
+            RoutePlan(source="net", targets=("log",), confirm=True),
+        )
+        out, err = program.communicate(timeout=60)
+    finally:
+        program.kill()
+        program.communicate()
+    assert (program.returncode, out) == (0, "everything up to offset 21 was confirmed\n")
+    assert re.search(rf" connected +target {re.escape(address)}\n$", err)
 
 
 @pytest.mark.slow
