@@ -32,6 +32,13 @@ class System(Interface):
         """Threads, engines and routes at this moment.  Any thread."""
         ...
 
+    def engines_with(self, operation: str) -> list[str]:
+        """Return the names of the engines whose kind has an operation, as ``Kernel.engines_with``.
+
+        Any thread.
+        """
+        ...
+
     def statistics(self) -> SystemStatistics:
         """Return the figures of this moment, as ``Kernel.statistics``.  Any thread.
 

@@ -43,6 +43,10 @@ class SystemForEngines:
         """Threads, engines and routes at this moment."""
         return self._kernel.plan
 
+    def engines_with(self, operation: str) -> list[str]:
+        """Return the names of the engines whose kind has an operation."""
+        return self._kernel.engines_with(operation)
+
     def statistics(self) -> SystemStatistics:
         """Return the statistics of this moment."""
         return self._statistics()

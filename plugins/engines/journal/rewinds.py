@@ -15,6 +15,7 @@ Operations, all with one argument, a table:
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,10 @@ class Rewinds:
         self._system = system
         self._running: dict[str, Rewind] = {}
 
-    def operate(self, what: str, argument: Any, host: Host) -> dict[str, Any]:
-        """Do an operation; ``KernelError`` if it cannot be done."""
+    def operate(
+        self, what: str, argument: Any, host: Host
+    ) -> dict[str, Any] | Generator[Any, None, dict[str, Any]]:
+        """Do an operation, or return its steps (``Operable``); ``KernelError`` if it cannot be done."""
         if what == "rewind":
             return self._begin(argument, host)
         if what not in ("rewind-state", "rewind-end"):
@@ -98,19 +101,26 @@ class Rewinds:
             del self._running[name]  # type: ignore[arg-type]
         return rewind.state()
 
-    def _begin(self, argument: Any, host: Host) -> dict[str, Any]:
-        if self._system is None:
+    def _begin(self, argument: Any, host: Host) -> Generator[Any, None, dict[str, Any]]:
+        system = self._system
+        if system is None:
             raise KernelError("this engine runs without a kernel, so there is nobody to send to")
         try:
             wanted = msgspec.convert(argument, Wanted)
         except msgspec.ValidationError as error:
             raise KernelError(f"rewind: {error}") from None
-        plan = self._system.plan
-        if plan.engine(wanted.target) is None:
-            known = ", ".join(engine.name for engine in plan.engines)
+        if system.plan.engine(wanted.target) is None:
+            known = ", ".join(engine.name for engine in system.plan.engines)
             raise UnknownName(f"there is no engine {wanted.target!r} to send to; engines: {known}")
+        # What an exchange means to others is for whoever gets the messages.
+        if wanted.into and wanted.target in system.engines_with("find-exchange"):
+            yield from _need_exchange(wanted.target, wanted.into, host, system)
+        return self._start(wanted, host, system)
+
+    def _start(self, wanted: Wanted, host: Host, system: System) -> dict[str, Any]:
         if len(self._running) >= MOST:
             raise KernelError(f"there are {MOST} rewinds already; wait for one, or end one")
+        plan = system.plan
         used = {engine.name for engine in plan.engines}.union(
             *(route.ends for route in plan.routes), self._running
         )
@@ -119,9 +129,9 @@ class Rewinds:
             rewind = Rewind(name, str(Path(self._path).absolute()), wanted)
         except ValueError as error:
             raise KernelError(f"rewind: {error}") from None
-        self._system.add_route(rewind.route)
+        system.add_route(rewind.route)
         self._running[name] = rewind
-        host.nursery.start_soon(self._run, rewind, host, self._system)
+        host.nursery.start_soon(self._run, rewind, host, system)
         return {"name": name}
 
     async def _run(self, rewind: Rewind, host: Host, system: System) -> None:
@@ -147,6 +157,32 @@ class Rewinds:
         while any(each is rewind.route for each in system.plan.routes):  # noqa: ASYNC110
             await trio.sleep(_LOOK)
         raise KernelError("a changed topology has removed its route")
+
+
+def _need_exchange(target: str, exchange: str, host: Host, system: System) -> Generator[Any, None, None]:
+    """Ask a broker whether it has an exchange; ``KernelError`` if not.
+
+    The steps of an operation.  A broker takes what comes on a route to an exchange that it does not have, and
+    confirms it: nobody would learn that no queue got it.
+    """
+    done: list[tuple[Any, KernelError | None]] = []
+
+    def ask(go_on: Callable[[], None]) -> None:
+        def on_done(answer: Any, failure: KernelError | None) -> None:
+            done.append((answer, failure))
+            go_on()
+
+        system.operate(target, "find-exchange", {"name": exchange}, host, on_done)
+
+    yield ask
+    answer, failure = done[0]
+    if failure is not None:
+        raise failure
+    if not answer["found"]:
+        raise UnknownName(
+            f"broker {target!r} has no exchange {exchange!r} in vhost {answer['vhost']!r}; "
+            f"declare it before{answer['hint']}"
+        )
 
 
 def _leaves(error: BaseExceptionGroup[Any]) -> list[BaseException]:

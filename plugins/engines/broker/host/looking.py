@@ -89,6 +89,25 @@ def explain_at(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
     return {"rows": rows, "messages": [{"exchange": exchange, "key": key} for exchange, key in messages]}
 
 
+class ExchangeWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The argument of ``find-exchange``."""
+
+    name: str
+
+
+def find_exchange_at(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
+    """``find-exchange``: whether messages that come on a route find this exchange, and in which vhost.
+
+    A message that names an exchange which is not there goes to ``default_exchange``.  So who is about to send
+    many of them, as ``kernel rewind`` is, asks before.
+    """
+    wanted = _read(ExchangeWanted, argument)
+    vhost = engine.feed.vhost
+    found = wanted.name in vhost.exchanges
+    hint = "" if found else _near(wanted.name, vhost.exchanges)
+    return {"found": found, "vhost": vhost.name, "hint": hint}
+
+
 def tap_at(engine: BrokerEngine, argument: Any) -> dict[str, Any]:
     """``tap``: note what is published; returns the number of the tap."""
     wanted = _read(BrokerTapWanted, argument)
@@ -196,6 +215,7 @@ def _read(kind: type[_Wanted], argument: Any) -> _Wanted:
 
 LOOKING: Mapping[str, Callable[[BrokerEngine, Any], dict[str, Any]]] = {
     "explain": explain_at,
+    "find-exchange": find_exchange_at,
     "peek": peek_at,
     "tap": tap_at,
     "tap-end": end_tap,

@@ -125,7 +125,7 @@ CLIENT_TABLES = (
     ),
 )
 
-BROKER_OPERATIONS = ("explain", "peek", "tap", "tap-end", "tap-read")
+BROKER_OPERATIONS = ("explain", "find-exchange", "peek", "tap", "tap-end", "tap-read")
 """What ``looking.py`` can do for an operator."""
 
 BROKER_ASKED: Mapping[str, tuple[Asked, ...]] = MappingProxyType(

@@ -136,6 +136,14 @@ def test_into_a_broker_under_another_exchange(
         assert client.get("q") is None
 
 
+def test_the_exchange_is_the_affair_of_whoever_is_no_broker(system: Kernel) -> None:
+    with system.open("other") as other:
+        named = begin(system, end=1, into="again")
+        assert other.receive_message(timeout=TIMEOUT).envelope.exchange == "again"
+        other.confirm()
+        assert end_of(system, named)["failure"] == ""
+
+
 def test_who_stops_it_learns_how_far_it_came(system: Kernel) -> None:
     with system.open("other") as other:
         # A microsecond between two messages is a quarter of an hour now.
@@ -192,6 +200,10 @@ def _confirm_everything(system: Kernel) -> None:
     "wanted, error",
     [
         ({"target": "othr"}, "no engine 'othr' to send to; engines: app, other, broker, log"),
+        (
+            {"target": "broker", "into": "agian"},
+            "broker 'broker' has no exchange 'agian' in vhost '/'; declare it before; did you mean 'again'",
+        ),
         ({"start": "yesterday"}, "'yesterday' is neither an offset nor a time"),
         ({"speed": "fast"}, "Expected `float`"),
         ({"colour": "red"}, "unknown field `colour`"),
