@@ -75,7 +75,7 @@ class NeedsFiles(Interface):
     def unreadable(self) -> Iterable[tuple[str, str]]:
         """Return the option and the complaint for each file that cannot be used.
 
-        The complaint names the file.
+        The complaint names the file.  One of a folder that another engine of the file writes is dropped.
 
         Called by ``kernel check`` only: the file may exist on the machine that runs the topology.
         """

@@ -14,7 +14,7 @@ what it lacks, and tries again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -129,6 +129,7 @@ def _flow_of(name: str, kind: str, registry: PluginRegistry, checker: Checker) -
 
 def _look_at_machine(file: TopologyFile, checker: Checker) -> None:
     """Complain of files that cannot be used, and warn of places at which nobody can listen now."""
+    written = folders_written(checker)
     for path, made in checker.made:
         where = f"[{'.'.join(map(str, path))}]"
         for option, folder in made.folders() if isinstance(made, WritesFolders) else ():
@@ -136,7 +137,7 @@ def _look_at_machine(file: TopologyFile, checker: Checker) -> None:
             if not (there := nearest_that_exists(FilePath(folder))).is_dir():
                 text = "it" if (*path, option) in file.with_variables else str(there)
                 file.complain((*path, option), f"{where} {option}: {text} is no folder; name another one")
-        for place, text in unreadable(path, made):
+        for place, text in unreadable(path, made, written):
             if place in file.without_value:
                 continue
             key = ".".join(map(str, place[len(path) :]))
@@ -157,11 +158,22 @@ def nearest_that_exists(folder: FilePath) -> FilePath:
     return folder
 
 
-def unreadable(path: Path, made: Any) -> Iterator[tuple[Path, str]]:
-    """Ask an options object, and those in its fields, for files that cannot be used."""
+def folders_written(checker: Checker) -> set[str]:
+    """Return the folders that engines of the file write, and make if they do not exist."""
+    return {
+        folder for _, made in checker.made if isinstance(made, WritesFolders) for _, folder in made.folders()
+    }
+
+
+def unreadable(path: Path, made: Any, written: Collection[str]) -> Iterator[tuple[Path, str]]:
+    """Ask an options object, and those in its fields, for files that cannot be used.
+
+    ``written``: folders of which it does not matter that they cannot be read yet.
+    """
     if isinstance(made, NeedsFiles):
         for key, text in made.unreadable():
-            yield (*path, key), text
+            if getattr(made, key, None) not in written:
+                yield (*path, key), text
     if isinstance(made, msgspec.Struct):
         for name in made.__struct_fields__:
-            yield from unreadable((*path, name), getattr(made, name))
+            yield from unreadable((*path, name), getattr(made, name), written)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -27,7 +27,7 @@ from kernel.hosting.listener import why_unavailable
 from kernel.hosting.tls_options import TlsOptions
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import Checker, check, line_of, listening_places
-from kernel.topology.check_file import nearest_that_exists, unreadable
+from kernel.topology.check_file import folders_written, nearest_that_exists, unreadable
 from kernel.topology.file import TopologyFile, read_file
 from kernel.topology.toml_lines import Path
 
@@ -58,12 +58,13 @@ def dry_run(path: str | FilePath, registry: PluginRegistry, seconds: float) -> l
 async def _look(file: TopologyFile, checker: Checker, seconds: float) -> list[Finding]:
     # Connections are tried at the same time, since each may take all of its seconds.
     found: list[list[Finding]] = []
+    written = folders_written(checker)
     async with trio.open_nursery() as nursery:
         for path, made in checker.made:
             # A list for each, so that the answer has the order of the file, whoever answers first.
             here: list[Finding] = []
             found.append(here)
-            here += _files(file, path, made)
+            here += _files(file, path, made, written)
             here += _listeners(file, path, made)
             if isinstance(made, Dials):
                 for option, text in made.dials_to():
@@ -71,8 +72,8 @@ async def _look(file: TopologyFile, checker: Checker, seconds: float) -> list[Fi
     return [finding for here in found for finding in here]
 
 
-def _files(file: TopologyFile, path: Path, made: Any) -> Iterator[Finding]:
-    wrong = list(unreadable(path, made))
+def _files(file: TopologyFile, path: Path, made: Any, written: Collection[str]) -> Iterator[Finding]:
+    wrong = list(unreadable(path, made, written))
     for place, text in wrong:
         secret = place in file.with_variables
         yield Finding(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from plugins.engines.journal.moments import moment_of
+from plugins.protocols.journal_format.names import why_no_journal
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -100,7 +102,8 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Sends the messages of a journal into the routes."""
 
     path: str
-    """The journal's directory."""
+    """The journal's directory.  It has to be there, unless ``follow`` is set or an engine of this file
+    writes it."""
     speed: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     """1: at the pace at which they were received; 2: twice as fast; 0: as fast as the routes take them."""
     start: int | str = "earliest"
@@ -129,3 +132,9 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for moment in (self.start, self.end):
             moment_of(moment)
         _fix_path(self)
+
+    def unreadable(self) -> Iterator[tuple[str, str]]:
+        """``NeedsFiles``: a journal that is not there.  One that is followed may be begun later."""
+        why = "" if self.follow else why_no_journal(Path(self.path))
+        if why:
+            yield "path", why

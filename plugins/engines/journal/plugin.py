@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,15 @@ def _create_replay(setup: EngineSetup) -> Engine:
     PYARROW.need()
     from plugins.engines.journal.replay import ReplayEngine
 
-    return ReplayEngine(setup.name, setup.options)
+    return ReplayEngine(setup.name, setup.options, may_be_missing=_is_written_here(setup))
+
+
+def _is_written_here(setup: EngineSetup) -> bool:
+    """Whether an engine of the same plan writes the journal: at their first start it may come up later."""
+    return setup.system is not None and any(
+        engine.kind == "journal" and os.path.abspath(str(engine.options.get("path"))) == setup.options.path
+        for engine in setup.system.plan.engines
+    )
 
 
 def _load() -> Any:

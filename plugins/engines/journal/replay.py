@@ -34,7 +34,8 @@ from plugins.engines.journal.replay_reader import CHUNK_BYTES, CHUNK_ROWS, Chunk
 from plugins.engines.journal.replay_schedule import ReplaySchedule
 from plugins.engines.journal.selection import Selection
 from plugins.engines.journal.watch import DirectoryWatch, watch_directory
-from plugins.protocols.journal_format.errors import Damaged
+from plugins.protocols.journal_format.errors import Damaged, NoJournal
+from plugins.protocols.journal_format.names import why_no_journal
 
 _MESSAGES_PER_TURN = 10_000
 """About this number of messages is sent before the other engines of the thread have their turn."""
@@ -46,10 +47,16 @@ _WRITE_POSITION = 1.0
 class ReplayEngine:
     """Replays a journal.  All methods are called in the engine's thread, except where it says otherwise."""
 
-    def __init__(self, name: str, options: ReplayOptions, *, apart: bool = False) -> None:
-        """``apart``: it is a part of another engine, and has routes of its own."""
+    def __init__(
+        self, name: str, options: ReplayOptions, *, apart: bool = False, may_be_missing: bool = False
+    ) -> None:
+        """``apart``: it is a part of another engine, and has routes of its own.
+
+        ``may_be_missing``: somebody is about to write the journal, so one that is not there is an empty one.
+        """
         self._name = name
         self._apart = apart
+        self._may_be_missing = may_be_missing or options.follow
         self._options = options
         self._path = Path(options.path)
         self._schedule = ReplaySchedule(options.speed)
@@ -137,11 +144,14 @@ class ReplayEngine:
     # ------------------------------------------------------------------ reading
 
     def _open(self) -> ReplayReader:
-        """Open the journal; return its reader at the first offset.  Blocks.
+        """Open the journal; return its reader at the first offset.  Blocks.  ``NoJournal`` if there is none.
 
         Writes the consumer's first position, so that retention keeps the rows from there on.
         """
         options = self._options
+        why = "" if self._may_be_missing else why_no_journal(self._path)
+        if why:
+            raise NoJournal(why)
         reader = ReplayReader(
             self._path,
             start=moment_of(options.start),

@@ -7,6 +7,10 @@ class JournalError(Exception):
     """The base of all errors of a journal."""
 
 
+class NoJournal(JournalError):
+    """A path does not lead to a journal."""
+
+
 class UnknownVersion(JournalError):
     """The journal was written by a later version than this one can read."""
 

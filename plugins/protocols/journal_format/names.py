@@ -92,6 +92,18 @@ def files_in(journal: Path) -> list[str]:
         return []
 
 
+def why_no_journal(journal: Path) -> str:
+    """Return why a path does not lead to a journal, with the path; empty: it does."""
+    try:
+        files = {path.name for path in journal.iterdir()}
+    except OSError as error:
+        return f"{journal}: {error.strerror}"
+    # A segment without an index: somebody is just beginning the journal.
+    if ARCHIVE in files or segments_among(files) or without_index_among(files):
+        return ""
+    return f"{journal} is not a journal: it has no .index file"
+
+
 def segments_among(files: Iterable[str]) -> list[SegmentName]:
     """Return the segments whose indexes are among some names of files, as ``segment_names`` does."""
     found = map(_NAME.fullmatch, files)

@@ -29,7 +29,8 @@ def check(text: str, tmp_path: Path, registry: PluginRegistry, *, machine: bool 
 
 APP = '[engines.app]\nkind = "native"\n'
 JOURNAL = '[engines.kept]\nkind = "journal"\npath = "j"\n'
-REPLAY = '[engines.old]\nkind = "journal-replay"\npath = "j"\n'
+PAST = '[engines.old]\nkind = "journal-replay"\npath = "j"\n'
+REPLAY = PAST + "follow = true\n"
 LISTENER = '[engines.{}]\nkind = "stream"\nmode = "listen"\naddress = "{}"\n'
 APART = '[threads.apart]\nkind = "process"\n'
 BROKER = '[engines.b]\nkind = "amqp"\naddress = "127.0.0.1:0"\n'
@@ -173,14 +174,14 @@ COMPLAINTS = {
     "route into a replay": (
         APP + REPLAY + route("app", "old"),
         [
-            "f:8: this route leads to 'old', which is of kind 'journal-replay' and takes no messages; "
+            "f:9: this route leads to 'old', which is of kind 'journal-replay' and takes no messages; "
             f"{REMOVE} takes messages"
         ],
     ),
     "dead letters into a replay": (
         APP + JOURNAL + REPLAY + route("app", "kept", 'confirm = true\ndead_letters = "old"\n'),
         [
-            "f:13: this route sends dead letters to 'old', which is of kind 'journal-replay' and takes no messages; "
+            "f:14: this route sends dead letters to 'old', which is of kind 'journal-replay' and takes no messages; "
             f"{REMOVE} takes messages"
         ],
     ),
@@ -213,6 +214,22 @@ def test_a_mistake_is_found_before_anything_runs(name: str, tmp_path: Path, regi
         found = [line.replace(said, short) for line in found]
     assert found == complaints
     assert report.plan is None
+
+
+def test_a_journal_to_replay_has_to_be_there_unless_it_is_written_here_or_later(
+    tmp_path: Path, registry: PluginRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    past = APP + PAST + route("old", "app")
+    assert check(past, tmp_path, registry).complaints == [
+        "f:5: [engines.old] path: DIR/j: No such file or directory"
+    ]
+    (tmp_path / "j").mkdir()
+    assert check(past, tmp_path, registry).complaints == [
+        "f:5: [engines.old] path: DIR/j is not a journal: it has no .index file"
+    ]
+    for right in (APP + REPLAY + route("old", "app"), past + JOURNAL + route("app", "kept")):
+        assert check(right, tmp_path, registry).complaints == []
 
 
 def test_files_that_are_there_and_cannot_be_used_are_named(tmp_path: Path, registry: PluginRegistry) -> None:

@@ -97,6 +97,32 @@ def test_all_of_it_comes_in_order_and_then_the_replay_ends(
     until(lambda: state_of(kernel) == "ended")
 
 
+def test_a_journal_that_is_not_there_is_an_error_until_it_is(
+    kernel_factory: KernelFactory, journal: Path, tmp_path: Path
+) -> None:
+    events = Events()
+    kernel = kernel_factory(APP, replay(tmp_path / "jornal"), route(), wait=False, on_event=events)
+    assert "jornal: No such file or directory" in events.wait("failed", "journal").detail
+    journal.rename(tmp_path / "jornal")
+    assert receive(kernel, 1000) == numbered(0, 1000)
+
+
+def test_a_journal_that_is_written_in_the_same_system_may_be_missing_at_first(
+    kernel_factory: KernelFactory, tmp_path: Path
+) -> None:
+    events = Events()
+    kernel_factory(
+        replay(tmp_path / "new"),
+        # Started later.
+        EnginePlan(name="log", kind="journal", options={"path": str(tmp_path / "new")}),
+        EnginePlan(name="app", kind="native"),
+        route(),
+        on_event=events,
+    )
+    events.wait("ended", "journal")
+    assert not events.all("failed")
+
+
 def test_who_waits_for_a_replay_may_come_when_it_has_ended(play: Callable[..., Kernel]) -> None:
     kernel = play()
     receive(kernel, 1000)
