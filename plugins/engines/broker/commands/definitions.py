@@ -78,12 +78,19 @@ def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
     """
     import json
 
+    from plugins.engines.broker.host.definition_forms import read_definitions
+
     try:
         definitions = json.load(file)
         # JSON may escape half a pair of surrogates, which is no text: it could not be sent on.
         json.dumps(definitions, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise KernelError(f"{file.name} is no JSON: {error}") from None
+    # The broker reads it again.  But it does not know the name of the file.
+    try:
+        read_definitions(definitions)
+    except KernelError as error:
+        raise KernelError(f"{file.name}: {error}") from None
     done = RunningBroker(control, engine).operate("import-definitions", definitions)
     made = [f"{count} {what.replace('_', ' ')}" for what, count in done["counts"].items() if count]
     click.echo(", ".join(made) or "nothing")
