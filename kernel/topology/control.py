@@ -2,11 +2,11 @@
 
 A request ``{"what": NAME}`` asks for a table that an engine kind announces.  The answer has ``rows``, and
 ``at``, the time of this system's monotonic clock, so that a client can compute rates.  For ``status`` it has
-the statistics instead; for ``operations`` the rows say which engine can do what; ``explain`` has an
-``argument`` (``kernel.topology.explaining.Question``) and gets ``done``.  ``tap`` has one as well and gets
-many lines (``kernel.topology.tapping``).  A request that also has ``engine`` and ``argument`` calls an
-operation of that engine (``Kernel.operate``); the answer has its result, ``done``.  If a request fails, the
-answer has ``error``.
+the statistics instead; for ``file``, the path of the topology file; for ``operations`` the rows say which
+engine can do what; ``explain`` has an ``argument`` (``kernel.topology.explaining.Question``) and gets
+``done``.  ``tap`` has one as well and gets many lines (``kernel.topology.tapping``).  A request that also has
+``engine`` and ``argument`` calls an operation of that engine (``Kernel.operate``); the answer has its result,
+``done``.  If a request fails, the answer has ``error``.
 
 One connection carries one request and one answer.  There is no login: whoever may connect may ask for
 everything, and the permissions of the socket's file let only its owner connect.
@@ -41,10 +41,12 @@ if TYPE_CHECKING:
 
 TIMEOUT = 2.0
 """Seconds that a client may need to send its request, and that the engines may need to answer."""
+_QUICKLY = 0.5
+"""Seconds that each of several systems may take to say which topology file it has."""
 LONGEST_REQUEST = 64 * 1024 * 1024
 """Bytes.  It is large because the definitions of a large broker are one request."""
 MOST_WATCHERS = 20
-_OWN = ("explain", "operations", "tap")
+_OWN = ("explain", "file", "operations", "tap")
 """Requests that the kernel answers itself, besides ``status``."""
 LONGEST_OPERATION = 30.0
 """Seconds that an operation may take."""
@@ -164,6 +166,9 @@ class ControlServer:
         # What the kernel can tell itself.  All other tables are announced by engine kinds.
         if what == "status":
             return {"status": self._kernel.statistics()}
+        if what == "file":
+            file = self._kernel.plan.file
+            return {"file": file and os.path.abspath(file)}
         if what == "operations":
             return {"rows": self._operations()}
         tables = self._kernel.registry.tables()
@@ -214,7 +219,7 @@ def ask(path: str | Path, what: str, timeout: float = 3 * TIMEOUT, **more: Any) 
             received = b"".join(iter(lambda: asking.recv(65536), b""))
         answer = msgspec.json.decode(received, type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
-        raise KernelError(f"no answer at {path}: {error}") from None
+        raise KernelError(f"no answer at {path}: {_why_silent(path, error)}") from None
     if "error" in answer:
         raise KernelError(f"{path}: {answer['error']}")
     return answer
@@ -237,7 +242,7 @@ def watch(path: str | Path, argument: dict[str, Any]) -> Iterator[dict[str, Any]
                         raise KernelError(f"{path}: {answer['error']}")
                     yield answer
     except (OSError, msgspec.DecodeError) as error:
-        raise KernelError(f"no answer at {path}: {error}") from None
+        raise KernelError(f"no answer at {path}: {_why_silent(path, error)}") from None
 
 
 def engine_with(path: str, operation: str, named: str | None, option: str = "--engine") -> str:
@@ -279,15 +284,29 @@ def _is_left(path: Path) -> bool:
 
     Nobody listening is not enough: a process that is starting may have bound the socket and not listen yet.
     """
+    return _ended_process(path) is not None and path.is_socket() and not _somebody_listens(path)
+
+
+def _ended_process(path: Path) -> int | None:
+    """Return the number of the process in a socket's file name, if that process has ended."""
+    number = path.name.removeprefix("kernel-").removesuffix(".sock")
+    if path.name != f"kernel-{number}.sock" or not number.isdecimal():
+        return None
     try:
         # The number may have been given to another process. Then the file stays until that one has ended.
-        os.kill(int(path.stem.removeprefix("kernel-")), 0)
+        os.kill(int(number), 0)
     except ProcessLookupError:
-        return path.is_socket() and not _somebody_listens(path)
+        return int(number)
     except (OSError, OverflowError, ValueError):
-        # A process of another user (EPERM), or a file that is not named after a process.
+        # A process of another user (EPERM), or more digits than any process has.
         pass
-    return False
+    return None
+
+
+def _why_silent(path: str | Path, error: Exception) -> str:
+    """Return why there is no answer, for people."""
+    ended = _ended_process(Path(path)) if isinstance(error, OSError) else None
+    return str(error) if ended is None else f"process {ended} does not run any more"
 
 
 def find_running() -> str:
@@ -299,8 +318,19 @@ def find_running() -> str:
             "no running kernel of this user was found; name its control socket with --control PATH"
         )
     if len(running) > 1:
-        raise KernelError(f"several kernels are running; choose one: --control {' | '.join(running)}")
+        shown = " | ".join(map(_with_file, running))
+        raise KernelError(f"several kernels are running; choose one: --control {shown}")
     return running[0]
+
+
+def _with_file(path: str) -> str:
+    """Return a control socket with the topology file of its system, if that can be had quickly."""
+    try:
+        file = ask(path, "file", _QUICKLY)["file"]
+    # It is busy, it has just ended, or it is of a version that does not tell.
+    except KernelError:
+        file = ""
+    return f"{path} ({file})" if file else path
 
 
 def _folders(*, make: bool = True) -> list[Path]:

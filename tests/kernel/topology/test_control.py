@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -200,6 +201,41 @@ def test_one_who_has_no_time_for_more_is_alive(kernel: Kernel, path: Path) -> No
 def test_nobody_answers_where_nobody_listens(path: Path) -> None:
     with pytest.raises(KernelError, match="no answer at"):
         ask(path, "status")
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_that_a_process_has_ended_is_said_in_place_of_an_error_number(tmp_path: Path, is_left: bool) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = tmp_path / f"kernel-{dead.pid}.sock"
+    if is_left:
+        with socket.socket(socket.AF_UNIX) as nobody:
+            nobody.bind(str(left))
+    said = f"no answer at {re.escape(str(left))}: process {dead.pid} does not run any more$"
+    with pytest.raises(KernelError, match=said):
+        ask(left, "status")
+    with pytest.raises(KernelError, match=said):
+        next(watch(left, {}))
+
+
+def test_of_several_systems_each_is_named_with_its_file(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    plan = Plan(engines=(), file="feed.toml")
+    with (
+        Kernel(plan) as other,
+        ControlServer(other, tmp_path / "kernel-1.sock"),
+        ControlServer(kernel, tmp_path / "kernel-2.sock"),
+        pytest.raises(KernelError) as several,
+    ):
+        find_running()
+    assert str(several.value) == (
+        "several kernels are running; choose one: "
+        f"--control {tmp_path}/kernel-1.sock ({tmp_path}/feed.toml) | {tmp_path}/kernel-2.sock"
+    )
 
 
 @pytest.mark.parametrize("session", [True, False], ids=["session's folder", "private folder"])
