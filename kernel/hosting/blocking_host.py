@@ -51,6 +51,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from kernel.contracts.bodies import all_checked, checked
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.envelopes import envelope_with
 from kernel.contracts.errors import (
     ConnectionLost,
@@ -327,7 +328,8 @@ class BlockingHost:
             if self._io.data is not None or self._read(deadline):
                 self._receive()
             elif deadline is not None and time.monotonic() >= deadline:
-                raise TimedOut(f"nothing received from {self.peer} within {timeout} s")
+                within = f" within {in_seconds(timeout)}" if timeout is not None and timeout > 0 else ""
+                raise TimedOut(f"nothing received from {self.peer}{within}")
             if self._refusing is not None and self._refusing.refused:
                 self._raise_refusal(self._refusing)
 

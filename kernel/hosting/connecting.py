@@ -6,6 +6,7 @@ import socket
 
 import trio
 
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.errors import ConnectionLost
 from kernel.hosting.address import Address
 
@@ -26,7 +27,7 @@ async def connect(address: Address, seconds: float) -> socket.socket:
             else:
                 stream = await trio.open_tcp_stream(address.host or "localhost", address.port)
     except trio.TooSlowError:
-        raise ConnectionLost(f"no connection to {address} within {seconds} s") from None
+        raise ConnectionLost(f"no connection to {address} within {in_seconds(seconds)}") from None
     except OSError as error:
         # trio tries all addresses of a name and puts their errors into a group.  The first one is usually the
         # one that explains.

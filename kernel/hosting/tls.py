@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.errors import ConnectionLost
 from kernel.hosting.tls_options import TlsOptions
 from kernel.hosting.waiting import TooSlow, Waits
@@ -169,7 +170,7 @@ async def handshake(
                     await waits.writable(wrapped.fileno())
     except TooSlow:
         wrapped.close()
-        raise ConnectionLost(f"no TLS handshake within {seconds} s") from None
+        raise ConnectionLost(f"no TLS handshake within {in_seconds(seconds)}") from None
     # ``ssl.SSLError`` is an OSError.
     except OSError as error:
         wrapped.close()

@@ -41,6 +41,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.errors import ConnectionLost
 from kernel.contracts.message import Buffer
 from kernel.hosting.address import Address
@@ -355,7 +356,7 @@ class WebHandshake:
                     early, agreed = await self._ask(inner, ws, waits)
         except TooSlow:
             inner.close()
-            raise ConnectionLost(f"no WebSocket handshake within {seconds} s") from None
+            raise ConnectionLost(f"no WebSocket handshake within {in_seconds(seconds)}") from None
         except (OSError, LocalProtocolError, RemoteProtocolError) as error:
             inner.close()
             raise ConnectionLost(f"WebSocket handshake failed: {error}") from None

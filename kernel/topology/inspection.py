@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.engine import Host
 from kernel.contracts.thread import EngineThread, Rows, Shown
 
@@ -103,5 +104,7 @@ class _Collected:
         self._failed += failed
 
     def inspection(self) -> Inspection:
-        late = [f"thread {name} has not answered within {self._timeout:g} s" for name in self.waited_for]
+        late = [
+            f"thread {name} has not answered within {in_seconds(self._timeout)}" for name in self.waited_for
+        ]
         return Inspection(rows=tuple(self._rows), failed=(*self._failed, *late))

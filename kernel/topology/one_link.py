@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.engine import EngineEvent
 from kernel.contracts.errors import KernelError
 from kernel.contracts.message import Buffer, Message
@@ -99,7 +100,9 @@ class _Link:
     def wait(self, address: str, timeout: float | None) -> None:
         """Return when the link is there; raise ``KernelError`` if it does not come."""
         if not self._decided.wait(timeout):
-            raise KernelError(f"no connection to {address} within {timeout:g} s: {self._problem}")
+            raise KernelError(
+                f"no connection to {address} within {in_seconds(timeout or 0)}: {self._problem}"
+            )
         if not self._there:
             raise KernelError(f"{address}: {self._problem}")
 

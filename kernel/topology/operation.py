@@ -12,6 +12,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.engine import Host
 from kernel.contracts.errors import KernelError
 from kernel.contracts.thread import Done, EngineThread
@@ -90,7 +91,7 @@ def _ask(
 
 
 def _late(engine: str, timeout: float) -> KernelError:
-    return KernelError(f"engine {engine!r} has not answered within {timeout:g} s")
+    return KernelError(f"engine {engine!r} has not answered within {in_seconds(timeout)}")
 
 
 def _refusal(engine: str, failure: Exception) -> KernelError:

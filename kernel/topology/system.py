@@ -35,6 +35,7 @@ from weakref import WeakSet
 
 import msgspec
 
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.engine import Engine, EngineEvent
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName, nearest
 from kernel.contracts.kinds import ApiKind, BoundSockets, EngineSetup
@@ -397,7 +398,7 @@ class Kernel(OfThisProcess):
                 said = "; ".join(
                     f"{state.name} is {state.state} {state.last_failure}".rstrip() for state in late
                 )
-                raise KernelError(f"not running after {timeout} s: {said}")
+                raise KernelError(f"not running after {in_seconds(timeout or 0)}: {said}")
 
     # ------------------------------------------------------------------ application code
 

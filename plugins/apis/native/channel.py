@@ -71,6 +71,7 @@ from typing import Any
 
 from kernel.contracts.api import Join, Lease
 from kernel.contracts.bodies import all_checked, checked
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.envelopes import checked_envelope, checked_text, envelope_with
 from kernel.contracts.errors import KernelClosed, TimedOut, WrongThread
 from kernel.contracts.groups import in_group
@@ -765,7 +766,9 @@ class Channel(OfThisProcess):
                 continue  # something was posted since ``serve``
             # The bell stays armed, for the application that watches the descriptor.
             if left <= 0:
-                raise TimedOut(f"channel {self.name!r}: {why()} (waited {timeout} s)")
+                # None: ``left`` would be endless.  0: whoever asks so does not want to wait.
+                waited = f" (waited {in_seconds(timeout)})" if timeout is not None and timeout > 0 else ""
+                raise TimedOut(f"channel {self.name!r}: {why()}{waited}")
             # No other thread watches the clock for this port: a stalled destination is suspended by us.
             left = min(left, caller.until_stall_timeout())
             caller.sleep(left if left < math.inf else None)

@@ -17,6 +17,7 @@ from typing import Any
 from typing import Protocol as Interface
 
 from kernel.contracts.api import CallerPort, CallerThread, Join, Lease
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.engine import PortOwner
 from kernel.contracts.message import Batch, Envelope, batch_of_one
 from kernel.contracts.prefix_table import PrefixTable
@@ -198,7 +199,7 @@ class End(PortOwner):
                 raise Again(self._text("no message has come"))
             if not self.caller.wait_for(self._attempt, timeout):
                 self.caller.disarm()
-                raise AgainLater(f"{self._text('no message has come')} (waited {timeout} s)")
+                raise AgainLater(f"{self._text('no message has come')} (waited {in_seconds(timeout or 0)})")
             if self._reason and not self.ready():
                 self._raise_closed()
             if self._borrower is not None and not self._reason:
@@ -268,7 +269,7 @@ class End(PortOwner):
             raise Again(self._text(why))
         if not self.caller.wait_until(done, timeout):
             self.caller.disarm()
-            raise AgainLater(f"{self._text(why)} (waited {timeout} s)")
+            raise AgainLater(f"{self._text(why)} (waited {in_seconds(timeout or 0)})")
 
     def _text(self, why: str) -> str:
         return f"socket {self.name!r}: {why}"

@@ -103,6 +103,25 @@ def test_nowait_raises_would_block(kernel_factory: KernelFactory) -> None:
     assert b.receive_nowait() == b"0"
 
 
+def fill(channel: Channel) -> None:
+    while True:
+        channel.send_nowait(b"x")
+
+
+def test_how_long_a_call_has_waited_is_said_in_three_digits_and_only_if_it_has(
+    kernel_factory: KernelFactory,
+) -> None:
+    _, a, b = pair(kernel_factory, marks={"high": 4})
+    with pytest.raises(TimedOut, match=r"nothing to receive \(waited 0\.00999 s\)$"):
+        b.receive(timeout=0.0099911787)
+    with pytest.raises(WouldBlock) as empty:
+        b.receive_nowait()
+    with pytest.raises(WouldBlock) as full:
+        fill(a)
+    for refused in (empty, full):
+        assert "waited" not in str(refused.value)
+
+
 def test_a_call_that_sends_says_that_no_route_begins_at_its_channel(kernel_factory: KernelFactory) -> None:
     _, _, b = pair(kernel_factory)
     for send in (
