@@ -24,6 +24,10 @@ def command(file: str, svg_file: str | None, matrix: bool) -> None:
 
     Without --svg and --matrix, prints a flow chart for Mermaid.
     """
+    if svg_file == "-" and matrix:
+        raise click.UsageError(
+            "--svg - and --matrix would both write to standard output; give --svg a file, or leave one of them out"
+        )
     registry = PluginRegistry.load()
     plan = load_plan(file, registry)
     # Standard output is the drawing.

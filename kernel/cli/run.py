@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import logging
 import os
 import select
@@ -97,6 +98,8 @@ def command(
     """
     if control and no_control:
         raise click.UsageError("--control and --no-control contradict each other; give one of them")
+    if ready_fd is not None:
+        _check_ready_fd(ready_fd)
     log = EventLog(as_json=as_json, tracebacks=verbose, rate=log_rate)
     records = LogRecords(log)
     logging.getLogger().addHandler(records)
@@ -104,6 +107,21 @@ def command(
         Runner(file, log, ready_fd, control, no_control=no_control, fail_fast=fail_fast).run(linger)
     finally:
         logging.getLogger().removeHandler(records)
+
+
+def _check_ready_fd(descriptor: int) -> None:
+    """Refuse a descriptor to which nothing can be written: who waits for the line would wait for ever."""
+    try:
+        mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+    except OSError as error:
+        raise click.UsageError(
+            f"--ready-fd {descriptor}: {error.strerror}; whoever starts this command has to leave it open"
+        ) from None
+    # Also one that this process has opened for itself, if it was given none.
+    if mode == os.O_RDONLY:
+        raise click.UsageError(
+            f"--ready-fd {descriptor}: it is open for reading only; give the end of a pipe that is written to"
+        )
 
 
 class Requests:
@@ -317,8 +335,7 @@ class Runner:
         end_start()
         self._log.write("ready", detail=self._file)
         self._manager.is_ready(f"{self._file}: all engines are up")
-        # The parent may have closed its end, or may have given a descriptor that does not exist: the system
-        # runs.
+        # The parent may have closed its end: the system runs.
         if self._ready_fd is not None:
             with contextlib.suppress(OSError), os.fdopen(self._ready_fd, "w") as ready:
                 ready.write("ready\n")

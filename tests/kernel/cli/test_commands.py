@@ -182,6 +182,27 @@ def test_odd_numbers_are_wrong_usage(arguments: list[str], kernel: Command) -> N
     assert "Invalid value for" in errors
 
 
+def test_a_ready_fd_that_cannot_be_written_to_is_wrong_usage(kernel: Command) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    # More than a process may have open.
+    closed = 0x7FFF_FFFF
+    try:
+        for descriptor, said in ((closed, "Bad file descriptor"), (reading, "open for reading only")):
+            status, _, errors = kernel("run", "none.toml", "--ready-fd", str(descriptor))
+            assert status == cli.USAGE
+            assert f"--ready-fd {descriptor}: " in errors
+            assert said in errors
+    finally:
+        os.close(reading)
+
+
+def test_a_drawing_and_a_table_do_not_share_standard_output(kernel: Command) -> None:
+    status, output, errors = kernel("draw", "none.toml", "--matrix", "--svg", "-")
+    assert (status, output) == (cli.USAGE, "")
+    assert "would both write to standard output" in errors
+
+
 def test_plugins_lists_kinds_with_their_distribution(kernel: Command) -> None:
     status, output, _ = kernel("plugins")
     assert status == 0
