@@ -51,7 +51,7 @@ def tx_select(here: Channel, method: tx.Select, now: float) -> None:
         # Imported here: few clients use transactions.
         from plugins.engines.broker.public import Transaction
 
-        here.transaction = Transaction()
+        here.transaction = Transaction(routes_at_once=True)
     here.reply(tx.SelectOk())
 
 

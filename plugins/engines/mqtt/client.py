@@ -65,13 +65,14 @@ from plugins.protocols.mqtt.packets import (
     Subscription,
     Unsuback,
     Unsubscribe,
+    Will,
 )
 from plugins.protocols.mqtt.parser import Parser
 from plugins.protocols.mqtt.properties import NO_PROPERTIES, Properties
 from plugins.protocols.mqtt.publishing import acknowledge
 from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode, return_code
 from plugins.protocols.mqtt.scram import SCRAM
-from plugins.protocols.mqtt.topics import is_hidden, join_share, topic_to_key
+from plugins.protocols.mqtt.topics import is_bridge_state, is_hidden, join_share, topic_to_key
 
 if TYPE_CHECKING:
     from plugins.engines.mqtt.sessions import Sessions
@@ -125,6 +126,7 @@ class MqttClient(StreamClient):
         self._scram: ScramLogin | None = None
         """An exchange that waits for the client's final message."""
         self._connect: Connect | None = None
+        self._is_bridge = False
         """The CONNECT that is answered when the exchange is over."""
         self._handlers = _HANDLERS
         self._explains = True
@@ -326,6 +328,7 @@ class MqttClient(StreamClient):
             return
         self._method = method or ""
         self._connect = packet
+        self._is_bridge = packet.is_bridge
         self._authenticate(packet.properties.authentication_data, now)
 
     def _authenticate(self, data: bytes | None, now: float) -> None:
@@ -456,11 +459,23 @@ class MqttClient(StreamClient):
             self.send(encode(Connack(session_present=present, properties=granted), 5))
         # Without the property the client takes 65,535 (3.1.2.11.3).
         limit = min(properties.receive_maximum or 65_535, options.max_inflight)
-        will = None if packet.will is None else (packet.will, login)
+        will = self._will_of(packet, login)
         session.attach(self, sender, limit=limit, expiry=expiry, will=will, now=now)
         if session.durable:
             # The client relies on its session from now on.
             self.write_after(self.engine.broker.store.demand())
+
+    def _will_of(self, packet: Connect, login: Login) -> tuple[Will, Login] | None:
+        """Return the will to keep, with whose rights it takes to publish it; None: there is none."""
+        will = packet.will
+        if will is None:
+            return None
+        if not _is_reserved(will.topic):
+            return will, login
+        # No reason to refuse the client: mosquitto's own tools and bridges have such wills.
+        detail = f"the will of {self.peer}: topic {will.topic[:80]!r} is the broker's own"
+        self.engine.broker.report("ignored", detail)
+        return None
 
     def _permitted(self, packet: Connect, attempt: Attempt, login: Login) -> VirtualHost:
         """Return the virtual host, if the user may do there what CONNECT asks for.
@@ -469,8 +484,7 @@ class MqttClient(StreamClient):
         """
         vhost, exchange = self.engine.broker.vhost(attempt.vhost), self._options.exchange
         vhost.find_exchange(exchange)
-        if packet.will is not None:
-            _check_topic(packet.will.topic)
+        if packet.will is not None and not _is_reserved(packet.will.topic):
             login.require("write", "exchange", exchange, vhost.name)
             key = topic_to_key(packet.will.topic)
             login.require_topic("write", vhost.exchanges.get(exchange), key, vhost.name)
@@ -675,7 +689,10 @@ class MqttClient(StreamClient):
         # The size of the answer is known before its codes are.
         if not self._takes_answer(Suback(packet.id, (0,) * len(packet.subscriptions))):
             return
-        codes = tuple([self._subscribe(wanted, identifier, now) for wanted in packet.subscriptions])
+        subscriptions = packet.subscriptions
+        if self._is_bridge:
+            subscriptions = tuple(map(_of_bridge, subscriptions))
+        codes = tuple([self._subscribe(wanted, identifier, now) for wanted in subscriptions])
         self.send(encode(Suback(packet.id, codes), self.version))
 
     def _subscribe(self, wanted: Subscription, identifier: int, now: float) -> int:
@@ -711,10 +728,17 @@ class MqttClient(StreamClient):
         self.send(_PINGRESP)
 
 
-def _check_topic(topic: str) -> None:
-    """Refuse a topic that is for the broker alone to publish to (MQTT 5.0, 4.7.2)."""
-    if is_hidden(topic):
-        raise AccessRefused(f"topics that begin with '$' are the broker's own: {topic[:80]!r}")
+def _of_bridge(wanted: Subscription) -> Subscription:
+    """Return a subscription as a bridge means it: it gets nothing back, and what is retained says so.
+
+    MQTT 3.1.1 has no options with which it could ask for that.
+    """
+    return msgspec.structs.replace(wanted, no_local=not wanted.share_name, retain_as_published=True)
+
+
+def _is_reserved(topic: str) -> bool:
+    """Whether a topic is for the broker alone to publish to (MQTT 5.0, 4.7.2)."""
+    return is_hidden(topic) and not is_bridge_state(topic)
 
 
 _HANDLERS: dict[type[Packet], Callable[[MqttClient, Any, float], None]] = {

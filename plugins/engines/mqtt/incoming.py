@@ -31,7 +31,7 @@ from plugins.protocols.mqtt.packets import AcknowledgementType, Publish, Publish
 from plugins.protocols.mqtt.properties import NO_PROPERTIES
 from plugins.protocols.mqtt.publishing import acknowledge
 from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode
-from plugins.protocols.mqtt.topics import swap_all
+from plugins.protocols.mqtt.topics import is_bridge_state, swap_all
 
 if TYPE_CHECKING:
     from plugins.engines.mqtt.client import MqttClient
@@ -149,7 +149,7 @@ class Incoming:
     ) -> int | None:
         """Publish; return the reason code of the answer, None if the connection is closed instead."""
         client, session, qos = self._client, self._session, packet.qos
-        if topic.startswith("$"):
+        if topic.startswith("$") and not is_bridge_state(topic):
             # The broker's own topics (MQTT 5.0, 4.7.2).
             return ReasonCode.NOT_AUTHORIZED
         publisher = self._publisher if qos else self._unconfirmed

@@ -37,7 +37,7 @@ class OpenTransaction:
     """A transaction that has begun."""
 
     def __init__(self) -> None:
-        self.work = Transaction()
+        self.work = Transaction(routes_at_once=False)
         self.messages = 0
         self.receipts: list[tuple[int, str]] = []
         """The number of a message in the transaction, from 1 on, and the receipt of its frame."""
@@ -144,9 +144,10 @@ class Sending:
         """Publish and acknowledge what is in a transaction."""
         name = _transaction_of(frames)
         transaction = self.find_transaction(name)
-        del self.transactions[name]
         before = self._session.confirms.published
         transaction.work.commit(self._session.publisher, now)
+        # Not before: one that cannot be committed is rolled back with its connection.
+        del self.transactions[name]
         self._receipts += [(before + at, receipt) for at, receipt in transaction.receipts]
 
     def abort(self, frames: Frames) -> None:

@@ -99,7 +99,7 @@ def _connect(packet: Connect, version: int) -> bytes:
         payload.append(fields.binary(packet.password, "the password"))
     name = fields.text(NAMES[packet.level], "the protocol name")
     keep_alive = fields.two_bytes(packet.keep_alive, "the keep alive")
-    levels = bytes((packet.level, flags))
+    levels = bytes((packet.level | packet.is_bridge << 7, flags))
     return _packet(packet.kind, name, levels, keep_alive, _properties(packet, version), *payload)
 
 

@@ -34,6 +34,8 @@ from plugins.protocols.mqtt.topics import filter_fault, name_fault, split_share
 
 _LEVELS = {(b"MQTT", 5), (b"MQTT", 4), (b"MQIsdp", 3)}
 """Protocol names and levels that are known (3.1.2.1, 3.1.2.2)."""
+_BRIDGE_LEVELS = (0x83, 0x84)
+"""Those of bridges (``Connect.is_bridge``)."""
 _NAMES: dict[int, str] = {kind: kind.name for kind in PacketType}
 """By type: to ask a ``PacketType`` for its name takes two calls."""
 
@@ -79,6 +81,8 @@ def _properties(fields: Fields, kind: int, version: int) -> Properties:
 def _connect(fields: Fields, version: int) -> Connect:
     name = fields.binary("the protocol name")
     level = fields.byte("the protocol level")
+    is_bridge = level in _BRIDGE_LEVELS
+    level &= 0x7F if is_bridge else 0xFF
     if (name, level) not in _LEVELS:
         # [MQTT-3.1.2-1] and [MQTT-3.1.2-2]
         raise PacketFault(
@@ -113,6 +117,7 @@ def _connect(fields: Fields, version: int) -> Connect:
         )
     return Connect(
         level=level,
+        is_bridge=is_bridge,
         client_id=client_id,
         clean_start=bool(flags & 0x02),
         keep_alive=keep_alive,

@@ -47,6 +47,11 @@ class Connect(Packet, frozen=True, gc=False, kw_only=True):
     kind: ClassVar[PacketType] = PacketType.CONNECT
     level: int = 5
     """The protocol version as the client has sent it: 3 (MQTT 3.1), 4 (MQTT 3.1.1) or 5."""
+    is_bridge: bool = False
+    """Whether the client is a bridge to another broker, with MQTT 3.1 or 3.1.1.
+
+    It says so with the highest bit of the protocol version, which no specification has.  Bridges of mosquitto
+    do that unless ``try_private`` is false."""
     client_id: str = ""
     """Empty: the server chooses one."""
     clean_start: bool = True

@@ -16,6 +16,7 @@ SHARE = "$share/"
 LONGEST_TOPIC = 65_535
 """Octets of UTF-8 (MQTT 5.0, 1.5.4)."""
 STATUS = "$SYS"
+_BRIDGES = f"{STATUS}/broker/connection/"
 """The first level of the topics under which brokers publish their status (MQTT 5.0, 4.7.2)."""
 
 _swap = str.maketrans({"/": ".", ".": "/", "+": "*", "*": "+"})
@@ -72,6 +73,18 @@ def is_hidden(topic: str) -> bool:
     The same is true of its key: the exchange of characters leaves ``$`` where it is.
     """
     return topic.startswith(MQTT.hidden)
+
+
+def is_bridge_state(topic: str) -> bool:
+    """Whether this is ``$SYS/broker/connection/NAME/state``, where a bridge says whether it is connected.
+
+    Bridges of mosquitto publish it, and have it as their will.  mosquitto lets every client do so.
+    """
+    return (
+        topic.startswith(_BRIDGES)
+        and topic.endswith("/state")
+        and topic.count("/") == _BRIDGES.count("/") + 1
+    )
 
 
 def is_status(topic_filter: str) -> bool:

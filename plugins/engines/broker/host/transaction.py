@@ -1,7 +1,9 @@
 """Transaction: what a channel in transaction mode does at its next commit.
 
-Everything is checked and routed when it comes, as RabbitMQ does it, so that a refusal closes the channel at
-once and a commit cannot fail half-way: an exchange that is deleted in between has led to its queues already.
+A message of AMQP is checked and routed when it comes, as RabbitMQ does it, so that a refusal closes the
+channel at once: an exchange that is deleted in between has led to its queues already.  A message of STOMP is
+sent when the transaction is committed, and reaches who has subscribed by then (STOMP 1.2, BEGIN and COMMIT;
+RabbitMQ).  A commit cannot fail half-way: all routes are found before anything is published.
 
 The specification promises atomicity for a single queue only.  Here a commit is one turn, so no client sees
 half of it.  AMQP's commit-ok is written after the store has all of it (``Session``).
@@ -35,7 +37,8 @@ class Publication(NamedTuple):
 
     batch: Batch
     mandatory: bool
-    route: Route
+    route: Route | None
+    """None: it is found at the commit."""
 
 
 class Acknowledgement(NamedTuple):
@@ -50,9 +53,11 @@ class Acknowledgement(NamedTuple):
 class Transaction:
     """The open transaction of one channel.  It may acknowledge deliveries of several receivers."""
 
-    __slots__ = ("_acknowledgements", "_publications", "size")
+    __slots__ = ("_acknowledgements", "_publications", "_routes_at_once", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, *, routes_at_once: bool) -> None:
+        """``routes_at_once``: find the routes of messages when they come, and not at the commit."""
+        self._routes_at_once = routes_at_once
         self.size = 0
         """Octets of memory that the messages take, about."""
         self._publications: list[Publication] = []
@@ -60,7 +65,8 @@ class Transaction:
 
     def publish(self, channel: Transacting, batch: Batch, *, mandatory: bool) -> None:
         """Add messages that were checked; they are published by ``commit``."""
-        self._publications.append(Publication(batch, mandatory, channel.vhost.routes.find(batch.envelope)))
+        route = channel.vhost.routes.find(batch.envelope) if self._routes_at_once else None
+        self._publications.append(Publication(batch, mandatory, route))
         self.size += batch.size + PER_MESSAGE * len(batch.bodies)
 
     def acknowledge(
@@ -85,14 +91,22 @@ class Transaction:
             raise refusal
 
     def commit(self, channel: Transacting, now: float) -> None:
-        """Publish the messages, then acknowledge and reject the deliveries."""
-        publications, self._publications = self._publications, []
+        """Publish the messages, then acknowledge and reject the deliveries.
+
+        Raises a ``BrokerError`` if a message has no route any more.  Nothing has changed then.
+        """
+        routes = channel.vhost.routes
+        found = [
+            (batch, mandatory, route or routes.find(batch.envelope))
+            for batch, mandatory, route in self._publications
+        ]
+        self._publications = []
         self.size = 0
         acknowledgements, self._acknowledgements = self._acknowledgements, []
         queues = channel.vhost.queues
-        for batch, mandatory, route in publications:
-            # The route was found when the message came.  Queues that were deleted since are left out; one
-            # that was declared again under the same name gets the message.
+        for batch, mandatory, route in found:
+            # Queues that were deleted since the message came are left out; one that was declared again under
+            # the same name gets the message.
             there = tuple([queues[queue.name] for queue in route.queues if queue.name in queues])
             channel.publish(batch, now, mandatory=mandatory, route=route._replace(queues=there))
         for receiver, taken, accepted, requeue in acknowledgements:

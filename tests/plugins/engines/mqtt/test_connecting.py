@@ -453,11 +453,44 @@ def test_a_will_that_must_not_be_published_is_refused(still: Still, version: int
     client.expect_close()
 
 
-def test_a_will_under_a_topic_of_the_broker_is_refused(quiet: StillServer, version: int) -> None:
-    """Clients do not publish under ``$`` (MQTT 5.0, 4.7.2)."""
-    client = quiet.client(version)
-    assert client.connect(will=will("$SYS/uptime")).reason_code == ReasonCode.NOT_AUTHORIZED
-    client.expect_close()
+def test_a_will_under_a_topic_of_the_broker_is_dropped(quiet: StillServer, version: int) -> None:
+    """Clients do not publish under ``$`` (MQTT 5.0, 4.7.2).  mosquitto accepts such a client, too."""
+    watching = quiet.connect(version)
+    watching.subscribe("$SYS/uptime", "$own/#")
+    for topic in ("$SYS/uptime", "$own/a"):
+        quiet.connect(version, client_id="c", will=will(topic, retain=True)).close()
+        quiet.process()
+        (ignored,) = [
+            event for event in quiet.host.events if event.what == "ignored" and topic in event.detail
+        ]
+        assert "the broker's own" in ignored.detail
+    watching.expect_nothing()
+
+
+@pytest.mark.parametrize("level", [0x83, 0x84])
+def test_a_bridge_of_mosquitto_is_one(quiet: StillServer, level: int) -> None:
+    """What mosquitto 2.0.11 sends with its defaults: the bit of bridges, and its state as a will."""
+    state = "$SYS/broker/connection/here.there/state"
+    watching, other = quiet.connect(5), quiet.connect(5)
+    watching.subscribe(subscription("$SYS/broker/connection/#", retain_as_published=True))
+    bridge = quiet.client(4)
+    connect = connect_packet(
+        4, client_id="bridge", level=level & 0x7F, is_bridge=True, will=will(state, retain=True)
+    )
+    octets = encode(connect, 4)
+    assert octets[8 if level == 0x84 else 10] == level
+    bridge.send_bytes(octets)
+    assert bridge.expect(Connack).reason_code == 0
+    bridge.publish(state, b"1", 1, retain=True)
+    watching.expect_message(state, b"1", retain=True)
+    # It gets nothing back, and what is retained says so.
+    bridge.subscribe("both/#", qos=1)
+    bridge.publish("both/a", b"own", 1)
+    other.publish("both/b", b"kept", 1, retain=True)
+    bridge.ack(PUBACK, bridge.expect_message("both/b", b"kept", qos=1, retain=True))
+    bridge.expect_nothing()
+    bridge.close()
+    watching.expect_message(state, b"will", retain=True)
 
 
 def test_a_retained_will_is_refused_where_nothing_is_retained(still: Still) -> None:

@@ -228,6 +228,39 @@ def test_a_transaction_is_published_at_its_commit(broker: StompBroker) -> None:
     assert bodies(broker, "q") == [b"d", b"a", b"b"]
 
 
+@pytest.mark.parametrize("destination", ["/topic/a.b", "/exchange/amq.topic/a.b", "/queue/q"])
+def test_who_subscribes_before_the_commit_gets_what_was_sent_before(
+    broker: StompBroker, destination: str
+) -> None:
+    """STOMP 1.2, COMMIT; RabbitMQ 3.10.8 was seen to do so."""
+    sending, reading = broker.connect(), broker.connect()
+    sending.send("BEGIN", transaction="1")
+    sending.send("SEND", b"a", destination=destination, transaction="1")
+    # Its answer says that the message has come.
+    sending.ask("BEGIN", transaction="2")
+    reading.ask("SUBSCRIBE", destination=destination, id="s")
+    sending.ask("COMMIT", transaction="1")
+    assert reading.next_of("MESSAGE").body == b"a"
+
+
+def test_a_transaction_that_cannot_be_committed_changes_nothing(broker: StompBroker) -> None:
+    channel = broker.channel()
+    channel.exchange_declare("gone")
+    client = broker.connect()
+    client.send("SEND", b"unacknowledged", destination="/queue/in")
+    client.send("SUBSCRIBE", destination="/queue/in", id="s", ack="client-individual")
+    delivered = client.next_of("MESSAGE")
+    client.send("BEGIN", transaction="1")
+    client.send("SEND", b"a", destination="/queue/q", transaction="1")
+    client.send("SEND", b"b", destination="/exchange/gone/k", transaction="1")
+    client.send("ACK", id=delivered["ack"], transaction="1")
+    channel.exchange_delete("gone")
+    client.send("COMMIT", transaction="1")
+    assert "gone" in client.next_of("ERROR").body.decode()
+    broker.wait(lambda: not broker.rows("consumers"))
+    assert (bodies(broker, "q"), bodies(broker, "in")) == ([], [b"unacknowledged"])
+
+
 def test_what_was_committed_is_on_the_disk(serve: ServeStomp, tmp_path: Path) -> None:
     broker = serve(data_dir=str(tmp_path / "data"))
     client = broker.connect()

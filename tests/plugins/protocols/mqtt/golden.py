@@ -83,6 +83,14 @@ EXAMPLES = [
         ),
         "10 22  0004 'MQTT' 05 ce 000a  05 11 0000000a  0001 'c'  00 0001 'w'  0003 'bye'  0001 'u'  0001 'p'",
     ),
+    # As mosquitto 2.0.11 writes it.
+    _example(
+        "connect of a bridge",
+        4,
+        "server",
+        Connect(level=4, is_bridge=True, client_id="c", clean_start=False),
+        "10 0d  0004 'MQTT' 84 00 0000  0001 'c'",
+    ),
     _example(
         "connect of MQTT 3.1",
         4,

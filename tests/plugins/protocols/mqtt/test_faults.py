@@ -98,7 +98,10 @@ FAULTS = {
     "level 4 with the name of 3": _fault(
         0x84, "s4first", "10 0f 0006 'MQIsdp' 04 02 0000 0001 'a'", "b'MQIsdp' of level 4"
     ),
-    "bridge of 3.1": _fault(0x84, "s4first", "10 0f 0006 'MQIsdp' 83 02 0000 0001 'a'", "of level 131"),
+    "bridge of 5.0": _fault(0x84, "s5first", "10 0e 0004 'MQTT' 85 02 0000 00 0001 'a'", "of level 133"),
+    "bridge with the name of 3.1.1 and the level of 3.1": _fault(
+        0x84, "s4first", "10 0d 0004 'MQTT' 83 02 0000 0001 'a'", "of level 3"
+    ),
     "reserved flag of CONNECT": _fault(
         MALFORMED, "s45first", "10 0d 0004 'MQTT' 04 03 0000 0001 'a'", "CONNECT: the reserved flag"
     ),
@@ -578,7 +581,8 @@ def test_an_unknown_level_is_refused_in_the_nearest_version() -> None:
         (0, 4, "20020001"),
         (3, 4, "20020001"),
         (6, 5, "2003008400"),
-        (0x84, 4, "20020001"),
+        (0x80, 4, "20020001"),
+        (0x85, 5, "2003008400"),
     ):
         parser = fresh("server", 0)
         with pytest.raises(PacketFault) as caught:

@@ -43,7 +43,7 @@ def subscriptions(vhost: VirtualHost) -> Mapping[str, Client]:
 def test_a_commit_acknowledges_at_the_receiver_of_each_delivery(
     vhost: VirtualHost, subscriptions: Mapping[str, Client]
 ) -> None:
-    transaction = Transaction()
+    transaction = Transaction(routes_at_once=True)
     for client in subscriptions.values():
         transaction.acknowledge(client.receiver, 1, 1, multiple=False, accepted=True)
     transaction.commit(Connection(vhost), 0.0)
@@ -55,7 +55,7 @@ def test_a_commit_acknowledges_at_the_receiver_of_each_delivery(
 def test_a_roll_back_restores_the_deliveries_of_each_receiver(
     vhost: VirtualHost, subscriptions: Mapping[str, Client]
 ) -> None:
-    transaction = Transaction()
+    transaction = Transaction(routes_at_once=True)
     for client in subscriptions.values():
         transaction.acknowledge(client.receiver, 1, 1, multiple=False, accepted=False, requeue=True)
         assert len(client.receiver.unacked) == 0
