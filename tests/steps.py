@@ -19,6 +19,8 @@ def steps(work: Callable[[], Any]) -> int:
         return trace
 
     before = sys.gettrace()
+    # Python 3.13 tells of no instructions until a frame has asked for them before the call.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         work()
