@@ -253,7 +253,8 @@ def test_a_reset_that_waits_walks_what_is_outstanding_once_for_all_streams() -> 
         assert ours.sender.paused
         return counted
 
-    assert cost(60) < 3 * cost(2)
+    # A few steps for each stream, and not one for each of the 400 messages.
+    assert cost(60) - cost(2) < 58 * 100
 
 
 @pytest.mark.parametrize("chunk", [Plain(0xC9), Listed(Type.HEARTBEAT)], ids=["unknown", "HEARTBEAT"])
