@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Callable
-from types import FrameType
 
 import pytest
 
@@ -17,6 +14,7 @@ from tests.plugins.protocols.mqtt.conversation import fresh, opened, plain, publ
 from tests.plugins.protocols.mqtt.golden import EXAMPLES, LONGER
 from tests.plugins.protocols.mqtt.test_faults import FAULTS
 from tests.seeds import in_groups, many
+from tests.steps import lines
 
 ALL = [example.data for example in EXAMPLES + LONGER] + [fault.data for fault in FAULTS.values()]
 
@@ -92,7 +90,7 @@ def test_a_large_packet_in_small_pieces_takes_linear_time(version: int, step: in
         octets = encode(publish("a", bytes(size)), version)
         parser = opened("server", version)
         pieces = [octets[at : at + step] for at in range(0, len(octets), step)]
-        counts.append(_lines(lambda: [parser.receive_data(piece) for piece in pieces]) / size)  # noqa: B023
+        counts.append(lines(lambda: [parser.receive_data(piece) for piece in pieces]) / size)  # noqa: B023
     assert counts[1] < counts[0] * 1.1
     # And none of it is in joining: what has come is kept in one buffer.
     parser = opened("server", version)
@@ -111,7 +109,7 @@ def test_many_properties_take_linear_time() -> None:
         body = b"\0\1a" + length + block
         octets = b"\x30" + bytes((len(body) & 0x7F | 0x80, len(body) >> 7)) + body
         parser = opened("server", 5)
-        counts.append(_lines(lambda: parser.receive_data(octets)) / count)  # noqa: B023
+        counts.append(lines(lambda: parser.receive_data(octets)) / count)  # noqa: B023
     assert counts[1] < counts[0] * 1.1
 
 
@@ -121,26 +119,8 @@ def test_short_runs_of_acknowledgements_take_linear_time() -> None:
     for count in (100, 400):
         octets = (b"\x40\2\0\1" * 2 + b"\x50\2\0\1") * count
         parser = opened("server", 5)
-        counts.append(_lines(lambda: parser.receive_data(octets)) / count)  # noqa: B023
+        counts.append(lines(lambda: parser.receive_data(octets)) / count)  # noqa: B023
     assert counts[1] < counts[0] * 1.1
-
-
-def _lines(call: Callable[[], object]) -> int:
-    """Return how many lines of Python a call runs."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, argument: object) -> object:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def test_the_mutations_let_packets_of_many_kinds_through() -> None:
