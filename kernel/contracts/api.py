@@ -217,6 +217,10 @@ class Lease(Interface):
         """Have the connection read by its own thread again."""
         ...
 
+    def waits_elsewhere(self) -> bool:
+        """Whether another thread is in ``receive``.  A post to it ends the call.  Any thread."""
+        ...
+
 
 # These are the functions of the mailbox and of its doorbell themselves: the contract adds no call on the path
 # of a message (docs/decisions/0021-what-plugins-own.md).

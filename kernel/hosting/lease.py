@@ -291,6 +291,7 @@ class Lease:
         "_to_connection",
         "_turn",
         "_waiting",
+        "_waits",
         "_withholding",
         "_writes",
         "active",
@@ -361,6 +362,7 @@ class Lease:
         self.trips: int = 0
         """Messages that went past the thread of the connection."""
         self._thread = get_ident()
+        self._waits = False
         self._bell = mailbox.bell
         self._posted = mailbox.posted
         self._has_input = port.has_input
@@ -445,11 +447,11 @@ class Lease:
             return None
         self._may_send = True
         bell = self._bell
-        # As ``Mailbox.may_sleep``: the flag first, then the look.
-        bell.sleeping = True
+        # As ``Mailbox.may_sleep``: the flags first, then the look.
+        self._waits = bell.sleeping = True
         self._posted.rotate(0)
         ready = () if self._posted else self._poll(-1 if timeout is None else min(timeout, _LONGEST) * 1000)
-        bell.sleeping = False
+        self._waits = bell.sleeping = False
         # Also if the bell has rung together with it: what was posted may end the lease.
         if len(ready) != 1 or ready[0][0] != self.descriptor:
             return None
@@ -562,6 +564,10 @@ class Lease:
         # None: it was never offered, and nothing has to be given back.
         if self._turn is not None:
             self._to_connection(self.end)
+
+    def waits_elsewhere(self) -> bool:
+        """Whether another thread is in ``receive``.  A post to it ends the call.  Any thread."""
+        return self._waits and self._thread != get_ident()
 
     # ------------------------------------------------------------------ in the thread of the connection
 

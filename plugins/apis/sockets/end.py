@@ -3,6 +3,9 @@
 Any thread may use it, one at a time.  As for a channel, what other threads want of it is posted, and done in
 the next call.  The order of the steps of a wait is that of ``CallerThread.wait_until``.
 
+Only to close it, another thread need not wait for the end of a call.  A thread that waits is woken then, and
+leaves the kernel itself: its bell belongs to somebody else as soon as the end has left (``leave``).
+
 What was taken from the pipes waits in ``inbox``.  A pattern may change it on its way there (``incoming``),
 and append messages of its own.
 """
@@ -13,6 +16,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import Any
 from typing import Protocol as Interface
 
@@ -63,6 +67,12 @@ class End(PortOwner):
         self._reason = ""
         self._left = False
         """Whether the application has closed the socket, and not its context."""
+        self._leaving = False
+        """Whether the application has closed the socket; the end leaves the kernel then."""
+        self._waiter = 0
+        """The thread that waits in a call; 0: none does."""
+        self._to_dispose = [True]
+        """Not empty until a thread has begun to leave the kernel: to take the item is atomic."""
         self.leased: Lease | None = None
         """The lease that is used.  While it is active, nothing is in the inbox and in the pipes."""
         self.before: Envelope | None = None
@@ -197,7 +207,12 @@ class End(PortOwner):
         if not self.inbox and not ((self.port.has_input() or self._arrived) and self.ready()):
             if timeout == 0:
                 raise Again(self._text("no message has come"))
-            if not self.caller.wait_for(self._attempt, timeout):
+            self.begin_wait()
+            try:
+                has_come = self.caller.wait_for(self._attempt, timeout)
+            finally:
+                self.end_wait()
+            if not has_come:
                 self.caller.disarm()
                 raise AgainLater(f"{self._text('no message has come')} (waited {in_seconds(timeout or 0)})")
             if self._reason and not self.ready():
@@ -254,6 +269,9 @@ class End(PortOwner):
         return bool(self._reason) or self.ready()
 
     def _raise_closed(self) -> None:
+        if self._leaving:
+            # If this thread was woken for that (``leave``).
+            self.dispose()
         if self._left:
             raise SocketClosed(f"socket {self.name!r} was closed; make another one")
         raise ContextClosed(f"socket {self.name!r}: {self._reason}")
@@ -267,9 +285,28 @@ class End(PortOwner):
     def _wait(self, done: Callable[[], bool], timeout: float | None, why: str) -> None:
         if timeout == 0:
             raise Again(self._text(why))
-        if not self.caller.wait_until(done, timeout):
+        self.begin_wait()
+        try:
+            is_done = self.caller.wait_until(done, timeout)
+        finally:
+            self.end_wait()
+        if not is_done:
             self.caller.disarm()
             raise AgainLater(f"{self._text(why)} (waited {in_seconds(timeout or 0)})")
+
+    def begin_wait(self) -> None:
+        """This thread waits from now on.  Raises if the end is closed."""
+        self._waiter = get_ident()
+        # Behind it, as ``leave`` sets the flag before it looks for a thread that waits.
+        if self._leaving:
+            self._waiter = 0
+            self._raise_closed()
+
+    def end_wait(self) -> None:
+        """It does not wait any more."""
+        self._waiter = 0
+        if self._leaving:
+            self.dispose()
 
     def _text(self, why: str) -> str:
         return f"socket {self.name!r}: {why}"
@@ -342,17 +379,41 @@ class End(PortOwner):
         self.inbox.clear()
 
     def leave(self) -> None:
-        """Leave the kernel, because the application has closed the socket."""
-        self._left = not self._reason
-        self.dispose()
+        """Leave the kernel, because the application has closed the socket.  Any thread.
+
+        Another one that waits in a call is woken, and leaves itself.
+        """
+        self._left, self._leaving = not self._reason, True
+        self._reason = self._reason or "the socket was closed"
+        self.caller.post(_nothing)
+        # Behind the post: a thread that is not seen here has still to look whether something was posted.
+        if not self._waits_elsewhere():
+            self.dispose()
+
+    def _waits_elsewhere(self) -> bool:
+        """Whether another thread waits in a call."""
+        if self._waiter not in (0, get_ident()):
+            return True
+        lease = self.leased
+        return lease is not None and lease.waits_elsewhere()
 
     def dispose(self) -> None:
         """Leave the kernel."""
-        if not self.port.closed:
-            self._end_lease()
-            self.port.on_topology = lambda: None
-            self._close("the context was closed")
-            self.caller.close()
+        if not self._to_dispose:
+            return
+        try:
+            self._to_dispose.pop()
+        except IndexError:
+            # Another thread was faster.
+            return
+        self._end_lease()
+        self.port.on_topology = lambda: None
+        self._close("the context was closed")
+        self.caller.close()
+
+
+def _nothing() -> None:
+    """What is posted to wake a thread."""
 
 
 class Relay(Interface):

@@ -650,7 +650,7 @@ class Socket(OfThisProcess):
         return self._closed
 
     def close(self, linger: float | None = UNSET) -> None:
-        """Close it; returns at once.
+        """Close it; returns at once.  Any thread: a call in which another one waits raises ``SocketClosed``.
 
         What was sent is still written, for ``linger`` seconds (None: no limit).
         """
@@ -718,7 +718,11 @@ def poll(
 
 def _sleep(sockets: list[Socket], seconds: float) -> None:
     """Sleep until something was posted to one of them, or has come to one with a lease."""
+    begun: list[End] = []
     try:
+        for each in sockets:
+            each._end.begin_wait()
+            begun.append(each._end)
         # One that has something ends the look; those that were armed are disarmed below.
         if all(each._waiting.arm() for each in sockets):
             waiting = select.poll()
@@ -727,5 +731,6 @@ def _sleep(sockets: list[Socket], seconds: float) -> None:
                 seconds = min(seconds, each._end.until_stall_timeout())
             waiting.poll(None if seconds == math.inf else max(0.0, seconds * 1000))
     finally:
-        for each in sockets:
-            each._end.disarm()
+        for end in begun:
+            end.disarm()
+            end.end_wait()

@@ -352,6 +352,16 @@ class Core:
             raise failure(errno.EAGAIN)
         return self.socket.recv(timeout=0) if body is None else body
 
+    def begin_wait(self) -> None:
+        """This thread waits from now on, until ``end_wait``."""
+        self._end.begin_wait()
+
+    def end_wait(self) -> None:
+        """It does not wait any more."""
+        if not self.watched:
+            self.disarm()
+        self._end.end_wait()
+
     def disarm(self) -> None:
         """Take ``arm`` back."""
         if not self._end.closed:

@@ -70,11 +70,16 @@ def _registered(descriptors: Sequence[tuple[int, int]]) -> select.poll:
 def _sleep(cores: Sequence[Core], descriptors: Sequence[tuple[int, int]], seconds: float) -> None:
     """Sleep until something was posted to a socket, or a descriptor is ready."""
     waiting = _registered(descriptors)
-    # One that has something ends the look.
-    if all(core.arm() for core in cores):
+    begun: list[Core] = []
+    try:
         for core in cores:
-            waiting.register(core.waiting.fileno(), select.POLLIN)
-        waiting.poll(None if seconds == math.inf else max(0.0, seconds * 1000))
-    for core in cores:
-        if not core.watched:
-            core.disarm()
+            core.begin_wait()
+            begun.append(core)
+        # One that has something ends the look.
+        if all(core.arm() for core in cores):
+            for core in cores:
+                waiting.register(core.waiting.fileno(), select.POLLIN)
+            waiting.poll(None if seconds == math.inf else max(0.0, seconds * 1000))
+    finally:
+        for core in begun:
+            core.end_wait()

@@ -610,6 +610,37 @@ gc.collect()
 print("end")
 """
 
+CLOSED = """
+import errno
+from threading import Thread
+import time
+import zmq
+
+def wait(call):
+    try:
+        call()
+    except zmq.ZMQError as error:
+        print(errno.errorcode[error.errno])
+
+with zmq.Context() as context:
+    for _ in range(10):
+        for call in (lambda: pull.recv(), lambda: pull.recv_multipart(), lambda: pull.poll()):
+            pull = context.socket(zmq.PULL)
+            thread = Thread(target=wait, args=(call,))
+            thread.start()
+            end = pull._core._end
+            while not end._waiter:
+                time.sleep(0)
+            pull.close()
+            with context.socket(zmq.PAIR) as pair, context.socket(zmq.PAIR) as other:
+                pair.bind("inproc://pair")
+                other.connect("inproc://pair")
+                other.send(b"")
+                pair.recv()
+            thread.join()
+            assert end.closed
+"""
+
 FIRST = """
 import sys
 import zmq
@@ -699,6 +730,11 @@ def test_a_first_socket_loads_no_plugin_and_no_program_those_that_sockets_do_not
 def test_what_is_collected_as_garbage_is_closed_behind_the_program() -> None:
     """The collector runs in any thread at any time, so also in one that holds a lock, or that sockets need."""
     assert run(COLLECTED) == ["b'a message'", "end"]
+
+
+def test_a_socket_that_is_closed_by_another_thread_wakes_who_waits() -> None:
+    """With libzmq it is undefined what happens."""
+    assert run(CLOSED) == ["ENOTSOCK"] * 30
 
 
 def test_a_program_that_wants_to_wait_for_a_peer_waits_and_says_so() -> None:
