@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -176,3 +179,12 @@ class Mosquitto:
         """Kill it: it has no time to write anything."""
         self._process.kill()
         self._process.wait(TIMEOUT)
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """Let it do nothing meanwhile: it reads all at once afterwards."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)

@@ -23,6 +23,8 @@ topic # in 2 {name}/in/ {name}/in/
 topic # out 1 {name}/out/ {name}/out/
 """
 
+MANY = 500
+
 
 @pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv50"])
 def test_a_bridge_passes_messages_on_and_tells_its_state(
@@ -49,6 +51,13 @@ def test_a_bridge_passes_messages_on_and_tells_its_state(
                 assert sorted(theirs.bodies(4)) == [b"in", b"ours", b"out", b"theirs"]
                 theirs.publish(f"{name}/out/last", b"last", 1)
                 assert (ours.bodies(1), theirs.bodies(1)) == ([b"last"], [b"last"])
+                # Many at once: a bridge that is sent more than it can keep ends the connection.
+                bodies = [b"%d" % number for number in range(MANY)]
+                with there.halted():
+                    for body in bodies:
+                        ours.publish(f"{name}/in/many", body, 2)
+                    assert ours.bodies(MANY) == bodies
+                assert theirs.bodies(MANY) == bodies
         finally:
             there.stop()
         ended = ours.next()

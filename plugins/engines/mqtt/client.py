@@ -82,6 +82,9 @@ _ACCEPTED = [encode(Connack(session_present=present), 4) for present in (False, 
 """What MQTT 3.1.1 answers CONNECT with, without and with a session."""
 _LONGEST_REASON = 500
 """Characters of a reason string: what is longer is for the log."""
+_INFLIGHT_OF_BRIDGES = 20
+"""The ``max_inflight`` of bridges that cannot name one.  mosquitto 2 keeps as many messages of QoS 2 by default,
+and ends the connection at more."""
 
 
 class _Begun(NamedTuple):
@@ -458,7 +461,8 @@ class MqttClient(StreamClient):
         else:
             self.send(encode(Connack(session_present=present, properties=granted), 5))
         # Without the property the client takes 65,535 (3.1.2.11.3).
-        limit = min(properties.receive_maximum or 65_535, options.max_inflight)
+        most = _INFLIGHT_OF_BRIDGES if self._is_bridge else 65_535
+        limit = min(properties.receive_maximum or most, options.max_inflight)
         will = self._will_of(packet, login)
         session.attach(self, sender, limit=limit, expiry=expiry, will=will, now=now)
         if session.durable:
