@@ -9,7 +9,7 @@ from functools import partial
 
 from benchmarks.amqp.brokers import Broker
 from benchmarks.floods import Job
-from benchmarks.processes import Child, Role
+from benchmarks.processes import Child, Role, percentiles
 from benchmarks.scenario import Figures, Row, Scenario, Side
 
 Start = Callable[..., AbstractContextManager[Broker]]
@@ -137,3 +137,16 @@ def with_library(
         subscriber.hear(publisher)
         publisher.say("go")
         return {"rate": subscriber.hear(publisher)}
+
+
+def asked_with_library(
+    start: Start, answer: Role, ask: Role, options: tuple[object, ...], most: int, scale: float
+) -> Figures:
+    """Let a client library ask, and another process answer with it; return what the one that asks measured.
+
+    Both roles get the broker's address and the options, and ``ask`` the number of questions as well.
+    """
+    with start() as broker, Child(answer, broker.address, *options) as answering:
+        answering.hear()
+        with Child(ask, broker.address, *options, int(most * scale)) as asking:
+            return percentiles(asking.hear(answering))

@@ -182,10 +182,10 @@ def percentiles(nanoseconds: list[int]) -> Figures:
     return {name: ordered[int(len(ordered) * part)] / 1000 for name, part in parts.items()}
 
 
-def time_calls(call: Callable[[], Any], count: int) -> list[int]:
-    """Call something ``count`` times, after ``WARM`` calls; return the nanoseconds of each counted call."""
+def time_calls(call: Callable[[], Any], count: int, warm: int = WARM) -> list[int]:
+    """Call something ``count`` times, after ``warm`` calls; return the nanoseconds of each counted call."""
     clock = time.perf_counter_ns
-    for _ in range(WARM):
+    for _ in range(warm):
         call()
     taken = []
     for _ in range(count):

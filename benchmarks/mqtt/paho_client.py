@@ -9,11 +9,14 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.floods import BODY
-from benchmarks.processes import Arrivals
+from benchmarks.processes import Arrivals, time_calls
 from benchmarks.scenario import Unavailable
 
 TOPIC = "paho"
+QUESTIONS, ANSWERS = "paho/questions", "paho/answers"
 TIMEOUT = 20.0
+FIRST = 20
+"""Questions that are not timed."""
 
 
 def subscribe(link: Connection, address: str, qos: int, count: int) -> None:
@@ -41,6 +44,43 @@ def publish(link: Connection, address: str, qos: int, count: int) -> None:
     for _ in range(count):
         client.publish(TOPIC, BODY, qos)
     link.recv()
+    client.disconnect()
+    client.loop_stop()
+
+
+def answer(link: Connection, address: str, qos: int) -> None:
+    """Answer each question with the same."""
+    subscribed = threading.Event()
+    client = paho.Client(CallbackAPIVersion.VERSION2, "answering")
+    client.on_message = lambda _, __, message: client.publish(ANSWERS, message.payload, qos)
+    client.on_subscribe = lambda *_: subscribed.set()
+    _connect(client, address)
+    client.subscribe(QUESTIONS, qos)
+    if not subscribed.wait(TIMEOUT):
+        raise Unavailable("paho could not subscribe")
+    link.send("ready")
+    link.recv()
+    client.disconnect()
+    client.loop_stop()
+
+
+def ask(link: Connection, address: str, qos: int, count: int) -> None:
+    """Say how many nanoseconds each question and its answer took."""
+    subscribed, answered = threading.Event(), threading.Semaphore(0)
+    client = paho.Client(CallbackAPIVersion.VERSION2, "asking")
+    client.on_message = lambda *_: answered.release()
+    client.on_subscribe = lambda *_: subscribed.set()
+    _connect(client, address)
+    client.subscribe(ANSWERS, qos)
+    if not subscribed.wait(TIMEOUT):
+        raise Unavailable("paho could not subscribe")
+
+    def there_and_back() -> None:
+        client.publish(QUESTIONS, BODY, qos)
+        if not answered.acquire(timeout=TIMEOUT):
+            raise Unavailable("paho got no answer")
+
+    link.send(time_calls(there_and_back, count, FIRST))
     client.disconnect()
     client.loop_stop()
 

@@ -21,6 +21,7 @@ from kernel.hosting.backoff import Backoff, BackoffOptions
 from kernel.hosting.client_host import ByteCounters, ClientHost, ClientSession
 from kernel.hosting.connecting import connect
 from kernel.hosting.handshakes import Handshakes
+from kernel.hosting.read_size import SMALLEST_READ
 from kernel.hosting.wire import Wire
 
 _MOST_REASONS = 100
@@ -80,6 +81,9 @@ class ClientEngine(ABC, Generic[S]):
     host: Host
     port: Port
     counters: ByteCounters
+    subscribes: bool = False
+    """Whether the server sends messages.  They may wait until it knows that we have what it has sent before
+    (``Connection.acknowledge``)."""
 
     def __init__(
         self,
@@ -297,8 +301,11 @@ class ClientConnection(ClientHost[S]):
     def on_data(self, data: bytes, now: float) -> None:
         """The server has sent something."""
         self._engine.counters.bytes_in += len(data)
+        written = self.connection.bytes_out
         self.session.receive(data, now)
         self.finish()
+        if self._engine.subscribes and self.connection.bytes_out == written and len(data) < SMALLEST_READ:
+            self.connection.acknowledge()
 
     def on_eof(self, now: float) -> None:
         """The server has hung up."""

@@ -48,6 +48,13 @@ Read sizes
     (``read_size.py``).  It is also kept so small that the owner needs about five milliseconds for one read,
     for the sake of other engines.
 
+Acknowledgements
+    With Nagle's algorithm, which is the default of sockets, a peer sends a small packet only when all that it
+    has sent before is acknowledged.  The system acknowledges what we answer together with the answer, and all
+    else 40 ms later.  So a client that acknowledges a message and then sends one waits 40 ms in between.
+    paho, MQTT.js, libmosquitto and stomp.py leave the algorithm on.  An owner that has no answer to what such
+    a peer has sent calls ``acknowledge`` (docs/decisions/0052-acknowledgements-at-once.md).
+
 Deadlines
     The timer is set to the deadline or to a time before it.  Deadlines mostly move to later times (with each
     byte that is read), which costs nothing: the timer fires at the old time and is set again.  A thread that
@@ -62,6 +69,7 @@ The end
 
 from __future__ import annotations
 
+import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -81,6 +89,10 @@ LOOK = 0.02
 """Seconds between two looks whether a lease is still used."""
 ANSWERS_LIMIT = 1024 * 1024
 """Bytes of answers that may wait for a peer before it is not read any more."""
+
+_QUICK: int | None = getattr(socket, "TCP_QUICKACK", None)
+"""Only Linux has it."""
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
 class Pause:
@@ -320,6 +332,18 @@ class Connection:
         if self.wire.at_end and not self.ended:
             self._owner.on_eof(now)
         return got
+
+    def acknowledge(self) -> None:
+        """Have the system acknowledge what was read, now and not in 40 ms.  Not for wires other than TCP."""
+        connected = self.wire.connected
+        if _QUICK is None or connected is None or connected.family not in _INTERNET:
+            return
+        try:
+            # The system forgets it with the next answer, so there is nothing to take back.
+            connected.setsockopt(socket.IPPROTO_TCP, _QUICK, 1)
+        except OSError:
+            # The connection is lost.  Who reads or writes it next says why.
+            return
 
     # ------------------------------------------------------------------ another reader
 

@@ -649,6 +649,8 @@ class MqttClient(StreamClient):
 
     def _begin_incoming(self) -> Incoming:
         begun = self._started()
+        # What it publishes may wait behind an acknowledgement, which is not answered.
+        self.is_prompt = True
         self._incoming = Incoming(self, begun.session, begun.login, self._options)
         return self._incoming
 

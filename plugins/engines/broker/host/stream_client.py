@@ -78,6 +78,11 @@ class StreamClient(ConnectionOwner):
         """For the receivers of this connection."""
         self.published = False
         """Set it when messages were published: the client may then have to wait."""
+        self.is_prompt = False
+        """Whether what is not answered is acknowledged at once (``Connection.acknowledge``).  For those who
+        may wait for that before they send more."""
+        self._unanswered = False
+        """Whether a short read of this turn has not been answered yet, and is to be acknowledged then."""
         self.messages_in = self.messages_out = 0
         self.closing = ""
         """Why the connection is to be closed at the end of the turn; empty: it stays."""
@@ -384,6 +389,9 @@ class StreamClient(ConnectionOwner):
             connection.send(output)
             if connection.ended:
                 return
+        elif self._unanswered:
+            connection.acknowledge()
+        self._unanswered = False
         unwritten = connection.unwritten if connection.writing else 0
         # Last: a queue that waited for the window may now deliver, which makes this client busy for the next
         # turn.
@@ -459,11 +467,15 @@ class StreamClient(ConnectionOwner):
         self._is_due = True
         engine.is_busy(self)
         settled = not (self.closing or self.login_refused) and self.received(data, now)
+        # What comes in long reads is packets of full size, which no peer holds back.
+        self._unanswered = self.is_prompt and not long
         if settled and not others and engine.has_nothing_for_others():
             # A consumer that works message by message sends acknowledgements one by one: there is no turn to
             # end.
             engine.busy.clear()
             self._is_due = False
+            if self.is_prompt:
+                self._connection.acknowledge()
             return
         if long:
             engine.finish_turn(now)

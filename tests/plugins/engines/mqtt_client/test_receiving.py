@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kernel.hosting.connection import Connection
 from plugins.protocols.mqtt.packet_types import PacketType
 from plugins.protocols.mqtt.packets import (
     Acknowledgement,
@@ -312,3 +313,29 @@ def test_a_broker_that_does_not_answer_the_login_is_given_up() -> None:
     world.run(3.1)
     assert broker.ended
     assert "has not answered CONNECT within 3 s" in world.engine.statistics()["links"][0]["last_error"]
+
+
+def test_what_is_not_answered_is_acknowledged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mosquitto leaves Nagle's algorithm on: its next message may wait behind its acknowledgement of ours."""
+    calls = 0
+
+    def acknowledge(self: Connection) -> None:
+        nonlocal calls
+        calls += 1
+
+    monkeypatch.setattr(Connection, "acknowledge", acknowledge)
+    for subscriptions, wanted in ((SUBSCRIPTIONS, 1), ((), 0)):
+        world, calls = _world(subscriptions=subscriptions, qos=1), 0
+        world.port.confirms = False
+        broker = world.connect()
+        calls = 0
+        world.feed(b"a")
+        broker.acknowledge(PacketType.PUBACK, [1])
+        assert calls == wanted
+    world, calls = _world(), 0
+    world.port.confirms = False
+    broker = world.connect()
+    calls = 0
+    broker.publish(1, [1], b"answered", topic="t")
+    assert broker.acknowledged(PacketType.PUBACK) == [1]
+    assert calls == 0
