@@ -83,8 +83,8 @@ _ACCEPTED = [encode(Connack(session_present=present), 4) for present in (False, 
 _LONGEST_REASON = 500
 """Characters of a reason string: what is longer is for the log."""
 _INFLIGHT_OF_BRIDGES = 20
-"""The ``max_inflight`` of bridges that cannot name one.  mosquitto 2 keeps as many messages of QoS 2 by default,
-and ends the connection at more."""
+"""The ``max_inflight`` of bridges that cannot name one.  mosquitto 2 keeps as many messages of QoS 2 by
+default, and ends the connection at more."""
 
 
 class _Begun(NamedTuple):

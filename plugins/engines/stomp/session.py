@@ -53,6 +53,7 @@ class SessionClient(Interface):
     is_busy: Callable[[], None]
     window: Window
     published: bool
+    is_prompt: bool
     messages_in: int
     messages_out: int
 
