@@ -22,9 +22,7 @@ from collections import deque
 import msgspec
 
 from kernel.contracts.message import Batch
-
-UNTRACKED = 0
-"""The position of messages that need not be confirmed to the port, because no incoming route confirms."""
+from kernel.hosting.taken_messages import UNTRACKED
 
 
 class Flight(msgspec.Struct, gc=False):

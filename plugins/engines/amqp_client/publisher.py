@@ -30,7 +30,6 @@ asked to wait (channel.flow), or nacked messages wait.  See ``_room``.
 
 from __future__ import annotations
 
-from collections import deque
 from struct import error as StructError
 from typing import TYPE_CHECKING
 
@@ -41,8 +40,9 @@ from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.properties import changed
 from kernel.hosting.lazy_timer import LazyTimer
+from kernel.hosting.taken_messages import UNTRACKED, Unsent
 from plugins.engines.amqp_client.channel_handler import ChannelHandler
-from plugins.engines.amqp_client.in_flight import UNTRACKED, Flight, InFlight
+from plugins.engines.amqp_client.in_flight import Flight, InFlight
 from plugins.engines.amqp_client.options import AmqpClientOptions
 from plugins.protocols.amqp091.content import PERSISTENT, raw_properties
 from plugins.protocols.amqp091.events import Acknowledged, Rejected, Returned
@@ -56,9 +56,6 @@ if TYPE_CHECKING:
 
 _ENVELOPES = 1024
 """Envelopes whose form for publishing is cached; when the cache is full, it is cleared."""
-
-_PART_SIZE = 1024
-"""Messages: batches that are longer than what may be in flight are cut into parts of this length."""
 
 _NO_SUCH_EXCHANGE = (ReplyCode.NOT_FOUND, ReplyCode.ACCESS_REFUSED)
 _TOO_LARGE = (ReplyCode.PRECONDITION_FAILED, ReplyCode.CONTENT_TOO_LARGE)
@@ -79,8 +76,8 @@ class Publisher(ChannelHandler):
         self._refused_until: dict[str, float] = {}
         """Exchanges whose messages are dropped, and until when, in seconds of the host's clock."""
         self._in_flight = InFlight()
-        self._waiting: deque[tuple[int, Batch]] = deque()
-        """Position and batch of messages to publish before new ones are taken from the port."""
+        self._waiting = Unsent()
+        """What is published before new messages are taken from the port."""
         self._answered_at = 0.0
         """When the server last answered, or when the first message was put in flight."""
         self._timeout = LazyTimer(session.link.host, self._check_confirm_timeout)
@@ -94,8 +91,7 @@ class Publisher(ChannelHandler):
     @property
     def unconfirmed(self) -> int:
         """Messages that were taken from the port and are not done."""
-        # A copy, because another thread may ask (``AmqpClient.statistics``).
-        return self._in_flight.count + sum(len(batch.bodies) for _, batch in list(self._waiting))
+        return self._in_flight.count + self._waiting.messages()
 
     def opened(self) -> None:
         """Switch the channel to confirm mode."""
@@ -116,7 +112,7 @@ class Publisher(ChannelHandler):
         # What was taken and not confirmed, in order.  It goes out before anything new.
         self._enqueue(self.session.port.take_again())
         # After a refusal any of these may be the refused one.
-        self._one_by_one = sum(len(batch.bodies) for _, batch in self._waiting) if self._find_refused else 0
+        self._one_by_one = self._waiting.messages() if self._find_refused else 0
         self._find_refused = False
         if not self._one_by_one:
             self.refusal = ""
@@ -155,7 +151,7 @@ class Publisher(ChannelHandler):
         """
         super().lost()
         # Tracked messages come back with ``take_again``, so only the others are lost.
-        again = sum(len(batch.bodies) for position, batch in self._waiting if position == UNTRACKED)
+        again = sum(len(batch.bodies) for _, batch in self._waiting.untracked())
         self.session.counters.messages_lost += self._in_flight.untracked() + again
         self._in_flight = InFlight()
         self._timeout.cancel()
@@ -172,12 +168,7 @@ class Publisher(ChannelHandler):
         # ``_room`` is asked again for each batch: publishing changes what is in flight, and ``_drop`` does
         # not.
         while self._waiting and (room := self._room(most)) > 0:
-            position, batch = self._waiting.popleft()
-            # Split, and keep the rest in front: the order of the messages of a source does not change.
-            if len(batch.bodies) > room:
-                rest = position if position == UNTRACKED else position + room
-                self._waiting.appendleft((rest, batch.slice(room, len(batch.bodies))))
-                batch = batch.slice(0, room)
+            position, batch = self._waiting.take(room)
             self._publish(batch, position)
             most -= len(batch.bodies)
         return (bool(self._waiting) or self.session.port.has_input()) and self._room(1) > 0
@@ -189,16 +180,10 @@ class Publisher(ChannelHandler):
         self._enqueue(self.session.port.take(most), most)
 
     def _enqueue(self, taken: Taken, most: int = 0) -> None:
-        """Append what was taken to ``_waiting``; cut batches of more than ``most`` messages (0: no limit)."""
-        position = UNTRACKED
-        if taken.batches and taken.position is not None:
-            position = taken.position - taken.count + 1
-            self._in_flight.expect(position, taken.position)
-        for batch in taken.batches:
-            for part in _parts(batch) if len(batch.bodies) > most > 0 else (batch,):
-                self._waiting.append((position, part))
-                if position != UNTRACKED:
-                    position += len(part.bodies)
+        """Append what was taken to ``_waiting``; cut batches of more than ``most`` messages (0: none)."""
+        if taken and taken.position is not None:
+            self._in_flight.expect(taken.position - taken.count + 1, taken.position)
+        self._waiting.add(taken, whole=most or taken.count)
 
     def _room(self, most: int) -> int:
         """Return how many messages may be published now, at most ``most``."""
@@ -348,15 +333,6 @@ class Publisher(ChannelHandler):
     def _confirm(self, position: int, count: int) -> None:
         if position != UNTRACKED:
             self.session.port.confirm_through(self._in_flight.complete(position, count))
-
-
-def _parts(batch: Batch) -> list[Batch]:
-    """Cut a long batch into parts.
-
-    It is published a few messages at a time, and each time the rest is copied: better that of a part than of
-    all.
-    """
-    return [batch.slice(start, start + _PART_SIZE) for start in range(0, len(batch.bodies), _PART_SIZE)]
 
 
 def _position_and_batch(flight: Flight) -> tuple[int, Batch]:

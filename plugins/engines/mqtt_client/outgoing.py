@@ -38,6 +38,7 @@ import msgspec
 
 from kernel.contracts.engine import NOTHING_TAKEN, Port
 from kernel.contracts.message import Batch, Buffer
+from kernel.hosting.taken_messages import UNTRACKED, Flight, Unsent, forget_done
 from plugins.engines.mqtt_client.counters import Counters
 from plugins.engines.mqtt_client.forms import Form, Forms
 from plugins.protocols.mqtt.packet_types import PacketType
@@ -47,26 +48,14 @@ from plugins.protocols.mqtt.reason_codes import FAILED, ReasonCode
 LAST_ID = 65_435
 """Packet identifiers up to this are for messages, those above for SUBSCRIBE: the two share one range of
 numbers (MQTT 5.0, 2.2.1)."""
-_UNTRACKED = 0
-"""The position of messages that need not be confirmed to the port, because no incoming route confirms."""
 _FRUITLESS = 3
 """Connections without an answer after which it is said that a message may be too large for the broker."""
-_PART_SIZE = 1024
-"""Messages: longer batches are cut into parts of this length, so that to cut one costs little each time."""
 
 
-class _Flight(msgspec.Struct, gc=False):
-    """A batch that was sent, the number of its first message, and the position of that."""
+class _Flight(Flight, gc=False):
+    """Messages that were sent with one QoS."""
 
-    first: int
-    position: int
-    batch: Batch
     qos: int
-
-    @property
-    def end(self) -> int:
-        """The number behind its last message."""
-        return self.first + len(self.batch.bodies)
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -86,7 +75,7 @@ class Outgoing:
         self._in_flight = in_flight
         self._counters = counters
         self._report_refused = refused
-        self._waiting: deque[tuple[int, Batch]] = deque()
+        self._waiting = Unsent()
         self._flights: deque[_Flight] = deque()
         self._front = 0
         self._next = 0
@@ -120,8 +109,7 @@ class Outgoing:
     @property
     def unfinished(self) -> int:
         """Messages that were taken from the port and are not done."""
-        waiting = sum(len(batch.bodies) for _, batch in list(self._waiting))
-        return self._next - self._front - len(self._done) + waiting
+        return self._next - self._front - len(self._done) + self._waiting.messages()
 
     # The connection
 
@@ -222,27 +210,16 @@ class Outgoing:
             taken = self.port.take(wanted) if wanted > 0 else NOTHING_TAKEN
             if not taken:
                 return None
-            position = _UNTRACKED if taken.position is None else taken.position - taken.count + 1
-            for batch in taken.batches:
-                for part in _parts(batch):
-                    self._waiting.append((position, part))
-                    if position != _UNTRACKED:
-                        position += len(part.bodies)
-        position, batch = self._waiting[0]
+            self._waiting.add(taken)
         assert self._forms is not None
-        form = self._forms.form_of(batch.envelope)
+        form = self._forms.form_of(self._waiting[0][1].envelope)
         # With more numbers than identifiers, two unfinished messages could have the same one.
         room = min(most, LAST_ID - (self._next - self._front))
         if not isinstance(form, str) and form.qos:
             room = min(room, self._limit - self._used)
         if room <= 0:
             return None
-        self._waiting.popleft()
-        size = len(batch.bodies)
-        if size > room:
-            rest = position if position == _UNTRACKED else position + room
-            self._waiting.appendleft((rest, batch.slice(room, size)))
-            batch = batch.slice(0, room)
+        position, batch = self._waiting.take(room)
         flight = _Flight(self._next, position, batch, 0 if isinstance(form, str) else form.qos)
         self._flights.append(flight)
         self._next = flight.end
@@ -389,16 +366,8 @@ class Outgoing:
 
     def _confirm(self) -> None:
         """Forget messages that are done, and confirm them to the port."""
-        flights, front = self._flights, self._front
-        position = _UNTRACKED
-        while flights and flights[0].first < front:
-            flight = flights[0]
-            if flight.position != _UNTRACKED:
-                position = flight.position + min(front, flight.end) - flight.first - 1
-            if flight.end > front:
-                break
-            flights.popleft()
-        if position != _UNTRACKED:
+        position = forget_done(self._flights, self._front)
+        if position != UNTRACKED:
             self.port.confirm_through(position)
 
     # Refusals
@@ -422,9 +391,9 @@ class Outgoing:
     def _refuse_one(self, flight: _Flight, first: int, end: int, reason: str) -> None:
         self._counters.messages_refused += end - first
         self._report_refused(flight.batch.envelope.key, reason)
-        if flight.position != _UNTRACKED:
-            start = flight.position - flight.first
-            self.port.refuse(start + first, start + end - 1, reason)
+        positions = flight.positions(first, end)
+        if positions is not None:
+            self.port.refuse(*positions, reason)
 
 
 def _id_of(number: int) -> int:
@@ -442,11 +411,3 @@ def _ids_of(first: int, end: int) -> Sequence[int]:
 def _largest(batch: Batch) -> int:
     bodies = batch.bodies
     return batch.width or max(sum(map(len, body)) if batch.multipart else len(body) for body in bodies)
-
-
-def _parts(batch: Batch) -> list[Batch]:
-    """Cut a long batch into parts."""
-    size = len(batch.bodies)
-    if size <= _PART_SIZE:
-        return [batch]
-    return [batch.slice(start, start + _PART_SIZE) for start in range(0, size, _PART_SIZE)]

@@ -26,32 +26,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import msgspec
-
-from kernel.contracts.engine import Port, Taken
+from kernel.contracts.engine import Port
 from kernel.contracts.message import Batch, Buffer
+from kernel.hosting.taken_messages import UNTRACKED, Flight, Unsent, forget_done
 from plugins.engines.stomp_client.counters import Counters
 from plugins.engines.stomp_client.forms import Forms
 
-_UNTRACKED = 0
-"""The position of messages that need not be confirmed to the port, because no incoming route confirms."""
-_PART_SIZE = 1024
-"""Messages: longer batches are cut into parts of this length, so that to cut one costs little each time."""
 _MOST_SUSPICIONS = 2
 """Errors without ``receipt-id`` after which the one message in flight counts as refused."""
-
-
-class _Flight(msgspec.Struct, gc=False):
-    """A batch that was sent, the number of its first message, and the position of that."""
-
-    first: int
-    position: int
-    batch: Batch
-
-    @property
-    def end(self) -> int:
-        """The number behind its last message."""
-        return self.first + len(self.batch.bodies)
 
 
 class Outgoing:
@@ -63,9 +45,9 @@ class Outgoing:
         self._most = in_flight
         self._counters = counters
         self._report_refused = refused
-        self._waiting: deque[tuple[int, Batch]] = deque()
-        """Position and batch of messages to send before new ones are taken from the port."""
-        self._flights: deque[_Flight] = deque()
+        self._waiting = Unsent()
+        """What is sent before new messages are taken from the port."""
+        self._flights: deque[Flight] = deque()
         self._front = 1
         self._next = 1
         self._done: set[int] = set()
@@ -88,7 +70,7 @@ class Outgoing:
     @property
     def unfinished(self) -> int:
         """Messages that were taken from the port and are not done."""
-        return self.in_flight + sum(len(batch.bodies) for _, batch in list(self._waiting))
+        return self.in_flight + self._waiting.messages()
 
     # The connection
 
@@ -97,7 +79,7 @@ class Outgoing:
         self._forms = forms
         self._each = each
         self.answered_at = now
-        self._enqueue(self.port.take_again(), front=True)
+        self._waiting.add_before(self.port.take_again())
 
     def lost(self) -> None:
         """The connection has ended."""
@@ -111,22 +93,21 @@ class Outgoing:
         # next one.
         self._front = self._next
         # The port gives the others again (``take_again``).
-        waiting = [part for part in self._waiting if part[0] == _UNTRACKED]
-        self._waiting = deque(untracked + waiting)
+        self._waiting = Unsent(untracked + self._waiting.untracked())
 
     def _unanswered_untracked(self) -> Iterator[tuple[int, Batch]]:
         done = self._done
         for flight in self._flights:
-            if flight.position != _UNTRACKED:
+            if flight.position != UNTRACKED:
                 continue
             first, batch = flight.first, flight.batch
             if not done and first >= self._front:
-                yield _UNTRACKED, batch
+                yield UNTRACKED, batch
                 continue
             for number in range(max(first, self._front), flight.end):
                 # Among them may be one that was refused.
                 if number not in done:
-                    yield _UNTRACKED, batch.slice(number - first, number - first + 1)
+                    yield UNTRACKED, batch.slice(number - first, number - first + 1)
 
     # Publishing
 
@@ -149,36 +130,18 @@ class Outgoing:
                 taken = self.port.take(room)
                 if not taken:
                     return out, False
-                self._enqueue(taken)
-            position, batch = self._waiting.popleft()
-            size = len(batch.bodies)
-            if size > room:
-                rest = position and position + room
-                self._waiting.appendleft((rest, batch.slice(room, size)))
-                batch = batch.slice(0, room)
+                self._waiting.add(taken)
+            position, batch = self._waiting.take(room)
             self._send(out, position, batch)
             most -= len(batch.bodies)
         return out, True
-
-    def _enqueue(self, taken: Taken, *, front: bool = False) -> None:
-        position = _UNTRACKED if taken.position is None else taken.position - taken.count + 1
-        parts: list[tuple[int, Batch]] = []
-        for batch in taken.batches:
-            for part in _parts(batch):
-                parts.append((position, part))
-                if position != _UNTRACKED:
-                    position += len(part.bodies)
-        if front:
-            self._waiting.extendleft(reversed(parts))
-        else:
-            self._waiting += parts
 
     def _send(self, out: list[Buffer], position: int, batch: Batch) -> None:
         """Send messages, or refuse them."""
         assert self._forms is not None
         form = self._forms.form_of(batch.envelope)
         count = len(batch.bodies)
-        flight = _Flight(self._next, position, batch)
+        flight = Flight(self._next, position, batch)
         self._flights.append(flight)
         self._next = flight.end
         if isinstance(form, str):
@@ -225,15 +188,8 @@ class Outgoing:
         if front == before:
             return
         self._one_by_one = max(0, self._one_by_one - (front - before))
-        flights, position = self._flights, _UNTRACKED
-        while flights and flights[0].first < front:
-            flight = flights[0]
-            if flight.position != _UNTRACKED:
-                position = flight.position + min(front, flight.end) - flight.first - 1
-            if flight.end > front:
-                break
-            flights.popleft()
-        if position != _UNTRACKED:
+        position = forget_done(self._flights, front)
+        if position != UNTRACKED:
             self.port.confirm_through(position)
 
     # Refusals
@@ -261,17 +217,9 @@ class Outgoing:
                 break
         self._finish([number])
 
-    def _refuse(self, flight: _Flight, first: int, end: int, reason: str) -> None:
+    def _refuse(self, flight: Flight, first: int, end: int, reason: str) -> None:
         self._counters.messages_refused += end - first
         self._report_refused(flight.batch.envelope.key, reason)
-        if flight.position != _UNTRACKED:
-            start = flight.position - flight.first
-            self.port.refuse(start + first, start + end - 1, reason)
-
-
-def _parts(batch: Batch) -> list[Batch]:
-    """Cut a long batch into parts."""
-    size = len(batch.bodies)
-    if size <= _PART_SIZE:
-        return [batch]
-    return [batch.slice(start, start + _PART_SIZE) for start in range(0, size, _PART_SIZE)]
+        positions = flight.positions(first, end)
+        if positions is not None:
+            self.port.refuse(*positions, reason)
