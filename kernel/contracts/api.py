@@ -217,8 +217,16 @@ class Lease(Interface):
         """Have the connection read by its own thread again."""
         ...
 
-    def waits_elsewhere(self) -> bool:
-        """Whether another thread is in ``receive``.  A post to it ends the call.  Any thread."""
+    def abandon(self, on_left: Callable[[], Any]) -> None:
+        """The thread that has it is going to leave the kernel: touch its bell no more.  Any thread.
+
+        If it waits now (``waits``), it is still woken by a post, and calls ``on_left`` should a handler of a
+        signal raise there.
+        """
+        ...
+
+    def waits(self) -> bool:
+        """Whether its thread waits in ``receive``.  A post to it ends the call.  Any thread."""
         ...
 
 

@@ -53,6 +53,7 @@ from kernel.dispatcher.past_figures import PastFigures, figures_of_port
 from kernel.dispatcher.port import Port
 from kernel.dispatcher.port_groups import group_of, one_of_each, takes
 from kernel.dispatcher.route import Route, RouteSpec
+from kernel.pipes.doorbell import Doorbell
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
 
@@ -108,24 +109,30 @@ class Dispatcher:
     def borrow_slot(self, name: str) -> ThreadSlot:
         """Give an application thread a row and a column until ``give_back_slot``.  Any thread.
 
-        A later caller gets the same slot with the same mailbox.  A thread that still posts to the earlier
-        caller then wakes the later one for nothing.  If the mailbox were closed, the number of its descriptor
-        could by then belong to another file, and the late post would write there.
+        A later caller gets the same slot with the same bell.  A thread that still posts to the earlier caller
+        then wakes the later one for nothing.  If the bell were closed, the number of its descriptor could by
+        then belong to another file, and the late post would write there.
+
+        Its mailbox is a new one.  If the earlier caller still calls something, in another thread, it takes
+        nothing of what was posted to the later one, who would never be told of it.
         """
         with self._lock:
             if self._spare:
                 slot = self._spare.pop()
                 slot.name = name
+                bell = slot.mailbox.bell
                 # The callback of the thread that had the slot before must not be called for this one.
-                slot.mailbox.bell.on_ring = slot.mailbox.bell.instead = None
+                bell.on_ring = bell.instead = None
+                slot.mailbox = Mailbox(bell)
                 return slot
         # Outside the lock, which ``add_thread`` takes and which is not reentrant.
-        slot = self.add_thread(name, Mailbox())
+        slot = self.add_thread(name, Mailbox(Doorbell()))
         slot.called = True
         return slot
 
     def give_back_slot(self, slot: ThreadSlot) -> None:
         """Make a borrowed slot available to the next caller.  Any thread."""
+        slot.mailbox.leave()
         with self._lock:
             self._spare.append(slot)
 

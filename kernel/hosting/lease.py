@@ -52,6 +52,7 @@ from kernel.contracts.api import NOT_YET
 from kernel.contracts.message import PLAIN, Envelope
 from kernel.hosting.forking import call_in_children
 from kernel.hosting.spinning import SpinningPoll
+from kernel.pipes.doorbell import Doorbell
 from kernel.pipes.mailbox import Mailbox
 from kernel.pipes.pipe import Pipe
 
@@ -276,12 +277,14 @@ class Lease:
         "_may_send",
         "_note_received",
         "_note_sent",
+        "_on_left",
         "_only_sends",
         "_poll",
         "_posted",
         "_read",
         "_reads",
         "_receive",
+        "_rings",
         "_seen",
         "_send",
         "_sends",
@@ -363,7 +366,9 @@ class Lease:
         """Messages that went past the thread of the connection."""
         self._thread = get_ident()
         self._waits = False
-        self._bell = mailbox.bell
+        self._rings = mailbox.bell.fileno
+        self._bell: Doorbell | _Unheard = mailbox.bell
+        self._on_left: Callable[[], Any] = _nothing
         self._posted = mailbox.posted
         self._has_input = port.has_input
         # Nothing can be sent past a pipe that does not exist.
@@ -446,12 +451,19 @@ class Lease:
         if not self.active and not self._begin():
             return None
         self._may_send = True
+        longest = -1 if timeout is None else min(timeout, _LONGEST) * 1000
         bell = self._bell
-        # As ``Mailbox.may_sleep``: the flags first, then the look.
+        # As ``Mailbox.may_sleep``: the flags first, then the look.  No call behind the bell: it is that of
+        # another thread as soon as ``waits`` is false behind ``abandon``.
         self._waits = bell.sleeping = True
-        self._posted.rotate(0)
-        ready = () if self._posted else self._poll(-1 if timeout is None else min(timeout, _LONGEST) * 1000)
-        self._waits = bell.sleeping = False
+        try:
+            self._posted.rotate(0)
+            ready = () if self._posted else self._poll(longest)
+        except BaseException:
+            bell.sleeping = self._waits = False
+            self._on_left()
+            raise
+        bell.sleeping = self._waits = False
         # Also if the bell has rung together with it: what was posted may end the lease.
         if len(ready) != 1 or ready[0][0] != self.descriptor:
             return None
@@ -565,9 +577,13 @@ class Lease:
         if self._turn is not None:
             self._to_connection(self.end)
 
-    def waits_elsewhere(self) -> bool:
-        """Whether another thread is in ``receive``.  A post to it ends the call.  Any thread."""
-        return self._waits and self._thread != get_ident()
+    def abandon(self, on_left: Callable[[], Any]) -> None:
+        """The thread of the application is going to leave: touch its bell no more.  Any thread."""
+        self._bell, self._on_left = _Unheard(), on_left
+
+    def waits(self) -> bool:
+        """Whether the thread of the application waits in ``receive``.  Any thread."""
+        return self._waits
 
     # ------------------------------------------------------------------ in the thread of the connection
 
@@ -622,7 +638,7 @@ class Lease:
         sleep = select.poll()
         sleep.register(self.descriptor, select.POLLIN)
         # The bell as well: what other threads post has to wake it.
-        sleep.register(self._bell.fileno(), select.POLLIN)
+        sleep.register(self._rings(), select.POLLIN)
         self._poll = SpinningPoll(sleep.poll, self._holder.spin)
 
     def _looked_at(self) -> Lendable:
@@ -677,5 +693,18 @@ class Lease:
             read.take_back(self._got.pop() if self._got else None)
 
 
+class _Unheard:
+    """Instead of the bell of a thread that is going to leave."""
+
+    __slots__ = ("sleeping",)
+
+    def __init__(self) -> None:
+        self.sleeping = False
+
+
 def _ignore(_: Lease) -> None:
     """Nobody waits for the offer."""
+
+
+def _nothing() -> None:
+    """Whoever has the lease is not about to leave."""

@@ -19,13 +19,16 @@ class Mailbox:
     on a hot path.
     """
 
-    __slots__ = ("_posters", "bell", "posted", "rings")
+    __slots__ = ("_at_once", "_posters", "bell", "posted", "rings")
 
-    def __init__(self) -> None:
+    def __init__(self, bell: Doorbell | None = None) -> None:
+        """``bell``: that of a thread of the application, which rings others at once and may leave."""
         self.posted: deque[Callable[[], Any]] = deque()
-        self.bell: Doorbell = Doorbell()
+        self.bell: Doorbell = Doorbell() if bell is None else bell
+        self._at_once = bell is not None
         self.rings: list[Doorbell] | None = None
         """Bells that the thread of this mailbox will ring later (``ring_all``); None: it rings at once."""
+        # By who posts: this mailbox may be there for a short time only, and threads of the kernel stay.
         self._posters: dict[Mailbox, Callable[[Callable[[], Any]], Any]] = {}
 
     def post(self, item: Callable[[], Any]) -> None:
@@ -46,11 +49,18 @@ class Mailbox:
         # the loop is one task, and another one may post.
         if other is self:
             return self.post
+        if self._at_once:
+            return other.post
         # One for all pipes between two threads: there may be very many pipes, and few threads.
-        poster = self._posters.get(other)
+        poster = other._posters.get(self)
         if poster is None:
-            poster = self._posters[other] = partial(self._post_from_here, other)
+            poster = other._posters[self] = partial(self._post_from_here, other)
         return poster
+
+    def leave(self) -> None:
+        """Nobody reads it any more.  What pipes still post here is dropped with them."""
+        # They refer to this mailbox, which only a collection of garbage would free.
+        self._posters.clear()
 
     def _post_from_here(self, other: Mailbox, item: Callable[[], Any]) -> None:
         other.posted.append(item)

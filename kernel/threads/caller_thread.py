@@ -20,6 +20,7 @@ from kernel.dispatcher.port import Port
 from kernel.dispatcher.port_groups import group_of
 from kernel.hosting.lease import Lease
 from kernel.hosting.uninterrupted import UNINTERRUPTED
+from kernel.pipes.doorbell import Doorbell
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class CallerThread:
     __slots__ = (
         "_bell",
         "_dispatcher",
+        "_mailbox",
         "_slot",
         "_stalls",
         "arm",
@@ -52,8 +54,10 @@ class CallerThread:
     ) -> None:
         self._dispatcher = dispatcher
         self._slot = dispatcher.borrow_slot(name)
-        mailbox = self._slot.mailbox
-        bell = self._bell = mailbox.bell
+        # That of the slot is another one as soon as this thread has left.
+        mailbox = self._mailbox = self._slot.mailbox
+        bell = mailbox.bell
+        self._bell: Doorbell | _NoBell = bell
         # Bound methods of the mailbox and its bell, looked up once. Each one is called by the path of a
         # message or of a wait.
         self.posted: deque[Callable[[], Any]] = mailbox.posted
@@ -134,7 +138,7 @@ class CallerThread:
             return self._ask_to_receive()
         if written is None or reader is None or source is None:
             return None
-        lease = Lease(self._slot.mailbox, self.port, written, source, self._dispatcher.reader_of, under)
+        lease = Lease(self._mailbox, self.port, written, source, self._dispatcher.reader_of, under)
         reader.post(partial(reader.lend, lease))
         return lease
 
@@ -144,7 +148,7 @@ class CallerThread:
         source = self._dispatcher.writer_of(pipes[0]) if len(pipes) == 1 else None
         if source is None:
             return None
-        lease = Lease(self._slot.mailbox, self.port, None, source, self._dispatcher.reader_of)
+        lease = Lease(self._mailbox, self.port, None, source, self._dispatcher.reader_of)
         source.post(partial(source.lend, lease))
         return lease
 
@@ -154,7 +158,7 @@ class CallerThread:
         written = port.short_cut()
         reader = None if written is None else self._dispatcher.reader_of(written)
         if reader is not None:
-            lease = Lease(self._slot.mailbox, port, written, None, self._dispatcher.reader_of)
+            lease = Lease(self._mailbox, port, written, None, self._dispatcher.reader_of)
             lease.on_offered = on_offered
             reader.post(partial(reader.lend, lease))
 
@@ -187,9 +191,43 @@ class CallerThread:
         self._bell.instead = callback
 
     def close(self) -> None:
-        """Leave the dispatcher."""
+        """Leave the dispatcher.  Whoever calls something afterwards finds that there may be something."""
         if not self.port.closed:
             self.port.close()
-            # The slot and its bell are used again by the next caller thread.
-            self._bell.on_ring = self._bell.instead = None
+            # The slot and its bell are used again by the next caller thread.  One that clears the flag of a
+            # bell that is not its own any more, or takes a ring, would leave that thread asleep for ever.
+            bell, self._bell = self._bell, _NoBell()
+            bell.on_ring = bell.instead = None
+            self.arm, self.sleep, self.fileno = _look, _awake, _closed
+            self.wake = self.clear = _nothing
             self._dispatcher.give_back_slot(self._slot)
+
+
+class _NoBell:
+    """Instead of a bell that was given back."""
+
+    __slots__ = ("instead", "on_ring", "sleeping")
+
+    def __init__(self) -> None:
+        self.sleeping = False
+        self.on_ring: Callable[[], Any] | None = None
+        self.instead: Callable[[], Any] | None = None
+
+
+def _look() -> bool:
+    """As ``Mailbox.may_sleep``."""
+    return False
+
+
+def _awake(_: float | None) -> bool:
+    """As ``Doorbell.wait``."""
+    return True
+
+
+def _closed() -> int:
+    """As ``Doorbell.fileno``."""
+    return -1
+
+
+def _nothing() -> None:
+    """As ``Doorbell.ring`` and ``Doorbell.clear``."""

@@ -381,21 +381,18 @@ class End(PortOwner):
     def leave(self) -> None:
         """Leave the kernel, because the application has closed the socket.  Any thread.
 
-        Another one that waits in a call is woken, and leaves itself.
+        One that waits in a call is woken, and leaves itself.
         """
         self._left, self._leaving = not self._reason, True
         self._reason = self._reason or "the socket was closed"
-        self.caller.post(_nothing)
-        # Behind the post: a thread that is not seen here has still to look whether something was posted.
-        if not self._waits_elsewhere():
-            self.dispose()
-
-    def _waits_elsewhere(self) -> bool:
-        """Whether another thread waits in a call."""
-        if self._waiter not in (0, get_ident()):
-            return True
         lease = self.leased
-        return lease is not None and lease.waits_elsewhere()
+        if lease is not None:
+            lease.abandon(self.dispose)
+        self.caller.post(_nothing)
+        # Behind the post: a thread that is not seen here has still to look whether something was posted.  It
+        # may be this one, if a handler of a signal closes the socket.
+        if not (self._waiter or (lease is not None and lease.waits())):
+            self.dispose()
 
     def dispose(self) -> None:
         """Leave the kernel."""

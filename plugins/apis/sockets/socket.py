@@ -629,9 +629,13 @@ class Socket(OfThisProcess):
 
     def fileno(self) -> int:
         """Return a descriptor for other event loops.  Readable: look with ``readable`` until it is false."""
-        if not self._end.arm() or self.readable():
-            self._end.caller.wake()
-        return self._end.caller.fileno()
+        end = self._end
+        if end.closed:
+            # Raises: its descriptor is that of another socket by now.
+            end.look()
+        if not end.arm() or self.readable():
+            end.caller.wake()
+        return end.caller.fileno()
 
     @property
     def relayed(self) -> bool:

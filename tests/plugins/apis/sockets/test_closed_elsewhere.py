@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -109,21 +110,130 @@ def test_a_handler_of_a_signal_may_close_it(context: Context) -> None:
     socket = context.socket("PULL")
     before = signal.signal(signal.SIGUSR2, lambda *_: socket.close())
     try:
-        main = threading.get_ident()
-
-        def interrupt() -> None:
-            while not socket._end.caller._bell.sleeping:  # type: ignore[attr-defined]
-                os.sched_yield()
-            signal.pthread_kill(main, signal.SIGUSR2)
-
-        thread = threading.Thread(target=interrupt)
-        thread.start()
+        thread = _interrupting(socket)
         with pytest.raises(SocketClosed):
             socket.recv()
         thread.join(TIMEOUT)
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert socket._end.closed
+
+
+USES: list[Callable[[Socket], Any]] = [
+    lambda socket: socket.recv(),
+    lambda socket: socket.recv_many(),
+    lambda socket: socket.poll(),
+    lambda socket: poll([socket], timeout=TIMEOUT),
+    lambda socket: socket.readable(),
+    lambda socket: socket.writable(),
+    lambda socket: socket.fileno(),
+    lambda socket: socket.send(b""),
+    lambda socket: socket.monitor(),
+    lambda socket: socket.bind("inproc://closed"),
+]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_calls_of_a_closed_socket_take_nothing_of_the_next_one(
+    context: Context, use: Callable[[Socket], Any]
+) -> None:
+    """The next one may be used by another thread, which sleeps and would not be told."""
+    closed = context.socket("PAIR")
+    descriptor = closed._end.caller.fileno()
+    closed.close()
+    with context.socket("PAIR") as socket:
+        caller = socket._end.caller
+        assert caller.fileno() == descriptor
+        caller.process()
+        heard: list[int] = []
+        assert caller.arm()
+        with pytest.raises(SocketClosed):
+            use(closed)
+        caller.post(lambda: heard.append(1))
+        assert select.select([descriptor], [], [], 0)[0], "it was still armed"
+        with pytest.raises(SocketClosed):
+            use(closed)
+        assert heard == []
+        assert caller.process()
+        assert heard == [1]
+
+
+def test_who_waits_and_is_closed_by_a_handler_is_woken_although_the_next_one_takes_a_ring(
+    context: Context,
+) -> None:
+    socket = context.socket("PULL")
+
+    def close(*_: object) -> None:
+        socket.close()
+        with context.socket("PULL") as another:
+            another._end.caller.clear()
+
+    before = signal.signal(signal.SIGUSR2, close)
+    try:
+        thread = _interrupting(socket)
+        with pytest.raises(SocketClosed):
+            socket.recv(timeout=TIMEOUT)
+        thread.join(TIMEOUT)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert socket._end.closed
+
+
+@lends
+def test_a_handler_may_close_it_and_raise_in_a_wait_with_a_lease() -> None:
+    pair = Pair(("DEALER", "DEALER"))
+
+    def close(*_: object) -> None:
+        pair.socket.close()
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGUSR2, close)
+    try:
+        pair.lend()
+        thread = _interrupting(pair.socket)
+        with pytest.raises(InterruptedError):
+            pair.socket.recv()
+        thread.join(TIMEOUT)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert pair.socket._end.closed, "nobody else would have it leave the kernel"
+    pair.close()
+
+
+@lends
+def test_a_lease_whose_thread_leaves_does_not_touch_the_bell_of_the_next_one() -> None:
+    pair = Pair(("DEALER", "DEALER"))
+    lease = pair.lend()
+    # What the thread does with it that is on its way into ``receive``.
+    descriptor = pair.socket._end.caller.fileno()
+    pair.socket.close()
+    with pair.near.socket("PULL") as socket:
+        caller = socket._end.caller
+        assert caller.fileno() == descriptor
+        caller.process()
+        lease._posted.clear()
+        lease.offered = lease.active = True
+        assert caller.arm()
+        assert lease.receive(0) is None
+        rung = threading.Event()
+        caller.wake_by(rung.set)
+        caller.post(rung.clear)
+        assert rung.is_set(), "it was still armed"
+    pair.close()
+
+
+def _interrupting(socket: Socket) -> threading.Thread:
+    """Start a thread that sends this one a signal when it sleeps in a call of the socket."""
+    main, caller = threading.get_ident(), socket._end.caller
+
+    def interrupt() -> None:
+        while not caller._bell.sleeping:  # type: ignore[attr-defined]
+            os.sched_yield()
+        signal.pthread_kill(main, signal.SIGUSR2)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread
 
 
 def test_the_end_of_the_context_comes_first(context: Context) -> None:
