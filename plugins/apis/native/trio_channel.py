@@ -35,6 +35,7 @@ class TrioChannel(TaskChannel):
         self._thread = get_ident()
         self._looking = trio.CancelScope()
         channel.on_served = self._look_again
+        channel.on_close = self._on_close
         channel.caller.wake_by(self._on_ring)
 
     async def _begin(self) -> None:
@@ -81,7 +82,6 @@ class TrioChannel(TaskChannel):
 
     def _look_at(self, socket: LeasedSocket) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._channel.on_close = self._on_close
         trio.lowlevel.spawn_system_task(self._on_socket, socket)
 
     async def _on_socket(self, socket: LeasedSocket) -> None:
@@ -96,7 +96,10 @@ class TrioChannel(TaskChannel):
             socket.close()
 
     def _on_close(self) -> None:
-        """Look at the socket no more.  Any thread."""
+        """Look at the socket no more, and wake the tasks: they find that it is closed.  Any thread."""
+        self._on_ring()
+        if self._socket is None:
+            return
         if get_ident() == self._thread:
             self._looking.cancel()
         elif self._token is not None:

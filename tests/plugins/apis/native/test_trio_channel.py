@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
+import pytest
 import trio
 import trio.testing
 
+from kernel.contracts.errors import KernelClosed
 from kernel.pipes.water_marks import WaterMarks
 from kernel.topology.plan import EnginePlan, Plan, RoutePlan, ThreadPlan
 from kernel.topology.system import Kernel
@@ -305,5 +307,55 @@ def test_a_ring_of_a_signal_handler_in_a_task_that_is_about_to_park_wakes_it() -
             _send_once_armed(incoming, lambda: out.send_nowait(b"signal"))
             with trio.fail_after(30):
                 assert await incoming.receive() == b"signal"
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda channel: channel.receive(),
+        lambda channel: channel.receive_many(),
+        # Nobody is there, and so there is no room.
+        lambda channel: channel.send(b"for nobody"),
+    ],
+)
+def test_closing_the_channel_wakes_waiting_calls(call: Callable[[TrioChannel], Awaitable[object]]) -> None:
+    async def main() -> None:
+        async with Kernel(PLAN) as kernel:
+            channel = kernel.open("out", "trio")
+            ended: list[str] = []
+
+            async def wait() -> None:
+                with pytest.raises(KernelClosed, match="it was closed"):
+                    await call(channel)
+                ended.append("as it should")
+
+            with trio.fail_after(60):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(wait)
+                    nursery.start_soon(wait)
+                    await trio.testing.wait_all_tasks_blocked()
+                    channel.close()
+            assert ended == ["as it should"] * 2
+
+    trio.run(main)
+
+
+def test_a_kernel_that_ends_in_another_thread_wakes_waiting_calls() -> None:
+    async def main() -> None:
+        kernel = Kernel(Plan(routes=PLAN.routes)).start()
+        channel = kernel.open("in", "trio")
+
+        def end() -> None:
+            kernel.close(linger=0)
+            kernel.join()
+
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.to_thread.run_sync, end)
+                with pytest.raises(KernelClosed):
+                    await channel.receive()
+        assert channel.closed
 
     trio.run(main)
