@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from typing import Protocol as Interface
 
@@ -389,6 +390,11 @@ class Join(Interface):
         ...
 
 
+def never_told(_: Callable[[], Any]) -> AbstractContextManager[None]:
+    """``ApiSetup.waiting`` where there is no kernel that could close."""
+    return nullcontext()
+
+
 class ApiSetup(msgspec.Struct, frozen=True, kw_only=True):
     """The argument of ``ApiKind.create``."""
 
@@ -403,3 +409,6 @@ class ApiSetup(msgspec.Struct, frozen=True, kw_only=True):
     time."""
     make_protocol: Callable[[str, dict[str, Any], Side], Any]
     """``make_protocol(kind_name, options, side)``: a new conversation of an installed protocol kind."""
+    waiting: Callable[[Callable[[], Any]], AbstractContextManager[None]] = never_told
+    """``with waiting(wake):`` around what may wait in ``create``: ``wake`` is called, by any thread, if the
+    kernel closes meanwhile, or has closed.  ``kernel_closed`` is called only for what was created."""

@@ -8,29 +8,44 @@ dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from kernel.contracts.api import never_told
 from kernel.contracts.durations import in_seconds
 from kernel.contracts.engine import Host
-from kernel.contracts.errors import KernelError
+from kernel.contracts.errors import KernelClosed, KernelError
 from kernel.contracts.thread import Done, EngineThread
 
 
-def operate(threads: Sequence[EngineThread], engine: str, what: str, argument: Any, timeout: float) -> Any:
+def operate(
+    threads: Sequence[EngineThread],
+    engine: str,
+    what: str,
+    argument: Any,
+    timeout: float,
+    waiting: Callable[[Callable[[], Any]], AbstractContextManager[None]] = never_told,
+) -> Any:
     """Wait for the operation; return its result.
 
     Raises ``KernelError`` if the engine does not exist, has no such operation, refuses, or takes longer than
     ``timeout`` seconds.  Not for the thread of an engine, which would wait for itself: see ``operate_soon``.
+
+    ``waiting``: ``Waits.waiting`` of the kernel.
     """
     # Of this call alone: a late answer goes into a queue that nobody reads any more.
     answers: SimpleQueue[Done] = SimpleQueue()
+    closed = KernelClosed(f"engine {engine!r} has not answered before the kernel was closed")
     _ask(threads, engine, what, argument, answers.put)
     try:
-        answer, failure = answers.get(timeout=timeout)
+        with waiting(partial(answers.put, (None, closed))):
+            answer, failure = answers.get(timeout=timeout)
     except Empty:
         raise _late(engine, timeout) from None
+    if failure is closed:
+        raise closed
     if failure is not None:
         raise _refusal(engine, failure) from failure
     return answer

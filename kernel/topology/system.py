@@ -62,6 +62,7 @@ from kernel.topology.plan import (
 )
 from kernel.topology.statistics import SystemStatistics, gather
 from kernel.topology.system_for_engines import SystemForEngines
+from kernel.topology.waits import Waits
 
 # The kernel imports no plugin when it runs.  Here it tells type checkers what the plugins of its own
 # distribution open.
@@ -120,6 +121,7 @@ class Kernel(OfThisProcess):
         """Returns for how many seconds it writes out what is queued if the process ends and nobody has closed
         it."""
         self._apis: list[Api] = []
+        self._waits = Waits()
         self._state = "new"
         self._guests: Any = None
         self._lock = threading.RLock()
@@ -219,6 +221,7 @@ class Kernel(OfThisProcess):
             # without the lock.
             for api in self._apis:
                 api.kernel_closed(reason)
+            self._waits.end()
             self._end_threads(linger)
 
     def _begin_to_close(self, reason: str) -> bool:
@@ -363,7 +366,7 @@ class Kernel(OfThisProcess):
     def wait_running(self, timeout: float | None = 10.0, *, engine: str | None = None) -> None:
         """Wait until every engine is running or has ended without a failure; ``engine``: only this one.
 
-        ``KernelError`` names the others.
+        ``KernelError`` names the others.  It is a ``KernelClosed`` if the kernel closes meanwhile.
         """
         self._refuse_if_forked()
         # Set by every event of an engine.  An engine's state changes before its event is reported, so that
@@ -380,7 +383,8 @@ class Kernel(OfThisProcess):
 
         self.events.append(told)
         try:
-            self._wait_running(changed, timeout, self.engine_states if engine is None else one)
+            with self._waits.waiting(changed.set):
+                self._wait_running(changed, timeout, self.engine_states if engine is None else one)
         finally:
             self.events.remove(told)
 
@@ -393,11 +397,12 @@ class Kernel(OfThisProcess):
             late = [state for state in states() if not state.came_up()]
             if not late:
                 return
+            said = "; ".join(f"{state.name} is {state.state} {state.last_failure}".rstrip() for state in late)
+            if self._waits.over:
+                # No event tells of an engine that was stopped.
+                raise KernelClosed(f"the kernel was closed: {said}")
             left = None if deadline is None else deadline - time.monotonic()
             if (left is not None and left <= 0) or not changed.wait(left):
-                said = "; ".join(
-                    f"{state.name} is {state.state} {state.last_failure}".rstrip() for state in late
-                )
                 raise KernelError(f"not running after {in_seconds(timeout or 0)}: {said}")
 
     # ------------------------------------------------------------------ application code
@@ -461,6 +466,7 @@ class Kernel(OfThisProcess):
             join=partial(CallerThread, self._dispatcher, name),
             rendezvous=self._dispatcher.rendezvous,
             make_protocol=self.registry.protocol_maker(),
+            waiting=self._waits.waiting,
         )
         opened: Api | None = None
         try:
@@ -640,9 +646,12 @@ class Kernel(OfThisProcess):
         return inspect(self._threads(), what, timeout)
 
     def operate(self, engine: str, what: str, argument: Any = None, timeout: float = 30.0) -> Any:
-        """Call an operation of an engine (``kernel.contracts.engine.Operable``); return its result."""
+        """Call an operation of an engine (``kernel.contracts.engine.Operable``); return its result.
+
+        ``KernelClosed`` if the kernel closes before it is done.
+        """
         self._refuse_if_forked()
-        return operate(self._threads(), engine, what, argument, timeout)
+        return operate(self._threads(), engine, what, argument, timeout, self._waits.waiting)
 
     def engines_with(self, operation: str) -> list[str]:
         """Return the names of the engines whose kind has an operation (``EngineKind.operations``)."""

@@ -159,7 +159,7 @@ def _create_client(setup: ApiSetup) -> BrokerClient:
     # The broker may be made later than its client.  The one that comes first makes the entry.
     key = running_broker_key(setup.options.broker)
     running: RunningBroker = setup.rendezvous.setdefault(key, RunningBroker())
-    return BrokerClient(running, setup.name, setup.options)
+    return BrokerClient(running, setup.name, setup.options, setup.waiting)
 
 
 def _definitions() -> Any:

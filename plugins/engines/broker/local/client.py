@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -67,8 +68,17 @@ class BrokerClient(OfThisProcess):
     wait.
     """
 
-    def __init__(self, running: RunningBroker, name: str, options: BrokerClientOptions) -> None:
-        """Connect; ``KernelError`` if the broker, the user or the virtual host does not exist."""
+    def __init__(
+        self,
+        running: RunningBroker,
+        name: str,
+        options: BrokerClientOptions,
+        waiting: Callable[[Callable[[], Any]], AbstractContextManager[None]],
+    ) -> None:
+        """Connect; ``KernelError`` if the broker, the user or the virtual host does not exist.
+
+        ``waiting``: see ``ApiSetup``.
+        """
         self.name = name
         self.closed = False
         self._timeout = options.timeout
@@ -80,12 +90,14 @@ class BrokerClient(OfThisProcess):
         """Why the kernel has closed; empty: it has not."""
         self._ready: deque[Delivery] = deque()
         """Deliveries that were collected and that the application has not been given."""
-        engine = running.wait(options.timeout)
-        if engine is None:
-            raise KernelError(f"broker {options.broker!r} is not running, or is no broker")
-        self._host = engine.host
         self._session: LocalSession
-        self._begin(engine, options)
+        with waiting(partial(self.kernel_closed, "the kernel was closed")):
+            engine = running.wait(options.timeout, self._shared.bell, lambda: bool(self._reason))
+            if engine is None:
+                self._check_alive()
+                raise KernelError(f"broker {options.broker!r} is not running, or is no broker")
+            self._host = engine.host
+            self._begin(engine, options)
         call_in_children(self, BrokerClient._forked)
 
     def _begin(self, engine: BrokerEngine, options: BrokerClientOptions) -> None:
