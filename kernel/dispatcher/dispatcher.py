@@ -83,6 +83,7 @@ class Dispatcher:
         # lock.
         self._slots: list[ThreadSlot] = []
         self._spare: list[ThreadSlot] = []
+        self._disposed = False
         self._groups: dict[str, list[Port]] = defaultdict(list)
         # Also by their ends: a port that joins costs no more where many routes connect others.
         self._specs: dict[RouteSpec, None] = {}
@@ -102,12 +103,17 @@ class Dispatcher:
     def add_thread(self, name: str, mailbox: Mailbox) -> ThreadSlot:
         """Add a row and a column for a thread of the kernel.  They are never removed.  Any thread."""
         with self._lock:
-            slot = ThreadSlot(len(self._slots), name, mailbox)
-            self._slots.append(slot)
-            return slot
+            return self._add_slot(name, mailbox)
+
+    def _add_slot(self, name: str, mailbox: Mailbox) -> ThreadSlot:
+        slot = ThreadSlot(len(self._slots), name, mailbox)
+        self._slots.append(slot)
+        return slot
 
     def borrow_slot(self, name: str) -> ThreadSlot:
         """Give an application thread a row and a column until ``give_back_slot``.  Any thread.
+
+        ``KernelClosed`` behind ``dispose``.
 
         A later caller gets the same slot with the same bell.  A thread that still posts to the earlier caller
         then wakes the later one for nothing.  If the bell were closed, the number of its descriptor could by
@@ -117,6 +123,9 @@ class Dispatcher:
         nothing of what was posted to the later one, who would never be told of it.
         """
         with self._lock:
+            if self._disposed:
+                # Nobody would close its bell.
+                raise KernelClosed("the kernel was closed")
             if self._spare:
                 slot = self._spare.pop()
                 slot.name = name
@@ -125,10 +134,9 @@ class Dispatcher:
                 bell.on_ring = bell.instead = None
                 slot.mailbox = Mailbox(bell)
                 return slot
-        # Outside the lock, which ``add_thread`` takes and which is not reentrant.
-        slot = self.add_thread(name, Mailbox(Doorbell()))
-        slot.called = True
-        return slot
+            slot = self._add_slot(name, Mailbox(Doorbell()))
+            slot.called = True
+            return slot
 
     def give_back_slot(self, slot: ThreadSlot) -> None:
         """Make a borrowed slot available to the next caller.  Any thread."""
@@ -138,7 +146,9 @@ class Dispatcher:
 
     def dispose(self) -> None:
         """Close the doorbells of all threads.  Call it when no thread is left that could ring one."""
-        # Without the lock: no thread is left that could change the list.
+        with self._lock:
+            self._disposed = True
+        # Without the lock: the list does not change any more.
         for slot in self._slots:
             slot.mailbox.bell.close()
 

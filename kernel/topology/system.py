@@ -29,6 +29,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 from weakref import WeakSet
@@ -129,6 +130,9 @@ class Kernel(OfThisProcess):
 
         Reentrant: a signal's handler that calls ``close`` may interrupt ``open`` while it is held.
         """
+        self._freeing = 0
+        """The thread that frees what the threads of the kernel have left; 0: they have not ended."""
+        self._freed = threading.Event()
         call_in_children(self, Kernel._forked)
 
     @property
@@ -260,13 +264,28 @@ class Kernel(OfThisProcess):
         # Not before all threads have ended: a thread that still works accepts on the sockets, and rings the
         # doorbells of applications and of other threads.
         with UNINTERRUPTED:
-            self._parts.close_sockets()
-            for api in self._apis:
-                api.dispose()
-            self._dispatcher.dispose()
-            self._apis.clear()
-            self._state = "closed"
+            self._free()
         return True
+
+    def _free(self) -> None:
+        """Free what the threads have left.  Of several that call it one does it, and the others wait."""
+        with self._lock:
+            first, self._freeing = not self._freeing, self._freeing or get_ident()
+            # An API that is opened after this finds the state, and ``open`` disposes of it.
+            self._state = "closed"
+            apis, self._apis = self._apis, []
+        if not first:
+            # It may be called by a handler of a signal in the middle of itself.
+            if self._freeing != get_ident():
+                self._freed.wait()
+            return
+        try:
+            self._parts.close_sockets()
+            for api in apis:
+                api.dispose()
+        finally:
+            self._dispatcher.dispose()
+            self._freed.set()
 
     def __enter__(self) -> Kernel:
         # ``with kernel.start():`` and ``with`` around a kernel that runs already: the block only closes it.
@@ -498,9 +517,12 @@ class Kernel(OfThisProcess):
             # A few of them in turn: however many are open, one more costs the same.
             looked_at, others = self._apis[:_LOOKED_AT], self._apis[_LOOKED_AT:]
             self._apis = [*others, *(kept for kept in looked_at if not kept.closed), opened]
-            closing = self._state != "running"
-        if closing:
+            state = self._state
+        if state != "running":
             opened.kernel_closed("the kernel was closed")
+        if state == "closed":
+            # Nobody else would (``join``).
+            opened.dispose()
 
     def _options(self, name: str, kind: ApiKind, options: dict[str, Any]) -> msgspec.Struct:
         """Return the checked options of an API that is opened."""
@@ -682,7 +704,8 @@ class Kernel(OfThisProcess):
 
     def _forked(self) -> None:
         """This process is a child that was forked: its parent goes on, and nothing is done here any more."""
-        if self._state in ("running", "closing"):
+        freeing = self._freeing and not self._freed.is_set()
+        if self._state in ("running", "closing") or freeing:
             self._state = "forked"
             # Threads of the parent may have held them.
             self._lock, self._parts.changing = threading.RLock(), threading.RLock()

@@ -340,10 +340,14 @@ class Context(OfThisProcess):
     def _open(self, pattern_kind: type[Pattern], kind: str, values: Values) -> tuple[Socket, End]:
         kernel = self.kernel
         name = f"{kind.lower()}-{next(self._numbers)}"
-        kernel.add_engine(
-            EnginePlan(name=name, kind="sockets", options={"publishes": pattern_kind.publishes})
-        )
-        end: End = kernel.open(name, api=cast("type[Any]", End))
+        try:
+            kernel.add_engine(
+                EnginePlan(name=name, kind="sockets", options={"publishes": pattern_kind.publishes})
+            )
+            end: End = kernel.open(name, api=cast("type[Any]", End))
+        except KernelClosed as error:
+            # By another thread, just now.
+            raise ContextClosed(str(error)) from error
         place = Place(kernel, name, values, lambda: self._authenticator)
         pattern = place.pattern = pattern_kind(end, values, place.engine)
         socket = Socket(end, pattern, values, place, self._sockets.discard)

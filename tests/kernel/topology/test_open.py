@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,11 +13,12 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from kernel import Channel, EnginePlan, KernelError, RoutePlan, TrioChannel
-from kernel.contracts.errors import UnknownName
+from kernel import Channel, EnginePlan, Kernel, KernelError, RoutePlan, TrioChannel
+from kernel.contracts.errors import KernelClosed, UnknownName
 from kernel.contracts.kinds import ApiKind
 from kernel.plugins import Installed, Origin, PluginRegistry
 from kernel.testing.fixtures import KernelFactory
+from kernel.testing.leaks import Leaks
 
 ROOT = Path(__file__).parents[3]
 BUS = (EnginePlan(name="ask", kind="native"), RoutePlan(source="ask", targets=("answer",)))
@@ -149,6 +151,88 @@ def test_a_signal_that_interrupts_open_may_close_the_kernel(kernel_factory: Kern
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert [api.told[0] for api in opened] == ["a signal", "the kernel was closed"]
+
+
+class Closing(Told):
+    """Another thread closes the kernel while it is opened."""
+
+    kernel: ClassVar[Kernel]
+    when: ClassVar[str] = ""
+    caller: Any = None
+
+    def __init__(self, setup: Any) -> None:
+        super().__init__(setup)
+        if self.when == "behind":
+            self.caller = setup.join(self)
+        closing = threading.Thread(target=self._end)
+        closing.start()
+        closing.join(60)
+        if self.when == "before":
+            setup.join(self)
+
+    def _end(self) -> None:
+        self.kernel.close(linger=0)
+        assert self.kernel.join(60)
+
+    def dispose(self) -> None:
+        super().dispose()
+        self.caller.close()
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_an_api_that_is_opened_while_the_kernel_ends_leaves_nothing(
+    kernel_factory: KernelFactory, when: str
+) -> None:
+    """Its place in the matrix may be taken before and behind the end."""
+    leaks = Leaks()
+    kernel = kernel_factory(registry=with_told(Closing))
+    Closing.kernel, Closing.when = kernel, when
+    if when == "before":
+        with pytest.raises(KernelClosed):
+            kernel.open("closing", "told")
+    else:
+        opened: Closing = kernel.open("closing", "told")
+        assert opened.told == ["the kernel was closed"]
+        assert opened.disposed == 1
+    assert leaks.found() == []
+
+
+class Joined(Told):
+    """While it is disposed of, another thread waits for the end of the kernel, too."""
+
+    kernel: ClassVar[Kernel]
+    joining: ClassVar[threading.Thread]
+    order: ClassVar[list[str]] = []
+
+    def dispose(self) -> None:
+        super().dispose()
+        if self.disposed == 1:
+            begun = threading.Event()
+
+            def join() -> None:
+                begun.set()
+                assert self.kernel.join(60)
+                self.order.append("joined")
+
+            Joined.joining = threading.Thread(target=join)
+            self.joining.start()
+            assert begun.wait(60)
+            # Where nothing held it up, it would be through by now.
+            for _ in range(2000):
+                os.sched_yield()
+            assert self.kernel.join(60), "as a handler of a signal may"
+            self.order.append("disposed")
+
+
+def test_several_threads_may_wait_for_the_end_and_one_of_them_disposes(kernel_factory: KernelFactory) -> None:
+    kernel = kernel_factory(registry=with_told(Joined))
+    Joined.kernel = kernel
+    opened: Joined = kernel.open("joined", "told")
+    kernel.close(linger=0)
+    assert kernel.join(60)
+    Joined.joining.join(60)
+    assert opened.disposed == 1
+    assert Joined.order == ["disposed", "joined"]
 
 
 def with_told(create: type[Told] = Told) -> PluginRegistry:
