@@ -308,6 +308,13 @@ class CallerThread(Interface):
         """
         ...
 
+    def keep_bell(self) -> None:
+        """In ``Api.dispose``: leave the descriptor open until ``close``, since a thread waits for it.
+
+        Any thread.
+        """
+        ...
+
     def ask_lease_to_send(self, on_offered: Callable[[Lease], Any]) -> None:
         """Ask for a lease of what all is sent to, where nothing comes from.
 

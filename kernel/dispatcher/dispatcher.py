@@ -61,7 +61,7 @@ from kernel.pipes.pipe import Pipe
 class ThreadSlot:
     """A thread as the matrix knows it: its number, its name and its mailbox."""
 
-    __slots__ = ("called", "mailbox", "name", "number")
+    __slots__ = ("called", "kept", "mailbox", "name", "number")
 
     def __init__(self, number: int, name: str, mailbox: Mailbox) -> None:
         self.number: int = number
@@ -70,6 +70,8 @@ class ThreadSlot:
         self.called: bool = False
         """Whether it is a thread of the application, which processes its mailbox at the beginning of each
         call and at no other time."""
+        self.kept: bool = False
+        """Whether its thread still waits for its bell, which is closed when it gives the slot back."""
 
 
 class Dispatcher:
@@ -142,14 +144,18 @@ class Dispatcher:
         """Make a borrowed slot available to the next caller.  Any thread."""
         slot.mailbox.leave()
         with self._lock:
+            slot.kept = False
             self._spare.append(slot)
+            disposed = self._disposed
+        if disposed:
+            slot.mailbox.bell.close()
 
     def dispose(self) -> None:
         """Close the doorbells of all threads.  Call it when no thread is left that could ring one."""
         with self._lock:
             self._disposed = True
-        # Without the lock: the list does not change any more.
-        for slot in self._slots:
+            slots = [slot for slot in self._slots if not slot.kept]
+        for slot in slots:
             slot.mailbox.bell.close()
 
     def forked(self, refusal: str) -> None:

@@ -12,6 +12,7 @@ import logging
 import os
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 _log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ _LONGEST = 3600.0
 class Doorbell:
     """An eventfd (a pipe where the system has none) that is written only for a sleeping reader."""
 
-    __slots__ = ("_poll", "_read_fd", "_write_fd", "instead", "on_ring", "sleeping", "waiting")
+    __slots__ = ("_left", "_poll", "_read_fd", "_write_fd", "instead", "on_ring", "sleeping", "waiting")
 
     def __init__(self) -> None:
         self.sleeping: bool = False
@@ -39,6 +40,8 @@ class Doorbell:
         else:  # macOS
             self._read_fd, self._write_fd = os.pipe()
             os.set_blocking(self._write_fd, False)
+        self._left: list[int] = []
+        """What is still to be closed: by the reader, if it was in ``wait``."""
         self._poll = select.poll()
         self._poll.register(self._read_fd, select.POLLIN)
 
@@ -86,7 +89,12 @@ class Doorbell:
         """
         self.waiting = True
         try:
-            if timeout is not None and not self._poll.poll(min(max(timeout, 0), _LONGEST) * 1000):
+            # -1: what the poll has is the number that was closed.
+            if (
+                timeout is not None
+                and self._read_fd != -1
+                and not self._poll.poll(min(max(timeout, 0), _LONGEST) * 1000)
+            ):
                 self.sleeping = False
                 return False
             # Without a time limit this read itself is what sleeps: one system call instead of two. An eventfd
@@ -99,6 +107,9 @@ class Doorbell:
                 raise
         finally:
             self.waiting = False
+            # Behind it, as ``close`` looks at the flag last.
+            if self._left:
+                self._close_left()
         self.sleeping = False
         return True
 
@@ -125,12 +136,30 @@ class Doorbell:
         self.on_ring = self.instead = None
 
     def close(self) -> None:
-        """Close the descriptors.  The reader's thread."""
+        """Close the descriptors.  The reader's thread, or another one at the end.
+
+        A reader that is in ``wait`` is woken, and closes them itself: it may just be about to ask the system,
+        and a number that was closed could be that of another file by then.
+        """
         fds = {self._read_fd, self._write_fd} - {-1}
+        if self.waiting and fds:
+            # Full: then it is readable.
+            with suppress(BlockingIOError):
+                os.write(self._write_fd, _ONE)
         # Before they are closed: another thread may be about to ring. With the old number it could write into
         # a file that was opened in the meantime.
         self._read_fd = self._write_fd = -1
-        for fd in fds:
+        self._left += fds
+        if not self.waiting:
+            self._close_left()
+
+    def _close_left(self) -> None:
+        while self._left:
+            try:
+                fd = self._left.pop()
+            except IndexError:
+                # The other thread was faster.
+                return
             os.close(fd)
 
 

@@ -190,6 +190,13 @@ class CallerThread:
         """Have ``callback`` called when this thread is woken, instead of the descriptor."""
         self._bell.instead = callback
 
+    def keep_bell(self) -> None:
+        """The kernel has ended, and this thread still waits: leave its bell open until ``close``.
+
+        Any thread.
+        """
+        self._slot.kept = True
+
     def close(self) -> None:
         """Leave the dispatcher.  Whoever calls something afterwards finds that there may be something."""
         if not self.port.closed:

@@ -68,7 +68,7 @@ class End(PortOwner):
         self._left = False
         """Whether the application has closed the socket, and not its context."""
         self._leaving = False
-        """Whether the application has closed the socket; the end leaves the kernel then."""
+        """Whether the application has closed the socket, or the kernel has ended; the end leaves then."""
         self._waiter = 0
         """The thread that waits in a call; 0: none does."""
         self._to_dispose = [True]
@@ -271,7 +271,7 @@ class End(PortOwner):
     def _raise_closed(self) -> None:
         if self._leaving:
             # If this thread was woken for that (``leave``).
-            self.dispose()
+            self._dispose()
         if self._left:
             raise SocketClosed(f"socket {self.name!r} was closed; make another one")
         raise ContextClosed(f"socket {self.name!r}: {self._reason}")
@@ -306,7 +306,7 @@ class End(PortOwner):
         """It does not wait any more."""
         self._waiter = 0
         if self._leaving:
-            self.dispose()
+            self._dispose()
 
     def _text(self, why: str) -> str:
         return f"socket {self.name!r}: {why}"
@@ -385,16 +385,28 @@ class End(PortOwner):
         """
         self._left, self._leaving = not self._reason, True
         self._reason = self._reason or "the socket was closed"
+        self._leave_soon()
+
+    def dispose(self) -> None:
+        """Leave the kernel, because it has ended."""
+        if self._to_dispose:
+            self._leaving = True
+            # Who waits may just be about to ask the system, with the number of the descriptor.
+            self.caller.keep_bell()
+            self._leave_soon()
+
+    def _leave_soon(self) -> None:
+        """Leave the kernel, or have the thread do so that waits in a call."""
         lease = self.leased
         if lease is not None:
-            lease.abandon(self.dispose)
+            lease.abandon(self._dispose)
         self.caller.post(_nothing)
         # Behind the post: a thread that is not seen here has still to look whether something was posted.  It
         # may be this one, if a handler of a signal closes the socket.
         if not (self._waiter or (lease is not None and lease.waits())):
-            self.dispose()
+            self._dispose()
 
-    def dispose(self) -> None:
+    def _dispose(self) -> None:
         """Leave the kernel."""
         if not self._to_dispose:
             return

@@ -18,6 +18,14 @@ def readable(fd: int) -> bool:
     return bool(select.select([fd], [], [], 0)[0])
 
 
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture
 def mailbox() -> Iterator[Mailbox]:
     made = Mailbox()
@@ -191,3 +199,40 @@ def test_a_reader_is_rung_for_ahead_only_while_it_waits(mailbox: Mailbox) -> Non
     assert not bell.sleeping
     assert not bell.ring_ahead()
     assert not readable(bell.fileno())
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_a_bell_that_is_closed_keeps_its_number_until_its_reader_has_left(
+    monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    """The reader may just be about to ask the system, where the number could be that of another file."""
+    bell = Doorbell()
+    number = bell.fileno()
+    kept: list[bool] = []
+
+    def close() -> None:
+        if not kept:
+            thread = threading.Thread(target=bell.close)
+            thread.start()
+            thread.join()
+            kept.append(is_open(number))
+
+    def read(descriptor: int, most: int) -> bytes:
+        close()
+        return real_read(descriptor, most)
+
+    class Poll:
+        def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+            close()
+            return real_poll(milliseconds)
+
+    real_read, real_poll = os.read, bell._poll.poll
+    monkeypatch.setattr(os, "read", read)
+    monkeypatch.setattr(bell, "_poll", Poll())
+    bell.sleeping = True
+    assert bell.wait(timeout), "it was woken"
+    assert bell.fileno() == -1
+    assert kept == [True]
+    assert not is_open(number)
+    assert bell.wait(timeout), "a bell that is closed counts as rung"
+    bell.close()

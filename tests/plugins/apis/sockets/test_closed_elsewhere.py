@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -245,3 +246,73 @@ def test_the_end_of_the_context_comes_first(context: Context) -> None:
     socket.close()
     assert isinstance(waiter.end(), ContextClosed)
     assert socket._end.closed
+
+
+class Ending:
+    """Another thread closes the context just before this one asks the system, in a call that waits."""
+
+    def __init__(self, context: Context, socket: Socket) -> None:
+        self._context = context
+        self._number = socket._end.caller.fileno()
+        self.kept: list[bool] = []
+
+    def end(self) -> None:
+        if not self.kept:
+            thread = threading.Thread(target=self._context.close, args=(0,))
+            thread.start()
+            thread.join()
+            self.kept.append(self.is_open())
+
+    def is_open(self) -> bool:
+        try:
+            os.fstat(self._number)
+        except OSError:
+            return False
+        return True
+
+
+def test_the_end_of_the_context_leaves_a_descriptor_open_that_is_waited_for(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its number could be that of another file when the system is asked."""
+    socket = context.socket("PULL")
+    ending = Ending(context, socket)
+
+    class Poll:
+        def __init__(self) -> None:
+            self._poll = select.poll()
+            self.register = self._poll.register
+
+        def poll(self, milliseconds: float | None) -> list[tuple[int, int]]:
+            ending.end()
+            return self._poll.poll(milliseconds)
+
+    monkeypatch.setattr(
+        "plugins.apis.sockets.socket.select", SimpleNamespace(poll=Poll, POLLIN=select.POLLIN)
+    )
+    with pytest.raises(ContextClosed):
+        poll([socket], timeout=TIMEOUT)
+    assert ending.kept == [True]
+    assert socket._end.closed
+    assert not ending.is_open()
+
+
+@lends
+def test_the_end_of_the_context_leaves_one_open_that_is_waited_for_with_a_lease() -> None:
+    pair = Pair(("DEALER", "DEALER"))
+    lease = pair.lend()
+    ending = Ending(pair.near, pair.socket)
+    wait = lease._poll
+
+    def sleep(milliseconds: float) -> list[tuple[int, int]]:
+        ending.end()
+        ready: list[tuple[int, int]] = wait(milliseconds)
+        return ready
+
+    lease._poll = sleep
+    with pytest.raises(ContextClosed):
+        pair.socket.recv()
+    assert ending.kept == [True]
+    assert pair.socket._end.closed
+    assert not ending.is_open()
+    pair.close()
