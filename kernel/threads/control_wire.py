@@ -64,10 +64,10 @@ class ControlWire:
                 data = len(encoded).to_bytes(4, "big") + encoded
                 self._out.append((memoryview(data), descriptor))
                 descriptor = None
+                # Under the lock: with the number of a bell that is closed it could write into another file.
+                self._bell.ring()
         if descriptor is not None:
             socket.close(descriptor)
-            return
-        self._bell.ring()
 
     def turn(self, timeout: float | None) -> list[list[Any]] | None:
         """Write what waits; return the messages that have come, after ``timeout`` seconds at the latest.
@@ -114,13 +114,13 @@ class ControlWire:
         """Close the socket, and all descriptors that are still here."""
         with self._lock:
             self._closed = True
+            self._bell.close()
             waiting = [descriptor for _, descriptor in self._out if descriptor is not None]
             self._out.clear()
         for descriptor in (*waiting, *self._descriptors):
             socket.close(descriptor)
         self._descriptors.clear()
         self._socket.close()
-        self._bell.close()
 
     def _write(self) -> None:
         while self._out:

@@ -6,10 +6,12 @@ import os
 import re
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,3 +197,27 @@ def test_a_message_that_the_other_side_would_not_take_is_not_sent(
     monkeypatch.setattr(control_wire, "LARGEST", 100)
     with pytest.raises(ValueError, match="a message of 10[0-9] bytes; 100 are allowed"):
         rig.wire.send("what", bytes(100))
+
+
+def test_a_wire_that_is_closed_while_another_thread_sends_keeps_its_bell_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That thread would write into whatever file has the number of the bell by then."""
+    with Rig() as rig:
+        bell = rig.wire._bell
+        ring, kept, closing = bell.ring, [], threading.Thread(target=rig.wire.close)
+
+        def slowly() -> None:
+            closing.start()
+            # Where nothing held it up, it would be through by now.
+            for _ in range(2000):
+                os.sched_yield()
+            kept.append(bell.fileno() != -1)
+            ring()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(rig.wire, "_bell", SimpleNamespace(ring=slowly, close=bell.close))
+            rig.wire.send("up")
+            closing.join()
+        assert kept == [True]
+        assert bell.fileno() == -1
