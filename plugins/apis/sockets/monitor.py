@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -109,7 +110,8 @@ class Watch:
 
     def stop(self) -> None:
         """Tell no more."""
-        if self._told in self._listeners:
+        # Another thread may be faster.
+        with suppress(ValueError):
             self._listeners.remove(self._told)
 
 

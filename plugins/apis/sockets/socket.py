@@ -11,6 +11,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from errno import errorcode
 from itertools import islice
 from operator import length_hint
@@ -184,7 +185,8 @@ class Socket(OfThisProcess):
 
         def stop() -> None:
             watch.stop()
-            if entry in self._watches:
+            # Another thread may be faster, which closes the socket.
+            with suppress(ValueError):
                 self._watches.remove(entry)
 
         return stop

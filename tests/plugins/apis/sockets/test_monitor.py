@@ -6,11 +6,12 @@ import errno
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from kernel.sockets import Again, Context, Login, Monitor, PlaceError, SocketClosed, SocketEvent
-from plugins.apis.sockets.monitor import MOST_EVENTS
+from plugins.apis.sockets.monitor import MOST_EVENTS, Watch
 from tests.plugins.apis.sockets.test_tasks import Start, start
 
 __all__ = ["start"]
@@ -166,3 +167,23 @@ def test_tasks_receive_events(start: Start) -> None:
                 assert monitor.dropped == 0
 
     start(main)
+
+
+class Faster(list[Any]):
+    """A list from which another thread removes what is about to be removed."""
+
+    def remove(self, value: Any) -> None:
+        super().remove(value)
+        super().remove(value)
+
+
+def test_two_threads_may_end_a_monitor_at_once(context: Context) -> None:
+    socket = context.socket("PULL")
+    monitor = socket.monitor()
+    socket._watches = Faster(socket._watches)
+    listeners = Faster()
+    Watch("any", listeners, monitor.take).stop()
+    monitor.close()
+    with pytest.raises(SocketClosed):
+        monitor.recv(timeout=0)
+    assert listeners == socket._watches == []
