@@ -156,7 +156,10 @@ class EpollPoller:
         return len(events)
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the descriptor.  Who waits for the turn gets it, and finds that it is not valid any more."""
+        turn, self.turn = self.turn, None
+        if turn is not None:
+            turn.release()
         self._epoll.close()
 
 

@@ -316,3 +316,35 @@ def test_the_end_of_the_context_leaves_one_open_that_is_waited_for_with_a_lease(
     assert pair.socket._end.closed
     assert not ending.is_open()
     pair.close()
+
+
+class Turn:
+    """A turn that the thread of the connection takes just after a look has found it free."""
+
+    def __init__(self, turn: Any, take: Callable[[], Any]) -> None:
+        self._turn, self._take = turn, take
+
+    def locked(self) -> bool:
+        self._take()
+        return False
+
+    def __enter__(self) -> None:
+        assert self._turn.acquire(timeout=TIMEOUT), "the thread of the connection has ended, and has kept it"
+
+    def __exit__(self, *_: object) -> None:
+        self._turn.release()
+
+
+@lends
+@pytest.mark.parametrize("call", [lambda socket: socket.send(b"x"), lambda socket: socket.recv()])
+def test_the_end_of_the_context_gives_up_the_turn_that_a_lease_waits_for(
+    call: Callable[[Socket], Any],
+) -> None:
+    pair = Pair(("DEALER", "DEALER"))
+    lease = pair.lend()
+    pair.socket.send(b"to be answered")
+    lease._may_send = True
+    lease._turn = Turn(lease._turn, Ending(pair.near, pair.socket).end)
+    with pytest.raises(ContextClosed):
+        call(pair.socket)
+    pair.close()
