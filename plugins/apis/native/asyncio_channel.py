@@ -94,9 +94,14 @@ class AsyncioChannel(TaskChannel):
             return
         try:
             # The kernel has ended in another thread. Only the loop's own may change what the loop watches.
-            self._loop.call_soon_threadsafe(self._stop_watching)
+            self._loop.call_soon_threadsafe(self._over)
         except RuntimeError:  # the loop is closed, and watches nothing any more
             self._close_descriptor()
+
+    def _over(self) -> None:
+        """Called by the loop.  The ring for the end may not have been seen yet, and nobody looks for it."""
+        self._stop_watching()
+        self._wake_all()
 
     def _stop_watching(self) -> None:
         if self._descriptor >= 0 and not self._loop.is_closed():

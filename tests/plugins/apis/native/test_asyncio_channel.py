@@ -323,6 +323,28 @@ def test_a_kernel_that_ends_in_another_thread_leaves_the_loop_alone(kernel_facto
     run(main)
 
 
+def test_a_kernel_that_ends_while_the_loop_is_busy_wakes_waiting_calls(kernel_factory: KernelFactory) -> None:
+    """The loop then stops to watch the bell before it has seen the ring."""
+    kernel = kernel_factory(OUT, IN, RoutePlan(source="out", targets=("in",)))
+
+    async def main() -> None:
+        into = kernel.open("in", "asyncio")
+        waiting = asyncio.create_task(into.receive())
+        await asyncio.sleep(0)
+
+        def end() -> None:
+            kernel.close(linger=0)
+            kernel.join()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        thread.join()
+        with pytest.raises(KernelClosed):
+            await asyncio.wait_for(waiting, 10)
+
+    run(main)
+
+
 def test_a_kernel_that_ends_after_the_loop_closes_what_is_left(kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory(OUT, IN, RoutePlan(source="out", targets=("in",)))
 
