@@ -673,7 +673,13 @@ class Kernel(OfThisProcess):
         ``KernelClosed`` if the kernel closes before it is done.
         """
         self._refuse_if_forked()
-        return operate(self._threads(), engine, what, argument, timeout, self._waits.waiting)
+        try:
+            return operate(self._threads(), engine, what, argument, timeout, self._waits.waiting)
+        except KernelError as error:
+            # A refusal of the engine has a cause.  Without one there was nobody to ask.
+            if self._waits.over and error.__cause__ is None and not isinstance(error, KernelClosed):
+                raise KernelClosed(f"the kernel was closed: {error}") from error
+            raise
 
     def engines_with(self, operation: str) -> list[str]:
         """Return the names of the engines whose kind has an operation (``EngineKind.operations``)."""

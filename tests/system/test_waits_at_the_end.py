@@ -85,6 +85,18 @@ def test_who_waits_for_an_operation(kernel_factory: KernelFactory) -> None:
     assert isinstance(call.end(), KernelClosed)
 
 
+def test_who_asks_for_an_operation_of_an_engine_that_was_stopped_with_the_kernel(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory()
+    kernel.host("never", lambda _: Never(comes_up=True))
+    kernel.wait_running(TIMEOUT)
+    kernel.close(linger=0)
+    assert kernel.join(TIMEOUT)
+    with pytest.raises(KernelClosed, match="never"):
+        kernel.operate("never", "this", timeout=TIMEOUT)
+
+
 def test_who_opens_a_client_of_a_broker_that_does_not_run(kernel_factory: KernelFactory) -> None:
     kernel = kernel_factory()
     call = Call(lambda: kernel.open("mine", "broker-client", broker="nobody", timeout=TIMEOUT))
