@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import socket
 
     from kernel.topology.inspection import Inspection
-    from kernel.topology.plan import Plan, RoutePlan
+    from kernel.topology.plan import EnginePlan, Plan, RoutePlan
     from kernel.topology.statistics import SystemStatistics
 
 NO_TABLE = ""
@@ -30,6 +30,13 @@ class System(Interface):
     @property
     def plan(self) -> Plan:
         """Threads, engines and routes at this moment.  Any thread."""
+        ...
+
+    def planned_engines(self) -> tuple[EnginePlan, ...]:
+        """Return the engines of the plan, with those that are about to be started.  Any thread.
+
+        ``plan`` has only those that were started before, which an engine that starts cannot rely on.
+        """
         ...
 
     def engines_with(self, operation: str) -> list[str]:

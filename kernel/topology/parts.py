@@ -19,7 +19,7 @@ Engines that ``host`` starts are parts without an entry in the plan, since a pla
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from queue import Empty, SimpleQueue
@@ -99,6 +99,8 @@ class Parts:
         """By label, what the dispatcher knows of each route; None for one that the border has divided.
         Lists, because two routes may be equal."""
         self._legs: dict[str, RouteSpec] = {}
+        self._coming: tuple[EnginePlan, ...] = ()
+        """The engines that ``add_engines`` adds."""
         self._threads_wanted: dict[str, str] = {}
         self._beside: dict[str, str] = {}
         """The engine or API that each link end stands beside."""
@@ -167,6 +169,21 @@ class Parts:
             self.plan = before
             thread.dispose()
             raise
+
+    def add_engines(self, plans: Sequence[EnginePlan]) -> None:
+        """Start engines, or add names that applications may open, one after the other."""
+        self._coming = tuple(plans)
+        try:
+            for plan in plans:
+                self.add_engine(plan, None)
+        finally:
+            self._coming = ()
+
+    def planned_engines(self) -> tuple[EnginePlan, ...]:
+        """Return the engines of the plan, and those that ``add_engines`` is about to add.  Any thread."""
+        # The plan last: an engine that is added in between is in it then.
+        coming = self._coming
+        return tuple({engine.name: engine for engine in (*coming, *self.plan.engines)}.values())
 
     @_one_at_a_time
     def add_engine(self, plan: EnginePlan, bound: BoundSockets | None) -> None:
@@ -494,8 +511,7 @@ class Parts:
         # Routes before engines, as at the start: the first messages of an engine already need them.
         for route in change.routes_added:
             self.add_route(route)
-        for engine in change.engines_added:
-            self.add_engine(engine, None)
+        self.add_engines(change.engines_added)
         return change.lines()
 
     def _threads_of(self, plan: Plan) -> tuple[ThreadPlan, ...]:

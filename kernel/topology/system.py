@@ -112,7 +112,7 @@ class Kernel(OfThisProcess):
             self.registry,
             self._dispatcher,
             self._report,
-            SystemForEngines(self, self._threads, self._look),
+            SystemForEngines(self, self._threads, self._look, self._planned_engines),
             self._running,
         )
         self._lingering: Lingering = Lingering(
@@ -139,6 +139,9 @@ class Kernel(OfThisProcess):
     def plan(self) -> Plan:
         """What is running now.  Before the start: what will be started.  Any thread."""
         return self._parts.plan
+
+    def _planned_engines(self) -> tuple[EnginePlan, ...]:
+        return self._parts.planned_engines()
 
     def _threads(self) -> list[EngineThread]:
         return self._parts.all_threads()
@@ -205,8 +208,7 @@ class Kernel(OfThisProcess):
         # Before the engines: their first messages already need the routes.
         for route in plan.routes:
             parts.add_route(route)
-        for engine in plan.engines:
-            parts.add_engine(engine, None)
+        parts.add_engines(plan.engines)
         _STARTED.add(self)
         call_at_exit(_write_out_at_exit)
         self.registry.kernel_started(self)

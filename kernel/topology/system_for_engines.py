@@ -15,7 +15,7 @@ from kernel.contracts.errors import KernelError
 from kernel.contracts.thread import EngineThread
 from kernel.topology.inspection import Inspection, inspect_soon
 from kernel.topology.operation import home_of, operate_soon
-from kernel.topology.plan import Plan, RoutePlan
+from kernel.topology.plan import EnginePlan, Plan, RoutePlan
 from kernel.topology.statistics import SystemStatistics
 
 if TYPE_CHECKING:
@@ -32,16 +32,22 @@ class SystemForEngines:
         kernel: Kernel,
         threads: Callable[[], list[EngineThread]],
         statistics: Callable[[], SystemStatistics],
+        planned_engines: Callable[[], tuple[EnginePlan, ...]],
     ) -> None:
         # ``threads`` is a function, because threads are added and removed while the system runs.
         self._kernel = kernel
         self._threads = threads
         self._statistics = statistics
+        self._planned_engines = planned_engines
 
     @property
     def plan(self) -> Plan:
         """Threads, engines and routes at this moment."""
         return self._kernel.plan
+
+    def planned_engines(self) -> tuple[EnginePlan, ...]:
+        """Return the engines of the plan, with those that are about to be started."""
+        return self._planned_engines()
 
     def engines_with(self, operation: str) -> list[str]:
         """Return the names of the engines whose kind has an operation."""

@@ -108,7 +108,7 @@ def _is_written_here(setup: EngineSetup) -> bool:
     """Whether an engine of the same plan writes the journal: at their first start it may come up later."""
     return setup.system is not None and any(
         engine.kind == "journal" and os.path.abspath(str(engine.options.get("path"))) == setup.options.path
-        for engine in setup.system.plan.engines
+        for engine in setup.system.planned_engines()
     )
 
 

@@ -14,7 +14,9 @@ import pytest
 import trio
 
 from kernel import EnginePlan, Envelope, Kernel, Plan, RoutePlan, ThreadPlan, WaterMarks
+from kernel.contracts.engine import EngineEvent
 from kernel.testing.fixtures import KernelFactory
+from kernel.topology.parts import Parts
 from plugins.apis.native.channel import Channel
 from plugins.engines.journal import replay as replay_module
 from plugins.engines.journal import replay_reader
@@ -108,16 +110,28 @@ def test_a_journal_that_is_not_there_is_an_error_until_it_is(
 
 
 def test_a_journal_that_is_written_in_the_same_system_may_be_missing_at_first(
-    kernel_factory: KernelFactory, tmp_path: Path
+    kernel_factory: KernelFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events = Events()
+    events, has_looked = Events(), threading.Event()
+    add_engine = Parts.add_engine
+
+    def added(self: Parts, plan: EnginePlan, bound: Any) -> None:
+        if plan.name == "log":
+            assert has_looked.wait(TIMEOUT)
+        add_engine(self, plan, bound)
+
+    def tell(event: EngineEvent) -> None:
+        events(event)
+        has_looked.set()
+
+    monkeypatch.setattr(Parts, "add_engine", added)
     kernel_factory(
         replay(tmp_path / "new"),
         # Started later.
         EnginePlan(name="log", kind="journal", options={"path": str(tmp_path / "new")}),
         EnginePlan(name="app", kind="native"),
         route(),
-        on_event=events,
+        on_event=tell,
     )
     events.wait("ended", "journal")
     assert not events.all("failed")
