@@ -40,6 +40,10 @@ Done: TypeAlias = tuple[Any, Exception | None]
 """The result of an operation, and what the engine raised, if anything."""
 
 
+NEVER_STARTED = "its method `run` has not called task_status.started()"
+"""Why an engine does not count as running: what the log and errors say."""
+
+
 class EngineStatus(Interface):
     """The state of an engine.  Written by its thread, read by any thread."""
 

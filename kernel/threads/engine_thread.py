@@ -110,9 +110,10 @@ class EngineThread:
     ) -> EngineState:
         """Host one more engine.
 
-        ``plan`` is for threads in other processes, which cannot call ``make_engine``.
+        ``plan`` is for threads in other processes, which cannot call ``make_engine``.  Here it says the kind,
+        which an engine that code has made does not have.
         """
-        state = self.states[name] = EngineState(name)
+        state = self.states[name] = EngineState(name, "" if plan is None else plan.kind)
         self.mailbox.post(partial(self._start, state, make_engine, restart or BackoffOptions()))
         return state
 

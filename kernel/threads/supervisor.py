@@ -7,16 +7,23 @@ from collections.abc import Callable
 import msgspec
 import trio
 
+from kernel.contracts.durations import in_seconds
 from kernel.contracts.engine import Engine, EngineEvent
+from kernel.contracts.thread import NEVER_STARTED
 from kernel.hosting.backoff import Backoff, BackoffOptions
 from kernel.threads.failure import described, traced
 from kernel.threads.host import EngineHost
+
+START_LIMIT = 10.0
+"""Seconds after which an engine that is still starting is reported, once."""
 
 
 class EngineState(msgspec.Struct):
     """The state of an engine.  Written by its thread, read by any thread."""
 
     name: str
+    kind: str = ""
+    """Empty for an engine that code has made (``Kernel.host``)."""
     state: str = "starting"
     """``starting``, ``running``, ``failed`` (waiting for its next try), ``ended`` or ``stopped``."""
     address: str = ""
@@ -50,7 +57,9 @@ async def supervise(
         state.engine = None
         if failure is None:
             state.state = "ended"
-            report(EngineEvent(engine=state.name, what="ended"))
+            # Whoever waits until all engines are up waits for ever then.
+            detail = "" if state.running_since is not None else NEVER_STARTED
+            report(EngineEvent(engine=state.name, what="ended", detail=detail))
             return
         # An engine that never came up keeps its growing wait; one that ran long enough begins with the
         # shortest again.
@@ -86,9 +95,11 @@ async def _live_once(
             # Inside the ``try``: a constructor that raises is a failure of the engine like any other, and is
             # tried again.
             engine = state.engine = make_engine()
+            started = _Started(state, report, host)
+            started.expect()
 
             async def live() -> None:
-                await engine.run(host, task_status=_Started(state, report))
+                await engine.run(host, task_status=started)
                 # ``run`` has returned, so the engine has ended: its other tasks end, too.
                 nursery.cancel_scope.cancel()
 
@@ -120,14 +131,33 @@ def _first(group: ExceptionGroup[Exception]) -> Exception:
 class _Started:
     """The ``task_status`` that an engine is given."""
 
-    def __init__(self, state: EngineState, report: Callable[[EngineEvent], object]) -> None:
+    def __init__(self, state: EngineState, report: Callable[[EngineEvent], object], host: EngineHost) -> None:
         self._state = state
         self._report = report
+        self._host = host
+
+    def expect(self) -> None:
+        """Report the engine if it is not usable within ``START_LIMIT``.
+
+        Not one that code has made: a link between processes is such an engine, and starts when the other
+        process is up.
+        """
+        if self._state.kind:
+            # A timer and not a task: a program may have many engines.
+            self._host.set_timer(self._host.now() + START_LIMIT, self._warn, self)
 
     def started(self, address: str = "") -> None:
         """The engine is usable."""
+        self._host.set_timer(None, self._warn, self)
         self._state.state = "running"
         self._state.address = address
         self._state.next_try = None
         self._state.running_since = trio.current_time()
         self._report(EngineEvent(engine=self._state.name, what="running", detail=address))
+
+    def _warn(self) -> None:
+        detail = (
+            f"kind {self._state.kind!r}: still starting after {in_seconds(START_LIMIT)}: {NEVER_STARTED}, and "
+            "the system is not up before"
+        )
+        self._report(EngineEvent(engine=self._state.name, what="warning", detail=detail))

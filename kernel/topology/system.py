@@ -40,7 +40,7 @@ from kernel.contracts.durations import in_seconds
 from kernel.contracts.engine import Engine, EngineEvent
 from kernel.contracts.errors import KernelClosed, KernelError, UnknownName, nearest
 from kernel.contracts.kinds import ApiKind, BoundSockets, EngineSetup
-from kernel.contracts.thread import Done, EngineStatus, EngineThread
+from kernel.contracts.thread import NEVER_STARTED, Done, EngineStatus, EngineThread
 from kernel.dispatcher.dispatcher import Dispatcher
 from kernel.hosting.exiting import call_at_exit
 from kernel.hosting.forking import FORKED, OfThisProcess, call_in_children
@@ -418,12 +418,12 @@ class Kernel(OfThisProcess):
             late = [state for state in states() if not state.came_up()]
             if not late:
                 return
-            said = "; ".join(f"{state.name} is {state.state} {state.last_failure}".rstrip() for state in late)
             if self._waits.over:
                 # No event tells of an engine that was stopped.
-                raise KernelClosed(f"the kernel was closed: {said}")
+                raise KernelClosed(f"the kernel was closed: {_states(late)}")
             left = None if deadline is None else deadline - time.monotonic()
             if (left is not None and left <= 0) or not changed.wait(left):
+                said = _states(late, f"({NEVER_STARTED})")
                 raise KernelError(f"not running after {in_seconds(timeout or 0)}: {said}")
 
     # ------------------------------------------------------------------ application code
@@ -747,6 +747,13 @@ class Kernel(OfThisProcess):
 
 
 _STARTED: WeakSet[Kernel] = WeakSet()
+
+
+def _states(engines: list[EngineStatus], otherwise: str = "") -> str:
+    """Return what to say of engines: their state and their last failure; ``otherwise`` if there is none."""
+    return "; ".join(
+        f"{each.name} is {each.state} {each.last_failure or otherwise}".rstrip() for each in engines
+    )
 
 
 def _write_out_at_exit() -> None:

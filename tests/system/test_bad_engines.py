@@ -8,9 +8,11 @@ from queue import SimpleQueue
 from typing import Any
 
 import msgspec
+import pytest
 import trio
 
 import kernel as package
+from kernel.contracts.errors import KernelError
 from kernel.contracts.kinds import EngineKind
 from kernel.plugins import Origin, PluginRegistry
 from kernel.testing.fixtures import KernelFactory
@@ -43,12 +45,21 @@ class BadEngine:
         raise RuntimeError("no idea")
 
 
+class SilentEngine(BadEngine):
+    """Lives, and does not say so."""
+
+    async def run(self, host: Any, *, task_status: trio.TaskStatus[str]) -> None:
+        """Live."""
+        await trio.sleep_forever()
+
+
 @package.hookimpl
 def register_engines() -> list[EngineKind]:
     """The bad one."""
     none: Any = lambda setup: None  # noqa: E731 - no engine
     return [
         EngineKind(name="bad", summary="bad", options=NoOptions, create=lambda setup: BadEngine()),
+        EngineKind(name="silent", summary="bad", options=NoOptions, create=lambda setup: SilentEngine()),
         EngineKind(name="none", summary="bad", options=NoOptions, create=none),
     ]
 
@@ -100,3 +111,11 @@ def test_failures_are_logged_while_nobody_listens_to_events(kernel_factory: Kern
         assert logged.get(timeout=60).startswith("engine x has failed: PluginError: kind 'none'")
     finally:
         logger.removeHandler(handler)
+
+
+def test_whoever_waits_for_an_engine_that_does_not_say_that_it_is_up_learns_why(
+    kernel_factory: KernelFactory,
+) -> None:
+    kernel = kernel_factory(EnginePlan(name="x", kind="silent"), registry=_registry(), wait=False)
+    with pytest.raises(KernelError, match=r"x is starting \(its method `run` has not called task_status"):
+        kernel.wait_running(0.01)
