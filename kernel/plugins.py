@@ -247,6 +247,7 @@ class PluginRegistry:
         # otherwise get the number of one that is gone, and be taken for it.
         # Each engine and each API has a function of its own, so that no two threads share this dictionary.
         converted: dict[tuple[str, int], tuple[dict[str, Any], Any]] = {}
+        looked_at: set[type] = set()
 
         def make_protocol(name: str, options: dict[str, Any], side: Side) -> Any:
             kind = self.kind("protocols", name)
@@ -254,9 +255,20 @@ class PluginRegistry:
             if known is None:
                 checked = msgspec.convert(options, kind.options_class(), strict=False)
                 known = converted[name, id(options)] = options, checked
-            return kind.create(known[1], side)
+            made = kind.create(known[1], side)
+            if type(made) not in looked_at:
+                self._refuse_mistakes(name, made)
+                looked_at.add(type(made))
+            return made
 
         return make_protocol
+
+    def _refuse_mistakes(self, name: str, protocol: Any) -> None:
+        """Raise ``PluginError`` if what a kind has made is no stream protocol."""
+        from kernel.hosting.protocol_mistakes import mistake_of
+
+        if mistake := mistake_of(protocol):
+            raise PluginError(f"protocol {name!r} of {self.protocols[name].origin}: {mistake}")
 
     def modules(self) -> dict[str, str]:
         """Return the modules of the plugins, by name; without plugins that are no modules."""

@@ -74,6 +74,7 @@ from kernel.hosting.blocking_wire import LONGEST, READ_SIZE, BlockingSocket, Blo
 from kernel.hosting.closing_wire import DISCARDED_BYTES, SECONDS
 from kernel.hosting.facts import facts_of
 from kernel.hosting.message_reader import MessageReader
+from kernel.hosting.protocol_mistakes import BATCHES, refuse_buffers, wrong_answer
 from kernel.hosting.spinning import Received
 from kernel.hosting.uninterrupted import UNINTERRUPTED
 from kernel.hosting.wire import PlainWire, Wire
@@ -424,7 +425,10 @@ class BlockingHost:
             raise
         # ``StreamProtocol.confirm`` counts all messages of the conversation, those that the application skips
         # included.
-        self._received += sum(map(len, batches))
+        try:
+            self._received += sum(map(len, batches))
+        except TypeError:
+            raise wrong_answer(protocol, "receive_data", batches, BATCHES) from None
         self._unconfirmed = self._unconfirmed or bool(batches)
         self._ready.add(batches)
         # A peer that sends without a pause would otherwise put off the heartbeats of this side for ever.
@@ -537,8 +541,12 @@ class BlockingHost:
         """Write what the protocol has to say.  In ``with UNINTERRUPTED``."""
         data = self._protocol.data_to_send()
         # Small buffers are joined, to be written with one system call.  Joining large ones would copy them.
-        if len(data) > 1 and max(map(len, data)) <= 65536:
-            data = [b"".join(data)]
+        try:
+            if len(data) > 1 and max(map(len, data)) <= 65536:
+                data = [b"".join(data)]
+        except TypeError:
+            refuse_buffers(self._protocol, data)
+            raise
         self._pending.extend(data)
         self._write()
 

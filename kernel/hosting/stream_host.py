@@ -76,6 +76,7 @@ from kernel.hosting.failed_logins import LOGIN_DELAY
 from kernel.hosting.lazy_timer import LazyTimer
 from kernel.hosting.lease import Lease
 from kernel.hosting.peer_patterns import PeerPatterns
+from kernel.hosting.protocol_mistakes import BATCHES, BUFFERS, TRUTH, refuse_buffers, wrong_answer
 from kernel.hosting.stream_half import StreamHalf
 from kernel.hosting.stream_statistics import StreamStatistics
 from kernel.hosting.wire import PlainWire, Wire
@@ -315,6 +316,8 @@ class StreamHost(ConnectionOwner):
             return
         if batches:
             self._deliver(batches)
+        elif batches is None:
+            raise wrong_answer(self._protocol, "receive_data", None, BATCHES)
         self._after()
 
     def on_filled(self, count: int, now: float) -> None:
@@ -412,8 +415,11 @@ class StreamHost(ConnectionOwner):
     def _deliver(self, batches: Any) -> None:
         """Pass messages on to the routes."""
         count = 0
-        for batch in batches:
-            count += len(batch.bodies)
+        try:
+            for batch in batches:
+                count += len(batch.bodies)
+        except (AttributeError, TypeError):
+            raise wrong_answer(self._protocol, "receive_data", batches, BATCHES) from None
         self.received += count
         self._counters.messages_in += count
         port = self._port
@@ -524,6 +530,8 @@ class StreamHost(ConnectionOwner):
         answers = protocol.data_to_send()
         if answers:
             self._write(answers)
+        elif answers is None:
+            raise wrong_answer(protocol, "data_to_send", None, BUFFERS)
         if self.withheld and not self._connection.writing:
             self.on_output()
         if self._connection.ended:
@@ -539,8 +547,13 @@ class StreamHost(ConnectionOwner):
         """Open the port if the handshake and the login are over."""
         if self._authenticating is not None:
             self._look_for_login(self._authenticating)
-        if self._port is None and self._protocol.ready_to_send():
+        if self._port is not None:
+            return
+        ready = self._protocol.ready_to_send()
+        if ready:
             self._open()
+        elif ready is None:
+            raise wrong_answer(self._protocol, "ready_to_send", None, TRUTH)
         # The conversation is over before its port was opened.  What the peer has sent is passed on all the
         # same.
         elif self._protocol.closed():
@@ -900,11 +913,17 @@ class StreamHost(ConnectionOwner):
         data = self._protocol.data_to_send()
         if data:
             self._write(data)
+        elif data is None:
+            raise wrong_answer(self._protocol, "data_to_send", None, BUFFERS)
 
     def _write(self, data: Sequence[Buffer]) -> None:
-        self._counters.bytes_out += sum(map(len, data))
         connection = self._connection
-        connection.send(data)
+        try:
+            self._counters.bytes_out += sum(map(len, data))
+            connection.send(data)
+        except TypeError:
+            refuse_buffers(self._protocol, data)
+            raise
         if self._unwritten and not connection.writing:
             self._written()
 

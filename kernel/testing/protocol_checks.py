@@ -30,6 +30,7 @@ import msgspec
 from kernel.contracts.errors import ProtocolError, RemoteProtocolError
 from kernel.contracts.message import PLAIN, Batch, Envelope, batch_of
 from kernel.contracts.protocol import ConnectionFacts, StreamProtocol, Told, UpgradesToTls
+from kernel.hosting.protocol_mistakes import BATCHES, BUFFERS, mistake_of, wrong_answer
 
 Pair = tuple[StreamProtocol, StreamProtocol]
 _MOST_ROUNDS = 1000
@@ -67,6 +68,8 @@ class ProtocolSubject(msgspec.Struct, kw_only=True):
         """Return a pair that has exchanged nothing yet; ``Told`` ends were told of their connection."""
         ends = self.make()
         for end in ends:
+            mistake = mistake_of(end)
+            assert not mistake, mistake
             if isinstance(end, Told):
                 end.on_connection(_facts(encrypted=False, seed=self.seed))
         return ends
@@ -98,22 +101,34 @@ class ProtocolSubject(msgspec.Struct, kw_only=True):
 
 def written(end: StreamProtocol) -> bytes:
     """Return what an end wants to have written now."""
-    return b"".join(end.data_to_send())
+    data = end.data_to_send()
+    try:
+        return b"".join(data)
+    except TypeError:
+        raise AssertionError(str(wrong_answer(end, "data_to_send", data, BUFFERS))) from None
+
+
+def received(end: StreamProtocol, data: bytes, now: float) -> list[Batch]:
+    """Return the batches that an end makes of bytes."""
+    batches = end.receive_data(data, now)
+    if not isinstance(batches, Sequence) or not all(isinstance(batch, Batch) for batch in batches):
+        raise AssertionError(str(wrong_answer(end, "receive_data", batches, BATCHES)))
+    return batches
 
 
 def carry(client: StreamProtocol, server: StreamProtocol, now: float) -> list[Batch]:
     """Carry bytes both ways until there are no more; return what the server received."""
-    received: list[Batch] = []
+    got: list[Batch] = []
     for _ in range(_MOST_ROUNDS):
         there, back = written(client), written(server)
         if not there and not back:
             if not _start_tls(client, server, now):
-                return received
+                return got
             continue
         if there:
-            received += server.receive_data(there, now)
+            got += received(server, there, now)
         if back:
-            client.receive_data(back, now)
+            received(client, back, now)
     raise AssertionError("the two ends go on sending bytes to each other without end")
 
 
@@ -140,7 +155,7 @@ def _receive(subject: ProtocolSubject, pieces: Sequence[bytes]) -> list[Any]:
     # The bytes are those of another client.  That is no difference: seed and time are fixed, so that each
     # pair of ends has the same handshake.
     _, server = subject.opened()
-    return subject.plain([batch for piece in pieces for batch in server.receive_data(piece, 0.0)])
+    return subject.plain([batch for piece in pieces for batch in received(server, piece, 0.0)])
 
 
 # ---------------------------------------------------------------------- the checks
@@ -177,7 +192,7 @@ def sizes_are_counted(subject: ProtocolSubject) -> None:
     Water marks and encoders depend on both.
     """
     _, server = subject.opened()
-    for batch in server.receive_data(subject.sent()[0], 0.0):
+    for batch in received(server, subject.sent()[0], 0.0):
         sizes = [sum(map(len, body)) if batch.multipart else len(body) for body in batch.bodies]
         assert batch.size == sum(sizes)
         assert not batch.width or (not batch.multipart and set(sizes) == {batch.width})
@@ -201,7 +216,7 @@ def handshake_byte_by_byte(subject: ProtocolSubject) -> None:
         for end, other in ((client, server), (server, client)):
             for byte in written(end):
                 moved = True
-                other.receive_data(bytes([byte]), 0.0)
+                received(other, bytes([byte]), 0.0)
         if not moved and not _start_tls(client, server, 0.0):
             break
     assert client.ready_to_send(), "the handshake does not end if bytes come one by one"
@@ -233,7 +248,7 @@ def _feed(subject: ProtocolSubject, data: bytes, *, opened: bool, chunk: int) ->
     server.handle_timeout(0.0)
     try:
         for at in range(0, len(data), chunk):
-            server.receive_data(data[at : at + chunk], 0.0)
+            received(server, data[at : at + chunk], 0.0)
         server.receive_eof(0.0)
     except RemoteProtocolError:
         # The host writes the last words after an error, so this must not fail either.
@@ -249,7 +264,7 @@ def truncated_messages(subject: ProtocolSubject) -> None:
     data, expected = few.sent()
     for at in range(len(data)):
         _, server = few.opened()
-        got = few.plain(server.receive_data(data[:at], 0.0))
+        got = few.plain(received(server, data[:at], 0.0))
         assert got == expected[: len(got)], f"cut at {at}"
         try:
             server.receive_eof(0.0)
@@ -339,8 +354,8 @@ def ends_are_independent(subject: ProtocolSubject) -> None:
     also: list[Any] = []
     # In turns, so that each is in the middle of a message while the other goes on.
     for at in range(0, len(data), 1000):
-        got += subject.plain(one.receive_data(data[at : at + 1000], 0.0))
-        also += subject.plain(other.receive_data(data[at : at + 1000], 0.0))
+        got += subject.plain(received(one, data[at : at + 1000], 0.0))
+        also += subject.plain(received(other, data[at : at + 1000], 0.0))
     assert got == also == expected
 
 

@@ -25,9 +25,11 @@ from kernel.contracts.kinds import (
     NoOptions,
     ProtocolKind,
     RouterKind,
+    Side,
     Table,
 )
 from kernel.plugins import GROUP, Origin, PluginRegistry
+from tests.line_protocol import LineProtocol
 
 HEADER = """
 from kernel import hookimpl
@@ -212,9 +214,12 @@ def test_an_unknown_kind_comes_with_the_nearest_or_with_the_reason(site: Path) -
 
 def test_options_that_are_gone_are_not_mistaken_for_others() -> None:
     made: list[Any] = []
-    kind = ProtocolKind(
-        name="counted", summary="s", options=Counted, create=lambda options, side: made.append(options)
-    )
+
+    def create(options: Any, side: Side) -> LineProtocol:
+        made.append(options)
+        return LineProtocol()
+
+    kind = ProtocolKind(name="counted", summary="s", options=Counted, create=create)
     make_protocol = registry_of(p=plugin(register_protocols=lambda: [kind])).protocol_maker()
     for number in range(100):
         make_protocol("counted", {"number": number}, "client")  # nobody else keeps this dict
