@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kernel.contracts.counts import counted
 from kernel.plugins import PluginRegistry
 from kernel.topology.check import line_of
 from kernel.topology.check_file import check_file
@@ -49,10 +50,10 @@ def _summary(plan: Plan) -> str:
     )
     counts = [
         # A plan without a thread in this process gets one when it starts.
-        (len(plan.threads) - processes or 1, "thread", "threads"),
-        *([(processes, "process", "processes")] if processes else []),
-        (len(plan.engines), "engine", "engines"),
-        (len(plan.routes), "route", "routes"),
+        counted(len(plan.threads) - processes or 1, "thread"),
+        *([counted(processes, "process", "processes")] if processes else []),
+        counted(len(plan.engines), "engine"),
+        counted(len(plan.routes), "route"),
     ]
-    text = ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in counts)
+    text = ", ".join(counts)
     return f"{text} ({crossing} between processes)" if crossing else text

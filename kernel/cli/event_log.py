@@ -26,6 +26,7 @@ from typing import Any, TextIO
 import click
 import msgspec
 
+from kernel.contracts.counts import counted
 from kernel.contracts.engine import EngineEvent
 from kernel.inspection.printing import printable
 from kernel.topology.statistics import SystemStatistics
@@ -106,11 +107,11 @@ class EventLog:
     def end_second(self) -> None:
         """Write how many events were not written, and count from 0 again.  Any thread."""
         with self._lock:
-            counted, self._this_second = self._this_second, Counter()
+            counts, self._this_second = self._this_second, Counter()
             counting, self._counting = self._counting, None
         if counting is not None:
             counting.cancel()
-        for (engine, what), count in counted.items():
+        for (engine, what), count in counts.items():
             more = count - self._rate
             if more > 0:
                 detail = f"and {more:,} more within a second"
@@ -125,13 +126,13 @@ class EventLog:
         for route in statistics.routes:
             lost = f", {route.dropped:,} dropped" if route.dropped else ""
             lost += f", {route.unrouted:,} unrouted" if route.unrouted else ""
-            self.write("routed", detail=f"{route.name}: {route.written:,} messages{lost}")
+            self.write("routed", detail=f"{route.name}: {counted(route.written, 'message')}{lost}")
         for port in statistics.ports:
             if port.unrouted:
                 self.write(
                     "unrouted",
                     engine=port.name,
-                    detail=f"{port.unrouted:,} messages for which there was no route",
+                    detail=f"{counted(port.unrouted, 'message')} for which there was no route",
                 )
 
     def write(self, what: str, **facts: Any) -> None:
@@ -139,7 +140,7 @@ class EventLog:
         line = self._line(what, **facts)
         # Without the lock, so that engines do not wait, too.  Not with their ``poll``: only one thread may
         # use it at a time.
-        while not self._put(line, counted=False):
+        while not self._put(line, counts=False):
             room = _room_of(self._stream)
             if room is not None:
                 room.poll()
@@ -152,18 +153,19 @@ class EventLog:
             return json.dumps({"time": now.isoformat(timespec="milliseconds"), "what": what, **facts})
         return self._for_people(now, what, facts)
 
-    def _put(self, line: str, *, counted: bool = True) -> bool:
+    def _put(self, line: str, *, counts: bool = True) -> bool:
         """Write a line if there is room for it; return whether there was."""
         # ``print`` writes the text and the line end in two steps, between which another thread could write.
         with self._lock:
             # A system promises room for PIPE_BUF octets (POSIX), 4096 on Linux.  A longer line, such as one
             # with a traceback, may wait for a reader that has stopped just now.
             if self._room is not None and not self._room.poll(0):
-                self._missing += counted
+                self._missing += counts
                 return False
             lines = [line]
             if self._missing:
-                detail = f"{self._missing:,} lines are missing: nobody read them in time"
+                lines_are = counted(self._missing, "line is", "lines are")
+                detail = f"{lines_are} missing: nobody read in time"
                 lines.insert(0, self._line("log", detail=detail, more=self._missing))
                 self._missing = 0
             try:

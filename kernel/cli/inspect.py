@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from kernel.cli.seconds import Seconds
+from kernel.contracts.counts import counted
 from kernel.contracts.errors import UnknownName, nearest
 from kernel.plugins import PluginRegistry
 
@@ -169,10 +170,11 @@ def _show_tables(inspector: Any, as_json: bool) -> None:
 def _remarks(packets: Any, inspector: Any) -> Iterator[str]:
     """Yield a sentence for everything that was not shown, and why."""
     if packets.fragments:
-        yield f"{packets.fragments} fragments of IP packets were not decoded"
+        yield f"{counted(packets.fragments, 'fragment of an IP packet was', 'fragments of IP packets were')} not decoded"
     if packets.other:
-        yield f"{packets.other} packets were damaged, or neither IPv4 nor IPv6"
+        yield f"{counted(packets.other, 'packet was', 'packets were')} damaged, or neither IPv4 nor IPv6"
     if inspector.left_out:
-        yield f"{inspector.left_out} conversations are not in the tables, which are full"
+        left_out = counted(inspector.left_out, "conversation is", "conversations are")
+        yield f"{left_out} not in the tables, which are full"
     if not inspector.tables():
         yield "no dissector recognized a conversation; name the protocol of a port with --as PORT=NAME"

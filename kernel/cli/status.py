@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from kernel.cli.looking import COUNTERS, Row, looking, print_table
+from kernel.contracts.counts import counted
 
 _ENGINE = (
     "name",
@@ -68,7 +69,8 @@ def show(answer: dict[str, Any]) -> None:
         print_table(title, (*columns, *rates), rows)
     waiting = sum(route["depth"] for route in routes)
     click.echo(
-        f"{len(status['threads'])} threads, {len(status['pipes'])} pipes with {waiting} messages in them"
+        f"{counted(len(status['threads']), 'thread')}, {counted(len(status['pipes']), 'pipe')}, with "
+        f"{counted(waiting, 'message')} in them"
     )
 
 

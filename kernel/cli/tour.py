@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from kernel.contracts.counts import counted
 from kernel.contracts.errors import KernelClosed, TimedOut, UnknownName, nearest
 from kernel.contracts.walk import Hop, Walk
 
@@ -243,11 +244,11 @@ def command(name: str, every: bool) -> None:
                     click.style(f"     {call.file}:{call.line} {call.function}   ({call.thread})", dim=True)
                 )
         click.echo(f"{number}. {click.style(f'{hop.file}:{line}', fg='cyan')} {hop.function}")
-        calls = f"{len(between)} call{'s' * (len(between) != 1)} in between"
+        calls = f"{counted(len(between), 'call')} in between"
         click.echo(f"   {hop.what}   ({thread}, {microseconds:,.0f} µs, {calls})")
     if len(seen) < len(walk.hops):
         raise click.ClickException(
             f"the message was not seen in {walk.hops[len(seen)].function}, the hop after the last one shown"
         )
     total, files = size_of(seen)
-    click.echo(f"{total} calls in {files} files")
+    click.echo(f"{counted(total, 'call')} in {counted(files, 'file')}")

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kernel.contracts.counts import counted
 from kernel.pipes.pipe import Pipe
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class StallWatch:
     def _abandon(self, route: Route, engine: str) -> int:
         count = route.abandon_deferred(engine)
         if count:
-            text = f"route {route.spec.name}: {engine} did not come back for {count} unconfirmed messages"
+            text = f"route {route.spec.name}: {engine} did not come back for {counted(count, 'unconfirmed message')}"
             self.report("abandoned", text)
         return count
 

@@ -44,6 +44,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from kernel.contracts.counts import counted
 from kernel.contracts.engine import NOTHING_TAKEN, Host, Port, Taken
 from kernel.contracts.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError
 from kernel.contracts.message import Batch, Buffer
@@ -881,7 +882,7 @@ class StreamHost(ConnectionOwner):
         self._tell_refused(reason)
         # Without ``data_to_send``, which may have a part of these messages.
         self._connection.close(
-            f"the protocol cannot send {taken.count} messages, which are refused: {reason}"
+            f"the protocol cannot send {counted(taken.count, 'message, which is', 'messages, which are')} refused: {reason}"
         )
 
     def _tell_refused(self, reason: str) -> None:

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import msgspec
 
+from kernel.contracts.counts import counted
 from kernel.contracts.errors import KernelError
 from kernel.contracts.extras import Extra
 from kernel.inspection.ip_packets import ETHERNET, RAW
@@ -217,7 +218,10 @@ class LiveCapture:
     @property
     def complaint(self) -> str:
         """The number of packets for which the system had no room, as text; empty: none."""
-        return f"{self._dropped} packets came faster than they could be read" if self._dropped else ""
+        if not self._dropped:
+            return ""
+        packets = counted(self._dropped, "packet came faster than it", "packets came faster than they")
+        return f"{packets} could be read"
 
     def progress(self) -> int:
         """Return 0: an interface has no end to measure progress by."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from kernel.contracts.counts import counted
 from kernel.contracts.message import Batch
 from plugins.engines.amqp_client.channel_handler import ChannelHandler
 from plugins.protocols.amqp091.events import Delivered
@@ -153,7 +154,7 @@ class Consumer(ChannelHandler):
     def _finish(self) -> None:
         self.finished = True
         self.refusal = ""
-        self.session.report("finished", f"{self.name}: {self._quota.acknowledged} messages")
+        self.session.report("finished", f"{self.name}: {counted(self._quota.acknowledged, 'message')}")
         # The server puts what it has delivered beyond the quota back into the queue.
         self.session.connection.close_channel(self.channel, ReplyCode.SUCCESS, "finished")
 

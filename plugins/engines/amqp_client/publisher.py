@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kernel.contracts.counts import counted
 from kernel.contracts.engine import Taken
 from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Batch, Envelope
@@ -291,7 +292,9 @@ class Publisher(ChannelHandler):
         if not self._waiting_to_retry:
             self._waiting_to_retry = True
             wait = self.backoff.next_wait()
-            self.session.report("retrying", f"publishing: the server refused {count} messages", wait)
+            self.session.report(
+                "retrying", f"publishing: the server refused {counted(count, 'message')}", wait
+            )
             self.session.set_timer(wait, self._retry, self)
 
     def _check_confirm_timeout(self) -> None:
@@ -311,7 +314,9 @@ class Publisher(ChannelHandler):
         if now < self._answered_at + timeout:
             self._timeout.arm(self._answered_at + timeout)
         else:
-            self.session.give_up(f"the server answered for none of {count} messages within {timeout:g} s")
+            self.session.give_up(
+                f"the server answered for none of {counted(count, 'message')} within {timeout:g} s"
+            )
 
     def _retry(self) -> None:
         # ``Session.set_timer`` ends the turn after this call, and ``pump`` publishes again.

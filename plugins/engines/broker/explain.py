@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kernel.contracts.counts import counted
 from kernel.contracts.explaining import Row, row
 from plugins.engines.broker.binding import Binding, Destination
 from plugins.engines.broker.matchers.kinds import EXCHANGE_TYPES
@@ -172,7 +173,10 @@ class Explainer:
         self._explain_limits(made, queue)
         consumers = queue.all_consumers()
         if not consumers:
-            made["notes"].append(f"nobody consumes it: {queue.backlog.count} messages are ready and wait")
+            waiting = counted(
+                queue.backlog.count, "message is ready and waits", "messages are ready and wait"
+            )
+            made["notes"].append(f"nobody consumes it: {waiting}")
         for consumer in consumers[:_MOST_CONSUMERS]:
             credit = f"prefetch {consumer.prefetch}" if consumer.prefetch else "no prefetch limit"
             one = row(
@@ -212,7 +216,7 @@ class Explainer:
         if policy.max_length is not None or policy.max_length_bytes is not None:
             causes.append("too many in the queue")
         if policy.delivery_limit is not None:
-            causes.append(f"returned {policy.delivery_limit} times")
+            causes.append(f"returned {counted(policy.delivery_limit, 'time')}")
         key = self._envelope.key if policy.dead_letter_key is None else policy.dead_letter_key
         made = row(
             "dead letters", name, gets=False, why=f"of this queue, if {' or '.join(causes)}; with key {key!r}"
@@ -270,12 +274,8 @@ def _difference(pattern: str, key: str) -> str:
         if each not in ("*", word):
             return f": word {number} is {word!r}, not {each!r}"
     if "#" not in wanted and len(wanted) != len(words):
-        return f": it has {_words(len(wanted))}, and the key {_words(len(words))}"
+        return f": it has {counted(len(wanted), 'word')}, and the key {counted(len(words), 'word')}"
     return ""
-
-
-def _words(count: int) -> str:
-    return f"{count} word" if count == 1 else f"{count} words"
 
 
 def _why_headers(arguments: Mapping[str, Any], headers: Mapping[str, Any], *, matches: bool) -> str:

@@ -36,6 +36,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kernel.contracts.counts import counted
 from kernel.contracts.message import Batch, Envelope
 from kernel.contracts.mixed_batch import KeyedBatch
 from plugins.engines.broker.arguments import read_queue_arguments
@@ -394,7 +395,7 @@ class Queue:
         if before.bit_length() != self.undeliverable.bit_length():
             self.vhost.broker.report(
                 "undeliverable",
-                f"{self.undeliverable} messages of queue {self.name!r} in vhost {self.vhost.name!r} so far; "
+                f"{counted(self.undeliverable, 'message')} of queue {self.name!r} in vhost {self.vhost.name!r} so far; "
                 f"the last with key {span.envelope.key!r:.80}: {why}",
             )
         self._give_up(span, "undeliverable", now)

@@ -36,6 +36,7 @@ from typing import Any
 
 import trio
 
+from kernel.contracts.counts import counted
 from kernel.contracts.engine import EngineEvent, Host, Port, Taken
 from kernel.contracts.errors import KernelError
 from kernel.contracts.message import Batch, batch_of
@@ -337,11 +338,17 @@ class JournalEngine:
     def _report_recovered(self, writer: JournalWriter) -> None:
         recovered = writer.recovered
         if any(recovered):
+            cut = counted(
+                recovered.cut, "byte that was never committed was", "bytes that were never committed were"
+            )
+            lost = counted(
+                recovered.lost, "row that a consumer has read is", "rows that a consumer has read are"
+            )
             self._report(
                 "recovered",
-                f"{writer.path}: {recovered.adopted} rows and {recovered.replaced} index entries were repaired, "
-                f"{recovered.cut} bytes that were never committed were cut off"
-                + (f", {recovered.lost} rows that a consumer has read are lost" if recovered.lost else ""),
+                f"{writer.path}: {counted(recovered.adopted, 'row')} and "
+                f"{counted(recovered.replaced, 'index entry', 'index entries')} were repaired, {cut} cut off"
+                + (f", {lost} lost" if recovered.lost else ""),
             )
 
     def _report(self, what: str, detail: str) -> None:

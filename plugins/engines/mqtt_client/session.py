@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kernel.contracts.counts import counted
 from kernel.contracts.message import Buffer
 from plugins.engines.mqtt_client.forms import Forms
 from plugins.engines.mqtt_client.options import SubscriptionOptions
@@ -322,7 +323,7 @@ class Session:
         outgoing = self._engine.outgoing
         if outgoing.in_flight and now >= outgoing.answered_at + options.confirm_timeout:
             self.end(
-                f"{peer} has acknowledged none of {outgoing.in_flight} messages within "
+                f"{peer} has acknowledged none of {counted(outgoing.in_flight, 'message')} within "
                 f"{options.confirm_timeout:g} s"
             )
             return

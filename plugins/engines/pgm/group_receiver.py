@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from kernel.contracts.counts import counted
 from kernel.contracts.engine import EngineEvent, Host
 from kernel.hosting.datagram_wire import DatagramWire
 from kernel.hosting.interfaces import find_interface
@@ -70,7 +71,7 @@ def _text(events: list[Event]) -> str:
     ]
     count = sum(distance(first, last) + 1 for first, last in ranges)
     reasons = ", ".join(dict.fromkeys(event.detail for event in events))
-    return f"{count} packets from {ranges[0][0]} to {ranges[-1][1]}: {reasons}"
+    return f"{counted(count, 'packet')} from {ranges[0][0]} to {ranges[-1][1]}: {reasons}"
 
 
 READS_PER_TURN = 16

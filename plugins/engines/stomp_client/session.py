@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kernel.contracts.counts import counted
 from kernel.contracts.message import Buffer
 from plugins.engines.stomp_client.forms import Forms
 from plugins.engines.stomp_client.options import SubscriptionOptions
@@ -289,7 +290,7 @@ class Session:
             self.end(f"{peer} has sent no heart-beat")
         elif outgoing.in_flight and now >= outgoing.answered_at + options.confirm_timeout:
             self.end(
-                f"{peer} has sent a receipt for none of {outgoing.in_flight} messages within "
+                f"{peer} has sent a receipt for none of {counted(outgoing.in_flight, 'message')} within "
                 f"{options.confirm_timeout:g} s"
             )
         elif self._beats.due(now, self._engine.counters.bytes_out):

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kernel.contracts.counts import counted
 from plugins.protocols.pgm import packets
 from plugins.protocols.pgm.chance import Chance
 from plugins.protocols.pgm.checksum import ones_sum
@@ -279,7 +280,8 @@ class Receiver:
         # would be nine megabytes.
         named = ", ".join(packets.tsi_text(other.tsi) for other in before[-MAX_NAMED:])
         others = len(before) - MAX_NAMED
-        return f", like {named}{f' and {others} others' if others > 0 else ''}: started again?"
+        more = f" and {counted(others, 'other')}" if others > 0 else ""
+        return f", like {named}{more}: started again?"
 
     # ------------------------------------------------------------------ what came of it
 

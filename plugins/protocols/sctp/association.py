@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kernel.contracts.counts import counted
 from kernel.contracts.errors import LocalProtocolError, RemoteProtocolError
 from plugins.protocols.sctp import chunks, parameters
 from plugins.protocols.sctp.chunks import Chunk, Data, Forward, Init, Listed, Plain, Sack, Type
@@ -493,7 +494,7 @@ class Association:
         # The peer decides how many ERRORs it sends, the host when it takes the events.
         elif len(self.events) < 100:
             others = len(causes) - _MAX_CAUSES
-            detail = str(causes[:_MAX_CAUSES]) + (f" and {others} others" if others > 0 else "")
+            detail = str(causes[:_MAX_CAUSES]) + (f" and {counted(others, 'other')}" if others > 0 else "")
             self.events.append(Event(what=What.PEER_ERROR, detail=detail))
 
     def _on_abort(self, chunk: Listed, path: Path, now: float) -> None:

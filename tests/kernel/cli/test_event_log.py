@@ -82,7 +82,7 @@ def test_a_reader_that_does_not_read_stops_nothing_and_is_told_what_it_missed() 
     assert {line["what"] for line in events} == {EVENT.what}
     assert missing["what"] == "log"
     assert missing["more"] == 5_001 - len(events)
-    assert missing["detail"] == f"{missing['more']:,} lines are missing: nobody read them in time"
+    assert missing["detail"] == f"{missing['more']:,} lines are missing: nobody read in time"
 
 
 def test_a_disk_that_is_full_stops_nothing() -> None:

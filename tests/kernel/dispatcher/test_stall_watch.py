@@ -268,7 +268,7 @@ def test_it_does_not_wait_for_ever_while_others_of_its_engine_are_left(system: S
     system.wait(2)
     assert source.confirmed() == source.abandoned == 1
     assert system.owners["a"].confirmations == [1]
-    assert system.reports == [("abandoned", "route a -> l: l did not come back for 1 unconfirmed messages")]
+    assert system.reports == [("abandoned", "route a -> l: l did not come back for 1 unconfirmed message")]
 
 
 def test_what_comes_is_deferred_to_an_engine_without_a_port(system: System) -> None:

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import click
 
+from kernel.contracts.counts import counted
 from kernel.contracts.errors import KernelError
 from plugins.engines.broker.commands.asking import Row, RunningBroker, control_option, engine_option
 from plugins.engines.broker.commands.user import as_user_definition
@@ -92,11 +93,15 @@ def import_(file: IO[bytes], control: str | None, engine: str | None) -> int:
     except KernelError as error:
         raise KernelError(f"{file.name}: {error}") from None
     done = RunningBroker(control, engine).operate("import-definitions", definitions)
-    made = [f"{count} {what.replace('_', ' ')}" for what, count in done["counts"].items() if count]
+    made = [_counted(count, what.replace("_", " ")) for what, count in done["counts"].items() if count]
     click.echo(", ".join(made) or "nothing")
     for line in (*done["ignored"], *done["complaints"]):
         click.echo(f"{file.name}: {line}", err=True)
     return 1 if done["complaints"] else 0
+
+
+def _counted(count: int, many: str) -> str:
+    return counted(count, f"{many[:-3]}y" if many.endswith("ies") else many[:-1], many)
 
 
 def as_definitions(exchanges: list[Row], queues: list[Row], bindings: list[Row]) -> dict[str, Any]:

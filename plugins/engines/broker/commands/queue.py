@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kernel.contracts.counts import counted
 from kernel.contracts.errors import KernelError
 from plugins.engines.broker.commands.asking import (
     RunningBroker,
@@ -52,5 +53,4 @@ def _do(what: str, control: str | None, engine: str | None, named: dict[str, Any
     done = RunningBroker(control, engine).operate(what, named)
     if "refused" in done:
         raise KernelError(done["refused"]["reason"])
-    count = done["messages"]
-    click.echo(f"{count} message{'' if count == 1 else 's'} dropped")
+    click.echo(f"{counted(done['messages'], 'message')} dropped")

@@ -20,6 +20,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kernel.contracts.bodies import all_checked
+from kernel.contracts.counts import counted
 from kernel.contracts.envelopes import checked_envelope, checked_text
 from kernel.contracts.errors import ConnectionLost, KernelClosed, KernelError, WrongThread
 from kernel.contracts.message import Batch, Buffer, Envelope, batch_of
@@ -297,7 +298,9 @@ class BrokerClient(OfThisProcess):
             raise refusal
         # Without an error: a queue with x-overflow = reject-publish took only a part.
         if refused:
-            raise PreconditionFailed(f"{refused} messages were refused: a queue is full")
+            raise PreconditionFailed(
+                f"{counted(refused, 'message was', 'messages were')} refused: a queue is full"
+            )
 
     # Consuming
 

@@ -64,6 +64,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
+from kernel.contracts.counts import counted
 from plugins.engines.broker.storage.compactor import Compactor
 from plugins.engines.broker.storage.counters import LogCounters
 from plugins.engines.broker.storage.definition_records import encode_ranges, encode_segment
@@ -481,7 +482,7 @@ class Log:
         for first, stop in lost.ranges():
             stored.live.remove(first, stop)
         self.counters.lost_messages += len(lost)
-        self._report("lost", f"{len(lost)} messages of queue or set number {stored.number}: {why}")
+        self._report("lost", f"{counted(len(lost), 'message')} of queue or set number {stored.number}: {why}")
 
     def bytes_on_disk(self) -> int:
         """Return the size of all segments."""

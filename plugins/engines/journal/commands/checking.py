@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kernel.contracts.counts import counted
 from kernel.hosting.appending import Disk
 from plugins.engines.journal.commands.common import (
     DamageReport,
@@ -61,14 +62,18 @@ def verify(journal: Location) -> int:
     # No damage: a writer was killed between the data and the index, or is just at work.
     behind = sum(entry.rows for segment in segments[-1:] for entry in _behind(segment))
     if behind:
-        click.echo(f"{behind} rows after the end of {segments[-1].data_location} are whole, but not in "
-                   f"{segments[-1].name.index_name}: the next writer, or repair, adds them")  # fmt: skip
+        click.echo(
+            f"{counted(behind, 'row')} after the end of {segments[-1].data_location}, whole but not in "
+            f"{segments[-1].name.index_name}: the next writer, or repair, adds what is missing"
+        )
     for name in without_index(Path(journal)):
         click.echo(
             f"{name.index_path(Path(journal))}: it is missing, unless a compaction or a deletion is at work; the next writer,"
             " or repair, makes it again"
         )
-    click.echo(f"{rows:,} rows in {len(segments)} segments are whole; {damage_report.rows:,} are damaged")
+    click.echo(
+        f"whole: {counted(rows, 'row')} in {counted(len(segments), 'segment')}; damaged: {counted(damage_report.rows, 'row')}"
+    )
     return 1 if damage_report.count or damaged_entries else 0
 
 
@@ -91,9 +96,14 @@ def repair(journal: Path) -> int:
             lost += len(repaired.lost)
             if repaired.adopted or repaired.replaced:
                 click.echo(
-                    f"{name}: {repaired.adopted} rows and {repaired.replaced} index entries were repaired"
+                    f"{name}: {counted(repaired.adopted, 'row')} and "
+                    f"{counted(repaired.replaced, 'index entry', 'index entries')} were repaired"
                 )
-    click.echo("the indexes agree with the data" if not lost else f"{lost} commits stay lost")
+    click.echo(
+        "the indexes agree with the data"
+        if not lost
+        else f"{counted(lost, 'commit stays', 'commits stay')} lost"
+    )
     return 1 if lost else 0
 
 
@@ -102,8 +112,8 @@ def _report_entries(segment: Segment) -> int:
     damaged = _damaged_entries(segment)
     if damaged:
         click.echo(
-            f"{segment.index_location}: {damaged} entries or headers are damaged or missing; their rows can be read from"
-            " the data; repair writes them again"
+            f"{segment.index_location}: {counted(damaged, 'entry or header is', 'entries or headers are')} damaged or missing;"
+            " the rows can be read from the data; repair writes the index again"
         )
     return damaged
 

@@ -11,6 +11,7 @@ import click
 import pyarrow as pa
 from pyarrow import compute
 
+from kernel.contracts.counts import counted
 from plugins.engines.journal.commands.common import DamageReport, progress, range_options, readable_argument
 from plugins.engines.journal.moments import Moment, offset_of
 from plugins.protocols.journal_format.folders import Location
@@ -51,7 +52,7 @@ def stat(journal: Location, start: Moment, end: Moment, by: str, count: int, as_
     for row in rows:
         click.echo(f"{row[by]!s:<{width}} {row['messages']:>15,} {row['bytes']:>18,}")
     total = compute.sum(table.column("messages")).as_py() or 0
-    click.echo(f"{total:,} messages, {len(table):,} of {by}, in {seconds:.2f} s", err=True)
+    click.echo(f"{counted(total, 'message')}, {len(table):,} of {by}, in {seconds:.2f} s", err=True)
 
 
 def count_by(reader: JournalReader, by: str, start: int, stop: int) -> pa.Table:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kernel.contracts.counts import counted
 from plugins.engines.journal import compaction
 from plugins.engines.journal.commands.common import (
     DamageReport,
@@ -73,8 +74,9 @@ def compact(
         )
     for one in done:
         click.echo(
-            f"{one.name}: {one.segments} segments, {one.batches_before:,} batches, {one.bytes_before:,} bytes"
-            f" are now {one.record_batches:,} batches, {one.bytes:,} bytes"
+            f"{one.name}: {counted(one.segments, 'segment')}, "
+            f"{counted(one.batches_before, 'batch', 'batches')}, {one.bytes_before:,} bytes are now "
+            f"{counted(one.record_batches, 'batch', 'batches')}, {one.bytes:,} bytes"
         )
     if not done:
         click.echo("there is nothing to compact")
@@ -127,7 +129,7 @@ def export(
             on_rows=step,
             on_damage=damage_report,
         )
-    click.echo(f"{rows:,} rows in {directory}")
+    click.echo(f"{counted(rows, 'row')} in {directory}")
     return 1 if damage_report.count else 0
 
 
@@ -168,5 +170,5 @@ def _move_to_parquet(journal: Path, directory: Path, compression: str, by: tuple
             if not is_recorded(journal):
                 abandon_move(journal, directory)
         finish_move(journal)
-    click.echo(f"{rows:,} rows in {directory}")
+    click.echo(f"{counted(rows, 'row')} in {directory}")
     return 0

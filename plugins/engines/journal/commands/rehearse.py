@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from kernel import Plan, load_plan, rehearse
+from kernel.contracts.counts import counted
 from kernel.contracts.errors import KernelError
 from kernel.contracts.rehearsing import Played, Recorded, Subject
 from plugins.engines.journal.commands.common import (
@@ -153,13 +154,13 @@ def _by_port(stored: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 def _report(new: Played, old: Played | None, file: str, keys: int) -> Iterator[str]:
     fed = ", ".join(f"{count:,} from {name!r}" for name, count in sorted(new.fed.items()))
-    yield f"played {new.fed.total():,} messages: {fed or 'none'}"
+    yield f"played {counted(new.fed.total(), 'message')}: {fed or 'none'}"
     for name, count in sorted(new.unknown.items()):
-        yield f"not played: {count:,} messages from {name!r}, which is no engine of {file}"
+        yield f"not played: {counted(count, 'message')} from {name!r}, which is no engine of {file}"
     # Of the other topology's senders those that this one does not have were named above.
     for name, count in sorted((old.unknown if old else Counter()).items()):
         if name in new.fed:
-            yield f"{name!r}, with {count:,} messages, is new"
+            yield f"{name!r}, with {counted(count, 'message')}, is new"
     receivers = sorted({*new.got, *(old.got if old else ())})
     width = max(map(len, (*receivers, "nobody")))
     for receiver in receivers:
@@ -183,7 +184,7 @@ def _line(
     )
     yield from (f"    {change:+,}  {_name(subject)}" for subject, change in changed[:keys])
     if len(changed) > keys:
-        yield f"    and {len(changed) - keys:,} keys more"
+        yield f"    and {counted(len(changed) - keys, 'key')} more"
 
 
 def _name(subject: Subject) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from kernel import ask, engine_with, find_running
+from kernel.contracts.counts import counted
 from kernel.contracts.errors import KernelError
 from plugins.engines.journal.commands.common import (
     confirmed_before,
@@ -72,7 +73,7 @@ def command(
     if as_json:
         click.echo(json.dumps(state))
     elif not state["failure"]:
-        click.echo(f"{state['sent']} messages sent; {target} has confirmed all of them")
+        click.echo(f"{counted(state['sent'], 'message')} sent; {target} has confirmed all")
     if state["failure"]:
         raise KernelError(f"{state['failure']}; {confirmed_before(state['position'])}")
     return 0

@@ -135,7 +135,7 @@ def test_import(kernel: Command, path: Path, tmp_path: Path) -> None:
     file = tmp_path / "definitions.json"
     file.write_text(json.dumps(DEFINITIONS | {"queues": [*DEFINITIONS["queues"], more]}))
     status, shown, errors = kernel("definitions", "import", file, "--control", path, "--engine", "one")
-    assert (status, shown, errors) == (0, "1 vhosts, 1 policies, 1 exchanges, 2 queues, 1 bindings\n", "")
+    assert (status, shown, errors) == (0, "1 vhost, 1 policy, 1 exchange, 2 queues, 1 binding\n", "")
     exported = json.loads(kernel("definitions", "export", "--control", path, "--engine", "one")[1])
     assert [each["name"] for each in exported["queues"]] == ["orders", "more"]
     with RawClient(_port(path)) as client:
@@ -159,7 +159,7 @@ def test_complaints_name_the_file_and_the_place(kernel: Command, path: Path, tmp
         )
     )
     status, shown, errors = kernel("definitions", "import", file, "--control", path, "--engine", "two")
-    assert (status, shown) == (1, "1 vhosts\n")
+    assert (status, shown) == (1, "1 vhost\n")
     assert errors.splitlines() == [
         f"{file}: $.parameters[0]: parameters are not supported",
         f"{file}: $.queues[0]: NOT_ALLOWED - vhost nowhere not found",

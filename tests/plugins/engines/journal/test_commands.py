@@ -163,7 +163,7 @@ def test_stat_counts(typed: Any, journal: Path) -> None:
     ]
     _, out, err = typed("stat", journal, "--by", "engine", "--from", 20)
     assert out.split()[-3:] == [b"broker", b"1", b"2"]
-    assert "1 messages, 1 of engine" in err
+    assert "1 message, 1 of engine" in err
     assert typed("stat", journal, "--from", 21)[0] == 0
 
 
@@ -194,7 +194,7 @@ def test_verify_counts_entries_that_were_cut_out_of_an_index_and_repair_writes_t
     index.write_bytes(good[:SIZE] + good[2 * SIZE :])
     status, out, _ = typed("verify", journal)
     assert status == 1
-    assert b"0000.index: 1 entries or headers are damaged or missing" in out
+    assert b"0000.index: 1 entry or header is damaged or missing" in out
     assert typed("repair", journal)[0] == 0
     assert index.read_bytes() == good
 
@@ -218,7 +218,7 @@ def test_repair_makes_indexes_good(typed: Any, journal: Path) -> None:
     assert typed("verify", journal)[0] == 1
     status, out, _ = typed("repair", journal)
     assert status == 0
-    assert b"1 rows and 1 index entries were repaired" in out
+    assert b"1 row and 1 index entry were repaired" in out
     assert index.read_bytes() == good
     assert bodies_in(journal) == [*numbered(0, 20), b"\xff\x00"]
     assert typed("verify", journal)[0] == 0
@@ -234,7 +234,7 @@ def test_repair_wants_the_journal_for_itself(typed: Any, journal: Path) -> None:
 def test_compact(typed: Any, journal: Path) -> None:
     status, out, _ = typed("compact", journal)
     assert status == 0
-    assert b"are now 1 batches" in out
+    assert b"are now 1 batch," in out
     assert typed("compact", journal)[1] == b"there is nothing to compact\n"
     assert bodies_in(journal)[:20] == numbered(0, 20)
 

@@ -306,7 +306,7 @@ def test_a_broker_that_acknowledges_nothing_is_given_up() -> None:
     assert not broker.ended
     world.run(0.2)
     assert broker.ended
-    assert "acknowledged none of 1 messages within 5 s" in world.host.events[-1].detail
+    assert "acknowledged none of 1 message within 5 s" in world.host.events[-1].detail
 
 
 def test_what_nobody_waits_for_is_sent_again_all_the_same() -> None:

@@ -38,4 +38,4 @@ def test_what_is_left_to_tell_of_a_source_that_goes_is_told() -> None:
         losses.handle_timeout(100.0)
     losses.forget(ONE)
     losses.forget(ONE)
-    assert told == [(ONE, "1 packets from 1 to 1: gone"), (ONE, "1 packets from 3 to 3: gone")]
+    assert told == [(ONE, "1 packet from 1 to 1: gone"), (ONE, "1 packet from 3 to 3: gone")]

@@ -243,7 +243,7 @@ def test_a_broker_that_sends_no_receipts_is_given_up() -> None:
     assert not broker.ended
     world.run(2.0)
     assert broker.ended
-    assert "a receipt for none of 1 messages within 5 s" in world.host.events[-1].detail
+    assert "a receipt for none of 1 message within 5 s" in world.host.events[-1].detail
 
 
 def test_while_the_socket_is_full_messages_stay_in_the_pipes() -> None:

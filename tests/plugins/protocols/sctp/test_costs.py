@@ -279,4 +279,4 @@ def test_an_error_with_very_many_causes_is_reported_with_some_of_them() -> None:
     chunk = Listed(Type.ERROR, (Parameter(1),) * 16_000)
     ours.receive_chunks((chunk,), address(2, 0), network.now)
     (event,) = (event for event in ours.events if event.what is What.PEER_ERROR)
-    assert event.detail == "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1] and 15990 others"
+    assert event.detail == "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1] and 15,990 others"
