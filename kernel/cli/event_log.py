@@ -16,6 +16,7 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import re
 import select
 import sys
 import threading
@@ -187,6 +188,9 @@ class EventLog:
         facts.pop("more", None)  # the detail says it
         # What is left after ``engine`` and ``next_try`` are the peer and the detail, in this order.
         next_try = facts.pop("next_try", None)
+        # Reasons that other places show as well name the peer themselves.
+        if "peer" in facts and _has_word(str(facts.get("detail")), str(facts["peer"])):
+            del facts["peer"]
         words = [str(facts.pop("engine", "kernel")), *map(str, facts.values())]
         if next_try is not None:
             words.append(f"(next try in {next_try:.1f} s)")
@@ -202,6 +206,11 @@ class EventLog:
                 *(f"    {printable(line)}" for line in trace.splitlines()),
             ]
         )
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Whether a text has this word, and not only as a part of another one, such as the port 1 of 18."""
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
 def _room_of(stream: TextIO) -> select.poll | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 import trio
@@ -9,6 +10,9 @@ import trio
 from kernel.contracts.durations import in_seconds
 from kernel.contracts.errors import ConnectionLost
 from kernel.hosting.address import Address
+
+_OF_TRIO = re.compile(r"Error connecting to \('([^']+)', .*\): (.+)")
+"""What trio makes of the text of an error: it puts the address in front."""
 
 _CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
 """The option that names the congestion control of a connection.  Only Linux has it."""
@@ -33,9 +37,13 @@ async def connect(address: Address, seconds: float) -> socket.socket:
         # one that explains.
         causes = error.__cause__.exceptions if isinstance(error.__cause__, ExceptionGroup) else ()
         cause = causes[0] if causes else error
-        raise ConnectionLost(
-            f"cannot connect to {address}: {getattr(cause, 'strerror', None) or cause}"
-        ) from None
+        said = getattr(cause, "strerror", None) or str(cause)
+        where = str(address)
+        if trios := _OF_TRIO.fullmatch(said):
+            tried, said = trios.groups()
+            # Of a name it is of use which of its addresses it was.
+            where = where if tried == address.host else f"{where} ({tried})"
+        raise ConnectionLost(f"cannot connect to {where}: {said}") from None
     theirs = stream.socket
     # Taken out of the socket object of trio: the connection reads and writes without trio.
     connected = socket.socket(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())

@@ -16,6 +16,7 @@ import pytest
 
 from kernel.cli.event_log import EventLog, LogRecords
 from kernel.contracts.engine import EngineEvent
+from tests.notes import for_each
 
 EVENT = EngineEvent(engine="link", what="retrying", peer="h:1", detail="refused", next_try=1.25)
 
@@ -26,6 +27,26 @@ def test_a_line_for_people_says_when_what_who_and_what_next() -> None:
     assert re.fullmatch(
         r"\d\d:\d\d:\d\d retrying     link h:1 refused \(next try in 1\.2 s\)\n", stream.getvalue()
     )
+
+
+@for_each(
+    "detail, shown",
+    [
+        ("h:1 hung up", "h:1 hung up"),
+        ("cannot connect to h:1: Connection refused", "cannot connect to h:1: Connection refused"),
+        # Another port, and another host.
+        ("h:18 is full", "h:1 h:18 is full"),
+        ("oh:1 is full", "h:1 oh:1 is full"),
+        ("", "h:1"),
+    ],
+)
+def test_a_peer_that_the_detail_names_is_named_once(detail: str, shown: str) -> None:
+    stream, as_json = io.StringIO(), io.StringIO()
+    event = EngineEvent(engine="link", what="retrying", peer="h:1", detail=detail)
+    EventLog(stream=stream).event(event)
+    assert stream.getvalue().rstrip().endswith(f" link {shown}")
+    EventLog(stream=as_json, as_json=True).event(event)
+    assert json.loads(as_json.getvalue())["peer"] == "h:1"
 
 
 def test_a_line_for_programs_has_what_is_known() -> None:

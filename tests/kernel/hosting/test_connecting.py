@@ -1,16 +1,19 @@
-"""The options of connections, above all that nothing is paced between two programs of one machine."""
+"""Connections that fail, and the options of others: nothing is paced between two programs of one machine."""
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import trio
 
+from kernel.contracts.errors import ConnectionLost
 from kernel.hosting import connecting
 from kernel.hosting.address import parse_address
-from kernel.hosting.connecting import forgo_pacing, is_paced, prepare
+from kernel.hosting.connecting import connect, forgo_pacing, is_paced, prepare
 from kernel.hosting.listener import Listener
 from tests.kernel.hosting.test_listener import FakeHost, accept_all
 
@@ -131,6 +134,19 @@ def test_what_does_not_pace_is_left_as_it_is(
     monkeypatch.setattr(connecting, "_PACES", (b"another",))
     prepare(client)
     assert _control(client) == before
+
+
+@pytest.mark.parametrize("host, named", [("127.0.0.1", ""), ("localhost", r" \((127\.0\.0\.1|::1)\)")])
+def test_an_address_that_cannot_be_connected_to_is_said_once(host: str, named: str) -> None:
+    with socket.socket() as nobody:
+        # Bound and not listened at: nobody else gets the port.
+        nobody.bind(("127.0.0.1", 0))
+        address = parse_address(f"mqtt+tcp://{host}:{nobody.getsockname()[1]}")
+        with pytest.raises(ConnectionLost) as failed:
+            trio.run(connect, address, 60)
+    assert re.fullmatch(
+        rf"cannot connect to {re.escape(str(address))}{named}: Connection refused", str(failed.value)
+    )
 
 
 def test_a_unix_socket_has_no_congestion_control() -> None:

@@ -447,7 +447,7 @@ def test_a_replay_says_that_it_waits_for_its_target(journal: Path, kernel_factor
     try:
         line = program.stderr.readline()
         assert re.search(
-            rf" retrying +target {re.escape(address)} cannot connect .* \(next try in 0\.1 s\)", line
+            rf" retrying +target cannot connect to {re.escape(address)}: .* \(next try in 0\.1 s\)", line
         )
         kernel_factory(
             EnginePlan(name="net", kind="stream", options={"address": address, "mode": "listen"}),
