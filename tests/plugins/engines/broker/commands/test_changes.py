@@ -265,21 +265,25 @@ def test_a_connection_is_closed_with_a_reason(system: System) -> None:
     assert said.endswith("engine 'broker': there is no connection 'nobody'\n")
 
 
+DELETED = "queue 'orders' deleted; it had 0 ready messages\n"
+
+
 def test_a_queue_is_purged_and_deleted(kernel: Command, system: System) -> None:
     control = ("--control", str(system.folder / "c.sock"))
     with system.client("guest", "guest") as client:
         for _ in range(4):
             client.publish(b"x", "orders")
         client.get("orders")
-        assert kernel("queue", "purge", "orders", *control) == (0, "3 messages dropped\n", "")
+        assert kernel("queue", "purge", "orders", *control) == (0, "queue 'orders': 3 messages dropped\n", "")
         assert system.row("queues", "orders")["messages"] == 1, "a client has it"
         client.publish(b"x", "orders")
         client.ask(basic.Qos(), basic.QosOk)
         assert system.do("queue", "delete", "orders", "--if-empty") == (
             1,
-            "kernel: queue 'orders' in vhost '/' not empty\n",
+            "kernel: nothing was changed: queue 'orders' in vhost '/' not empty\n",
         )
-        assert kernel("queue", "delete", "orders", "--if-unused", *control) == (0, "1 message dropped\n", "")
+        done = (0, "queue 'orders' deleted; it had 1 ready message\n", "")
+        assert kernel("queue", "delete", "orders", "--if-unused", *control) == done
     assert system.rows("queues") == []
 
 
@@ -287,9 +291,9 @@ def test_a_queue_in_use_is_not_deleted_if_that_is_asked_for(kernel: Command, sys
     with system.client("guest", "guest") as client:
         client.ask(basic.Consume(queue="orders"), basic.ConsumeOk)
         status, said = system.do("queue", "delete", "orders", "--if-unused")
-        assert (status, said) == (1, "kernel: queue 'orders' in vhost '/' in use\n")
+        assert (status, said) == (1, "kernel: nothing was changed: queue 'orders' in vhost '/' in use\n")
         control = ("--control", str(system.folder / "c.sock"))
-        assert kernel("queue", "delete", "orders", *control) == (0, "0 messages dropped\n", "")
+        assert kernel("queue", "delete", "orders", *control) == (0, DELETED, "")
         cancelled = client.next_of(MethodReceived)
         assert isinstance(cancelled, MethodReceived)
         assert isinstance(cancelled.method, basic.Cancel)
@@ -300,7 +304,8 @@ def test_a_queue_that_cannot_be_changed(system: System, action: str) -> None:
     with system.client("guest", "guest") as client:
         client.ask(queue.Declare(queue="mine", exclusive=True), queue.DeclareOk)
         for arguments, complaint in (
-            (("none",), "no queue 'none' in vhost '/'"),
+            (("none",), "no queue 'none' in vhost '/'; `kernel queues` lists all\n"),
+            (("order",), "no queue 'order' in vhost '/'; did you mean 'orders'?\n"),
             (("orders", "--vhost", "no"), "vhost no not found"),
             (("mine",), "cannot obtain exclusive access to locked queue 'mine' in vhost '/'"),
             (("orders", "--engine", "no"), "there is no engine 'no'"),
@@ -320,7 +325,7 @@ def test_rights_of_users_do_not_concern_the_operator(kernel: Command, system: Sy
         answer = ask(system.folder / "c.sock", what, engine="broker", argument=asked)["done"]
         assert answer["refused"]["name"] == "ACCESS_REFUSED"
     control = ("--control", str(system.folder / "c.sock"))
-    assert kernel("queue", "delete", "orders", *control) == (0, "0 messages dropped\n", "")
+    assert kernel("queue", "delete", "orders", *control) == (0, DELETED, "")
 
 
 @pytest.mark.parametrize("table", ["users", "permissions", "policies"])
