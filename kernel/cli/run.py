@@ -198,6 +198,7 @@ class Runner:
         self._failure = ""
         """The first engine that failed before everything was up, and why."""
         self._ready = False
+        self._has_hinted = False
         self._told: set[str] = set()
         """Engines of which the log has said that they run: their states say so a moment earlier."""
         # Also for reloads: Python does not load a module twice, so a plugin that is installed or changed
@@ -289,10 +290,19 @@ class Runner:
             # It has to be told of again when it runs again: its state says so a moment earlier then, too.
             elif event.what == "failed":
                 self._told.discard(event.engine)
-                if self._fail_fast:
-                    self._failure = self._failure or f"engine {event.engine!r} cannot start: {event.detail}"
-                    self._requests.put("failed")
+                self._on_failed_start(event)
             self._requests.put("look")
+
+    def _on_failed_start(self, event: EngineEvent) -> None:
+        """End with ``fail_fast``, and else say once that this is possible.  The engine's thread."""
+        if self._fail_fast:
+            self._failure = self._failure or f"engine {event.engine!r} cannot start: {event.detail}"
+            self._requests.put("failed")
+        elif not self._has_hinted:
+            self._has_hinted = True
+            self._log.record(
+                "hint", "an engine that cannot start is tried again; with --fail-fast, `kernel run` ends"
+            )
 
     def _obey(self, kernel: Kernel) -> str:
         """Carry out requests until one of them is to stop; return which one."""

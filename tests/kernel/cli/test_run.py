@@ -163,6 +163,29 @@ def test_a_run_that_is_to_fail_fast_ends_when_an_engine_cannot_start(
     assert re.search(r"^    Traceback ", said.out, re.MULTILINE)
 
 
+def test_a_run_that_tries_again_says_once_that_it_could_end_instead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "system.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        file.write_text(LISTENER.format(name="late").replace(":0", f":{taken.getsockname()[1]}"))
+        runner = Runner(str(file), EventLog(as_json=True), no_control=True)
+        log = runner._on_event
+        failures: list[EngineEvent] = []
+
+        def logs(event: EngineEvent) -> None:
+            log(event)
+            failures.extend([event] if event.what == "failed" else [])
+            if len(failures) == 2:
+                runner._requests.put("that is enough")
+
+        runner._on_event = logs  # type: ignore[method-assign]
+        runner.run(0)
+    said = [json.loads(line)["what"] for line in capsys.readouterr().out.splitlines()]
+    assert said[:3] == ["failed", "hint", "failed"]
+    assert said.count("hint") == 1
+
+
 def test_a_run_that_is_to_fail_fast_tries_again_once_all_were_up(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
