@@ -195,6 +195,13 @@ class EngineKind(Kind, frozen=True, kw_only=True):
 
     Called whenever a plan is read, before anything runs.  It must not wait.
     """
+    mistakes_in_files: Callable[[Any, KindsOf], Iterable[tuple[str, str]]] | None = None
+    """``mistakes_in_files(options, kinds)``: the option that names a file, and the complaint, for each
+    mistake in a file that can be read.  ``NeedsFiles`` is about those that cannot.
+
+    The complaint does not name the file, whose name may be a secret: it is shown in front.  Called by
+    ``kernel check`` and ``kernel dry-run`` only: the file may be on the machine that runs the topology.
+    """
     rehearse: Callable[[EnginePlan], Rehearsal] | None = None
     """``rehearse(plan)``: how it takes part in ``kernel rehearse``.  None: a stand-in takes its place."""
     flow: Callable[[Any], Flow] = _any_flow

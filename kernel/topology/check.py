@@ -15,6 +15,7 @@ may rely on what is checked here.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -128,6 +129,8 @@ class Checker:
         self._engines = self._tables("engines")
         self.made: list[tuple[Path, msgspec.Struct]] = []
         """The options of each engine without a mistake, and of each table of its kind's ``kind_tables``."""
+        self._kinds: dict[Path, EngineKind] = {}
+        """The kinds of engines without a mistake."""
         self._flows: dict[str, Flow] = {}
         """Which routes the engines can have.  Not those of APIs, nor of engines with mistakes."""
 
@@ -260,6 +263,7 @@ class Checker:
         if len(self._file.complaints) == before:
             made = self._make(path, options, installed.kind.options_class())
             if isinstance(installed.kind, EngineKind):
+                self._kinds[path] = installed.kind
                 self._flows[name] = installed.kind.flow(made)
                 self._ask_kind(path, installed.kind, made)
         return EnginePlan(
@@ -274,6 +278,14 @@ class Checker:
         for inside, text in kind.mistakes(made, self._registry.kinds):
             place, told = without_secrets(self._file, path, (*path, *inside), text)
             self._file.complain(place, f"{where} {told}")
+
+    def mistakes_in_files(self, path: Path, made: msgspec.Struct) -> Iterator[tuple[Path, str]]:
+        """Return the option and the complaint for each mistake in a file that an engine reads."""
+        kind = self._kinds.get(path)
+        if kind is not None and kind.mistakes_in_files is not None:
+            for key, text in kind.mistakes_in_files(made, self._registry.kinds):
+                place = (*path, key)
+                yield place, f"{self._file.shown(place, getattr(made, key))}: {text}"
 
     def _check_thread(self, place: Path, name: str, thread: str, *, is_api: bool) -> None:
         shown = self._file.shown(place, thread)

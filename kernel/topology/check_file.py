@@ -144,6 +144,8 @@ def _look_at_machine(file: TopologyFile, checker: Checker) -> None:
             # The name of the file may be a secret, as every value from the environment.
             shown = f"{key}: the file cannot be used" if place in file.with_variables else f"{key}: {text}"
             file.complain(place, f"{where} {shown}")
+        for place, text in checker.mistakes_in_files(path, made):
+            file.complain(place, f"{where} {place[-1]}: {text}")
         for option, listening in listening_places(made):
             why = why_unavailable(listening)
             if why:

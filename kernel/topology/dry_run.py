@@ -65,6 +65,10 @@ async def _look(file: TopologyFile, checker: Checker, seconds: float) -> list[Fi
             here: list[Finding] = []
             found.append(here)
             here += _files(file, path, made, written)
+            here += [
+                Finding(where=_where(path, place[2:]), ok=False, text=text)
+                for place, text in checker.mistakes_in_files(path, made)
+            ]
             here += _listeners(file, path, made)
             if isinstance(made, Dials):
                 for option, text in made.dials_to():

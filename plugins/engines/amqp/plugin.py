@@ -19,6 +19,7 @@ from plugins.engines.broker.contract import (
     FrontEndSetup,
     broker_assures,
     broker_mistakes,
+    broker_mistakes_in_files,
     engines_of_shards,
     rehearse_broker,
 )
@@ -63,6 +64,7 @@ def register_engines() -> list[EngineKind]:
             asked=BROKER_ASKED,
             assures=broker_assures,
             mistakes=broker_mistakes,
+            mistakes_in_files=broker_mistakes_in_files,
             rehearse=rehearse_broker,
             shards=engines_of_shards,
             live_options=("users", "policies"),

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         CLIENT_TABLES,
         broker_assures,
         broker_mistakes,
+        broker_mistakes_in_files,
         engines_of_shards,
         rehearse_broker,
     )
@@ -66,6 +67,7 @@ __all__ = [
     "Sink",
     "broker_assures",
     "broker_mistakes",
+    "broker_mistakes_in_files",
     "engines_of_shards",
     "listener_address",
     "rehearse_broker",
@@ -89,6 +91,7 @@ _MODULES = {
     "Sink": "sink",
     "broker_assures": "host.tables",
     "broker_mistakes": "host.tables",
+    "broker_mistakes_in_files": "host.tables",
     "engines_of_shards": "host.tables",
     "rehearse_broker": "host.tables",
     "listener_address": "host.options",

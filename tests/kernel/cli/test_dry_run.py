@@ -116,6 +116,16 @@ def test_an_address_from_the_environment_stays_secret(
     assert "(from the environment)" in text
 
 
+def test_definitions_are_imported_into_nothing(kernel: Command, tmp_path: Path) -> None:
+    file = tmp_path / "d.json"
+    file.write_text('{"users": [{"name": "joe", "password_hash": "?"}]}')
+    broker = engine("broker", kind="amqp", address="127.0.0.1:0", definitions=str(file))
+    status, findings = found(kernel, tmp_path, broker)
+    assert status == 1
+    said = f"'{file}': $.users[0]: the password hash is no base64: Only base64 data is allowed"
+    assert findings["[engines.broker] definitions"] == (False, said)
+
+
 def test_a_file_with_mistakes_opens_nothing(kernel: Command, tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
     file.write_text(engine("broker", kind="amq"))

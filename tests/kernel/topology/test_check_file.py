@@ -276,7 +276,7 @@ WARNINGS = {
         BROKER + WEB + '[engines.b.users.me]\npassword = "p"\ntags = ["administrator"]\n',
         [],
     ),
-    "metrics for users that are imported": (BROKER + 'definitions = "/dev/null"\n' + WEB, []),
+    "metrics for users that are imported": (BROKER + 'definitions = "DIR/none.json"\n' + WEB, []),
     "dead letters for an application": (
         "\n\n" + OUT + JOURNAL + BROKER + route("b", "kept", 'confirm = true\ndead_letters = "out"\n'),
         [UNOPENED],
@@ -325,7 +325,8 @@ WARNINGS = {
 @pytest.mark.parametrize("name", WARNINGS)
 def test_what_is_probably_not_meant_is_a_warning(name: str, tmp_path: Path, registry: PluginRegistry) -> None:
     text, warnings = WARNINGS[name]
-    report = check(text, tmp_path, registry)
+    (tmp_path / "none.json").write_text("{}")
+    report = check(text.replace("DIR", str(tmp_path)), tmp_path, registry)
     assert report.complaints == []
     assert report.warnings == warnings
 
@@ -360,6 +361,31 @@ def test_certificates_of_another_machine_are_not_looked_for(tmp_path: Path, regi
     text = BROKER + 'tls.certificate = "/no/such.pem"\n'
     assert check(text, tmp_path, registry).complaints != []
     assert check(text, tmp_path, registry, machine=False).complaints == []
+
+
+NO_JSON = "these are no definitions: JSON is malformed: expected"
+DEFINITIONS = {
+    '{"a": [{}\n\n {': f"line 3, column 2: {NO_JSON} ',' or ']' (byte 12)",
+    "[]": "these are no definitions: Expected `object`, got `array`",
+    '{"queues": [{"name": "q", "vhost": "other"}]}': "$.queues[0]: NOT_ALLOWED - vhost other not found",
+}
+
+
+@pytest.mark.parametrize("text", DEFINITIONS)
+def test_definitions_that_an_import_would_refuse_are_named_with_their_place(
+    text: str, tmp_path: Path, registry: PluginRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "d.json"
+    file.write_text(text)
+    topology = BROKER + f'definitions = "{file}"\n'
+    said = f"[engines.b] definitions: 'DIR/d.json': {DEFINITIONS[text]}"
+    assert check(topology, tmp_path, registry).complaints == [f"f:4: {said}"]
+    assert check(topology, tmp_path, registry, machine=False).complaints == []
+    # The name of the file may be a secret; what is in the file is not from the environment.
+    monkeypatch.setenv("FILE", str(file))
+    hidden = said.replace("'DIR/d.json'", "(from the environment)")
+    secret = check(BROKER + 'definitions = "${FILE}"\n', tmp_path, registry)
+    assert secret.complaints == [f"f:4: {hidden}"]
 
 
 def test_a_variable_that_is_not_set_is_one_complaint(

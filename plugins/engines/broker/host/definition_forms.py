@@ -216,5 +216,26 @@ def read_definitions(document: object) -> Definitions:
         if isinstance(document, bytes):
             return msgspec.json.decode(document, type=Definitions)
         return msgspec.convert(document, Definitions)
-    except (msgspec.DecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
-        raise KernelError(f"these are no definitions: {error}") from None
+    # A ValidationError is a DecodeError; a UnicodeDecodeError is none.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        place = ""
+        if isinstance(document, bytes) and not isinstance(error, msgspec.ValidationError):
+            place = _where_malformed(document)
+        raise KernelError(f"{place}these are no definitions: {error}") from None
+
+
+def _where_malformed(text: bytes) -> str:
+    """Return the line in which a text is no JSON, as the beginning of a complaint; empty if it is JSON."""
+    # Most systems never need it.
+    import json
+
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"line {error.lineno}, column {error.colno}: "
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        return f"line {line}: "
+    except RecursionError:
+        pass
+    return ""

@@ -31,8 +31,11 @@ class Password(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_hash(cls, text: str, hashing: Hashing) -> Password:
-        """Read RabbitMQ's form; ``ValueError`` if it has another length."""
-        octets = b64decode(text, validate=True)
+        """Read RabbitMQ's form; ``ValueError`` if it is none."""
+        try:
+            octets = b64decode(text, validate=True)
+        except ValueError as error:
+            raise ValueError(f"the password hash is no base64: {error}") from None
         wanted = _SALT + hashlib.new(hashing, usedforsecurity=False).digest_size
         if len(octets) != wanted:
             raise ValueError(f"a {hashing} password hash has {wanted} octets in base64, not {len(octets)}")

@@ -206,6 +206,15 @@ def broker_mistakes(options: Any, kinds: KindsOf) -> Iterator[tuple[tuple[str | 
         yield from mistakes(options, types)
 
 
+def broker_mistakes_in_files(options: Any, kinds: KindsOf) -> Iterator[tuple[str, str]]:
+    """Return what a broker with these options would refuse to import when it starts."""
+    if options.definitions:
+        from plugins.engines.broker.host.trial_import import mistakes_in_definitions
+
+        types = {name: kind.create for name, kind in kinds(EXCHANGE_TYPES).items()}
+        yield from (("definitions", text) for text in mistakes_in_definitions(options, types))
+
+
 def rehearse_broker(plan: EnginePlan) -> Rehearsal:
     """Return how a broker takes part in a rehearsal."""
     from plugins.engines.broker.rehearsal import rehearsal_of

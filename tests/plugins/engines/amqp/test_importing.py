@@ -264,7 +264,7 @@ def test_a_file_is_imported_at_the_start(serve: Callable[..., Server], tmp_path:
     "text, complaint",
     [
         (None, "No such file or directory"),
-        ("{", "these are no definitions: Input data was truncated"),
+        ("{", "line 1, column 2: these are no definitions: Input data was truncated"),
         (
             '{"queues": [{"name": "amq.x", "vhost": "/"}, {"name": "q", "vhost": "none"}]}',
             r"\$.queues\[0\]: ACCESS_REFUSED.*; \$.queues\[1\]: NOT_ALLOWED - vhost none not found",
