@@ -82,7 +82,7 @@ class StreamClient(ConnectionOwner):
         """Whether what is not answered is acknowledged at once (``Connection.acknowledge``).  For those who
         may wait for that before they send more."""
         self._unanswered = False
-        """Whether a short read of this turn has not been answered yet, and is to be acknowledged then."""
+        """Whether a read of this turn has not been answered yet, and is to be acknowledged then."""
         self.messages_in = self.messages_out = 0
         self.closing = ""
         """Why the connection is to be closed at the end of the turn; empty: it stays."""
@@ -467,8 +467,8 @@ class StreamClient(ConnectionOwner):
         self._is_due = True
         engine.is_busy(self)
         settled = not (self.closing or self.login_refused) and self.received(data, now)
-        # What comes in long reads is packets of full size, which no peer holds back.
-        self._unanswered = self.is_prompt and not long
+        # After a long read as well: its last packet is mostly not a full one.
+        self._unanswered = self.is_prompt
         if settled and not others and engine.has_nothing_for_others():
             # A consumer that works message by message sends acknowledgements one by one: there is no turn to
             # end.

@@ -41,8 +41,10 @@ def client(broker: Shared, name: str) -> RawClient:
     return client
 
 
-def test_a_message_without_an_answer(client: RawClient, other: RawClient, name: str) -> None:
-    client.send(publish(f"{name}/out"))
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_message_without_an_answer(client: RawClient, other: RawClient, name: str, size: int) -> None:
+    # Longer ones are no packets of full size either, so the next one may wait behind them.
+    client.send(publish(f"{name}/out", bytes(size)))
     assert looks_until_acknowledged(client.wire, other.sync) < FEW
 
 

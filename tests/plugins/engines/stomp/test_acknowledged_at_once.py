@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.plugins.engines.stomp.conftest import ServeStomp
 from tests.systems import linux_only
 from tests.tcp import looks_until_acknowledged
@@ -10,7 +12,8 @@ FEW = 20
 
 
 @linux_only
-def test_frames_that_are_not_answered(serve: ServeStomp) -> None:
+@pytest.mark.parametrize("size", [1, 1000])
+def test_frames_that_are_not_answered(serve: ServeStomp, size: int) -> None:
     broker = serve()
     client, other = broker.connect(), broker.connect()
     for number in range(20):
@@ -21,7 +24,7 @@ def test_frames_that_are_not_answered(serve: ServeStomp) -> None:
     def look() -> None:
         other.ask("SEND", destination="/queue/elsewhere")
 
-    client.send("SEND", destination="/queue/elsewhere")
+    client.send("SEND", b"x" * size, destination="/queue/elsewhere")
     assert looks_until_acknowledged(client.socket, look) < FEW
     for _ in range(3):
         other.send("SEND", destination="/queue/0")
