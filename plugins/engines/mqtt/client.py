@@ -153,6 +153,11 @@ class MqttClient(StreamClient):
         """Whether a message of QoS 1 or 2 is not answered."""
         return self._incoming is not None and bool(self._incoming.answers)
 
+    def to_acknowledge(self) -> int:
+        """Return how many messages are on their way to the client that it has not acknowledged."""
+        outgoing = None if self._begun is None else self._begun.session.outgoing
+        return 0 if outgoing is None else len(outgoing.receiver.unacked)
+
     @property
     def unacked_bytes(self) -> int:
         """About how many bytes there are in messages on their way to the client."""
@@ -454,6 +459,8 @@ class MqttClient(StreamClient):
             most_unwritten=options.max_unwritten_bytes,
         )
         self._begun = _Begun(session, sender, login)
+        # Acknowledgements and messages of QoS 0 are not answered, and what follows may wait behind them.
+        self.is_prompt = True
         self.resumed = present = before is not None
         # First of all: what was not acknowledged follows it.
         if self.version == 4:
@@ -649,8 +656,6 @@ class MqttClient(StreamClient):
 
     def _begin_incoming(self) -> Incoming:
         begun = self._started()
-        # What it publishes may wait behind an acknowledgement, which is not answered.
-        self.is_prompt = True
         self._incoming = Incoming(self, begun.session, begun.login, self._options)
         return self._incoming
 

@@ -160,6 +160,8 @@ class StompClient(StreamClient):
         session = self._session = Session(self, login, vhost, version, self._options)
         self._subscriptions = Subscriptions(session)
         self._sending = Sending(session, self._subscriptions)
+        # Most frames are not answered, and the next one may wait behind them.
+        self.is_prompt = True
         # Milliseconds in the header, seconds in the options.
         ours = offer.answer(round(self._options.heartbeat * 1000))
         self._beats.start(ours, offer, now)
@@ -305,6 +307,12 @@ class StompClient(StreamClient):
     def confirming(self) -> bool:
         """Whether a receipt waits for a confirmation."""
         return self._session is not None and self._sending.waits
+
+    def to_acknowledge(self) -> int:
+        """Return how many messages are unacknowledged; 0 in a transaction, because a COMMIT is waited for."""
+        if self._session is None or self._sending.transactions:
+            return 0
+        return sum([len(each.receiver.unacked) for each in self._subscriptions])
 
     @property
     def unacked_bytes(self) -> int:

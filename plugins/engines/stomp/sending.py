@@ -92,8 +92,6 @@ class Sending:
             self._receipts += [(before + at, receipt) for at, receipt in frames.receipts]
 
     def _find_target(self, frames: Frames, now: float) -> Target:
-        # Most frames are not answered, and the next one may wait behind them.
-        self._session.client.is_prompt = True
         headers = frames.headers
         if "destination" not in headers:
             raise Fault("Missing destination", "'SEND' must include a 'destination' header\n")

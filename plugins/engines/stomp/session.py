@@ -53,7 +53,6 @@ class SessionClient(Interface):
     is_busy: Callable[[], None]
     window: Window
     published: bool
-    is_prompt: bool
     messages_in: int
     messages_out: int
 

@@ -53,6 +53,9 @@ WINDOW_BYTES = 512 * 1024
 """Bytes of bodies that queues deliver to a client before some are written: about what a socket takes at
 once."""
 
+GATHERED = 32
+"""Messages.  Who has fewer to acknowledge has soon done so, and then sends something else."""
+
 SHORT_READ = 512
 """Bytes.  A read of more brings enough to be a turn of its own."""
 
@@ -80,7 +83,8 @@ class StreamClient(ConnectionOwner):
         """Set it when messages were published: the client may then have to wait."""
         self.is_prompt = False
         """Whether what is not answered is acknowledged at once (``Connection.acknowledge``).  For those who
-        may wait for that before they send more."""
+        may wait for that before they send more.  Who only receives, and has ``GATHERED`` messages or more to
+        acknowledge, is not one of them: Nagle's algorithm may gather its acknowledgements."""
         self._unanswered = False
         """Whether a read of this turn has not been answered yet, and is to be acknowledged then."""
         self.messages_in = self.messages_out = 0
@@ -211,6 +215,10 @@ class StreamClient(ConnectionOwner):
 
         self._refusal = LazyTimer(self.host, on_due)
         self._refusal.arm(now + LOGIN_DELAY)
+
+    def to_acknowledge(self) -> int:
+        """Return how many messages the client has to acknowledge, if that is what it will send next."""
+        return 0
 
     def moves(self, vhost: str) -> bool:
         """Whether another shard has the virtual host that the client opens; asked when it is known.
@@ -468,13 +476,14 @@ class StreamClient(ConnectionOwner):
         engine.is_busy(self)
         settled = not (self.closing or self.login_refused) and self.received(data, now)
         # After a long read as well: its last packet is mostly not a full one.
-        self._unanswered = self.is_prompt
+        self._unanswered = self.is_prompt and (self.messages_in > 0 or self.to_acknowledge() < GATHERED)
         if settled and not others and engine.has_nothing_for_others():
             # A consumer that works message by message sends acknowledgements one by one: there is no turn to
             # end.
             engine.busy.clear()
             self._is_due = False
-            if self.is_prompt:
+            if self._unanswered:
+                self._unanswered = False
                 self._connection.acknowledge()
             return
         if long:

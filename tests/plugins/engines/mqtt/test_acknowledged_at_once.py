@@ -62,3 +62,14 @@ def test_several_messages_that_are_acknowledged_one_by_one(
     for number in [client.expect_message(f"{name}/in", b"x", 1) for _ in range(3)]:
         client.ack(PUBACK, number)
         assert looks_until_acknowledged(client.wire, other.sync) < FEW
+
+
+def test_a_client_that_only_receives(broker: Shared, other: RawClient, name: str) -> None:
+    """It may subscribe to what a message names."""
+    client = broker.connect(client_id=f"{name}-client")
+    client.subscribe(subscription(f"{name}/in", 1))
+    for _ in range(20):
+        client.sync()
+    other.publish(f"{name}/in", b"x", 1)
+    client.ack(PUBACK, client.expect_message(f"{name}/in", b"x", 1))
+    assert looks_until_acknowledged(client.wire, other.sync) < FEW
