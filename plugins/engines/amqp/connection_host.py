@@ -55,6 +55,11 @@ class ConnectionHost(StreamClient):
     def __repr__(self) -> str:
         return f"<ConnectionHost {self.peer} {self.session!r}, {self.unwritten} bytes unwritten>"
 
+    def to_acknowledge(self) -> int:
+        """Return how many messages are unacknowledged; 0 in a transaction, because a commit is waited for."""
+        channels = self.session.channels.values()
+        return sum([len(channel.receiver.unacked) for channel in channels if channel.transaction is None])
+
     @property
     def unacked_bytes(self) -> int:
         """About how many bytes the bodies have that the client has not acknowledged."""

@@ -63,6 +63,25 @@ if TYPE_CHECKING:
     from plugins.engines.broker.public import VirtualHost
 
 
+_WITHOUT_NAGLE = (
+    "AMQP 0.9.1 Client",  # amqp091-go
+    "AMQPLib",  # php-amqplib
+    "Bunny",
+    "Pika Python Client Library",
+    "RabbitMQ",  # for Java and .NET
+    "RabbitMQ Erlang Client",
+    "aiormq",  # aio-pika as well
+    "https://github.com/streadway/amqp",
+    "messaging-kernel",
+    "py-amqp",  # kombu and Celery as well
+    "rabbitmq-c",
+)
+"""Products that switch Nagle's algorithm off: nothing that they send waits for the system's acknowledgement.
+
+Not a set: a client may name anything, also what has no hash.
+"""
+
+
 class SessionClient(Interface):
     """What a session needs of the client that it belongs to: ``StreamClient`` has it."""
 
@@ -70,6 +89,7 @@ class SessionClient(Interface):
     """Called when ``finish`` has to be called at the end of this turn."""
     window: Window
     published: bool
+    is_prompt: bool
     messages_in: int
     messages_out: int
 
@@ -154,6 +174,8 @@ class Session:
 
     def _on_login(self, event: LoginRequested, now: float) -> None:
         self.client_properties = event.client_properties
+        # amqplib for Node, amqp-client.js and AMQPStorm leave it on, and who knows which others.
+        self.client.is_prompt = event.client_properties.get("product") not in _WITHOUT_NAGLE
         self.login = log_in(
             self.users,
             event.mechanism,
