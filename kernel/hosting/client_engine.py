@@ -21,7 +21,6 @@ from kernel.hosting.backoff import Backoff, BackoffOptions
 from kernel.hosting.client_host import ByteCounters, ClientHost, ClientSession
 from kernel.hosting.connecting import connect
 from kernel.hosting.handshakes import Handshakes
-from kernel.hosting.read_size import SMALLEST_READ
 from kernel.hosting.wire import Wire
 
 _MOST_REASONS = 100
@@ -81,9 +80,6 @@ class ClientEngine(ABC, Generic[S]):
     host: Host
     port: Port
     counters: ByteCounters
-    subscribes: bool = False
-    """Whether the server sends messages.  They may wait until it knows that we have what it has sent before
-    (``Connection.acknowledge``)."""
 
     def __init__(
         self,
@@ -304,7 +300,8 @@ class ClientConnection(ClientHost[S]):
         written = self.connection.bytes_out
         self.session.receive(data, now)
         self.finish()
-        if self._engine.subscribes and self.connection.bytes_out == written and len(data) < SMALLEST_READ:
+        if self.connection.bytes_out == written:
+            # What the server sends next may wait until it knows that we have this.
             self.connection.acknowledge()
 
     def on_eof(self, now: float) -> None:

@@ -38,7 +38,6 @@ class MqttClientEngine(ClientEngine[Session]):
         )
         super().__init__(name, address, handshakes, options.connect_timeout, options.reconnect)
         self.options = options
-        self.subscribes = bool(options.subscriptions)
         # The same after each restart, so that the broker finds the session.
         self.client_id = options.client_id or f"{name}@{socket.gethostname()}"
         self.counters: Counters = Counters()

@@ -33,7 +33,6 @@ class StompClientEngine(ClientEngine[Session]):
         )
         super().__init__(name, address, handshakes, options.connect_timeout, options.reconnect)
         self.options = options
-        self.subscribes = bool(options.subscriptions)
         self.counters: Counters = Counters()
         self.outgoing = Outgoing(options.in_flight, self.counters, self.has_refused)
         self.incoming = Incoming(options, self.counters, self.has_refused)

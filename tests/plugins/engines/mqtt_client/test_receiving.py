@@ -324,14 +324,15 @@ def test_what_is_not_answered_is_acknowledged_at_once(monkeypatch: pytest.Monkey
         calls += 1
 
     monkeypatch.setattr(Connection, "acknowledge", acknowledge)
-    for subscriptions, wanted in ((SUBSCRIPTIONS, 1), ((), 0)):
-        world, calls = _world(subscriptions=subscriptions, qos=1), 0
+    # Without subscriptions it is the acknowledgements of further messages that wait.
+    for subscriptions in (SUBSCRIPTIONS, ()):
+        world = _world(subscriptions=subscriptions, qos=1)
         world.port.confirms = False
         broker = world.connect()
         calls = 0
         world.feed(b"a")
         broker.acknowledge(PacketType.PUBACK, [1])
-        assert calls == wanted
+        assert calls == 1
     world, calls = _world(), 0
     world.port.confirms = False
     broker = world.connect()
