@@ -14,7 +14,7 @@ from kernel.contracts.errors import LocalProtocolError
 from kernel.contracts.message import Buffer
 from plugins.engines.amqp.inspection import Row, inspect
 from plugins.engines.amqp.session import Session
-from plugins.engines.broker.public import Accepted, BrokerEngine, StreamClient
+from plugins.engines.broker.public import GATHERED, Accepted, BrokerEngine, StreamClient
 from plugins.protocols.amqp091.connection import ServerConnection
 from plugins.protocols.amqp091.events import Acknowledged, Published
 from plugins.protocols.amqp091.frames import HEARTBEAT_FRAME
@@ -57,8 +57,11 @@ class ConnectionHost(StreamClient):
 
     def to_acknowledge(self) -> int:
         """Return how many messages are unacknowledged; 0 in a transaction, because a commit is waited for."""
-        channels = self.session.channels.values()
-        return sum([len(channel.receiver.unacked) for channel in channels if channel.transaction is None])
+        channels = self.session.channels
+        if len(channels) > GATHERED:
+            # Too many to look at in each turn.
+            return GATHERED
+        return sum(len(each.receiver.unacked) for each in channels.values() if each.transaction is None)
 
     @property
     def unacked_bytes(self) -> int:

@@ -53,7 +53,7 @@ from plugins.engines.broker.host.listening import Accepted, StreamFrontEnd
 from plugins.engines.broker.host.options import BrokerOptions, ListenerOptions, listener_address
 from plugins.engines.broker.host.publisher import Publisher
 from plugins.engines.broker.host.rates import Bucket
-from plugins.engines.broker.host.stream_client import StreamClient
+from plugins.engines.broker.host.stream_client import GATHERED, StreamClient
 from plugins.engines.broker.host.users import Login, Users
 from plugins.engines.broker.matchers.kinds import ExchangeTypes
 from plugins.engines.broker.names import invent_name
@@ -91,6 +91,7 @@ else:
 
 
 __all__ = [
+    "GATHERED",
     "LONGEST_TIME",
     "Accepted",
     "AccessRefused",

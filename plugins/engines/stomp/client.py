@@ -32,7 +32,14 @@ from functools import partial
 from typing import Any
 
 from kernel.contracts.message import Buffer
-from plugins.engines.broker.public import Accepted, BrokerEngine, BrokerError, Login, StreamClient
+from plugins.engines.broker.public import (
+    GATHERED,
+    Accepted,
+    BrokerEngine,
+    BrokerError,
+    Login,
+    StreamClient,
+)
 from plugins.engines.stomp.options import StompListenerOptions
 from plugins.engines.stomp.sending import Sending
 from plugins.engines.stomp.session import Session
@@ -312,7 +319,10 @@ class StompClient(StreamClient):
         """Return how many messages are unacknowledged; 0 in a transaction, because a COMMIT is waited for."""
         if self._session is None or self._sending.transactions:
             return 0
-        return sum([len(each.receiver.unacked) for each in self._subscriptions])
+        if self._subscriptions.count > GATHERED:
+            # Too many to look at in each turn.
+            return GATHERED
+        return sum(len(each.receiver.unacked) for each in self._subscriptions)
 
     @property
     def unacked_bytes(self) -> int:

@@ -76,6 +76,11 @@ class Subscriptions:
         """Iterate over the subscriptions that are open."""
         return iter(self._open.values())
 
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
     def unacked_bytes(self) -> int:
         """Return an estimate of the octets of bodies that the client has not acknowledged."""
         every = (*self._open.values(), *self._left.values())

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kernel.hosting.connection import Connection
-from plugins.protocols.amqp091.methods import queue
+from plugins.engines.broker.host.stream_client import GATHERED
+from plugins.protocols.amqp091.methods import basic, queue
 from tests.plugins.engines.amqp.conftest import Server
 from tests.plugins.engines.amqp.raw_client import RawClient
 from tests.systems import linux_only
@@ -56,3 +57,18 @@ def test_who_may_have_to_wait(
         while other.ask(queue.Declare(queue="q"), queue.DeclareOk).message_count == 0:
             pass
     assert calls == wanted
+
+
+def test_who_has_many_channels(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not looked at one by one, in each turn: it counts as one who has much to acknowledge."""
+    with RawClient(server.port, product="amqplib") as client, RawClient(server.port) as other:
+        for number in range(2, GATHERED + 2):
+            client.open_channel(number)
+        _ask(other)
+        other.publish(b"x", "q")
+        got = client.get("q")
+        monkeypatch.setattr(Connection, "acknowledge", lambda self: pytest.fail("acknowledged at once"))
+        client.send(basic.Reject(delivery_tag=got.delivery_tag, requeue=True))
+        while other.ask(queue.Declare(queue="q"), queue.DeclareOk).message_count == 0:
+            pass
+        _ask(client)

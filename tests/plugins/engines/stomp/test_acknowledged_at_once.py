@@ -77,3 +77,17 @@ def test_who_has_more_to_acknowledge(serve: ServeStomp, monkeypatch: pytest.Monk
     client.ask("COMMIT", transaction="t")
     client.send("ACK", id=received[3])
     broker.wait(lambda: calls == 3)
+
+
+def test_who_has_many_subscriptions(serve: ServeStomp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not looked at one by one, in each turn: it counts as one who has much to acknowledge."""
+    broker = serve()
+    client, other = broker.connect(), broker.connect()
+    for number in range(GATHERED + 1):
+        client.ask("SUBSCRIBE", destination=f"/queue/{number}", id=number, ack="client-individual")
+    other.ask("SEND", destination="/queue/0")
+    ack = client.next().headers["ack"]
+    monkeypatch.setattr(Connection, "acknowledge", lambda self: pytest.fail("acknowledged at once"))
+    client.send("ACK", id=ack)
+    broker.wait(lambda: broker.queue("0")["messages_unacknowledged"] == 0)
+    assert client.ask("UNSUBSCRIBE", id=0).command == "RECEIPT"
