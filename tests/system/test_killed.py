@@ -174,7 +174,8 @@ def test_nothing_is_lost_when_one_of_several_destinations_is_killed(
     kernel = kernel_factory(
         listener("left", place(scheme)),
         listener("right", place(scheme)),
-        route("app", "left", "right", confirm=True),
+        # A busy machine may take longer to start a process than the 5 s that a route waits by default.
+        route("app", "left", "right", confirm=True, marks={"stall_timeout": 120.0}),
     )
     paths = {name: tmp_path / name for name in ("left", "right")}
     receivers = {}
