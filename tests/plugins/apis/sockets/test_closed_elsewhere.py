@@ -238,13 +238,13 @@ def _interrupting(socket: Socket) -> threading.Thread:
 
 
 def test_the_end_of_the_context_comes_first(context: Context) -> None:
-    """Who waits is told of that, and the socket is closed by whoever closes it."""
+    """Who waits is told of that, unless the socket is closed before it has looked, and leaves in both cases."""
     socket = context.socket("PULL")
     waiter = Waiter(socket, socket.recv)
     waiter.sleeps()
     context.close()
     socket.close()
-    assert isinstance(waiter.end(), ContextClosed)
+    assert isinstance(waiter.end(), (ContextClosed, SocketClosed))
     assert socket._end.closed
 
 
