@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -224,13 +225,18 @@ def test_a_lease_whose_thread_leaves_does_not_touch_the_bell_of_the_next_one() -
 
 
 def _interrupting(socket: Socket) -> threading.Thread:
-    """Start a thread that sends this one a signal when it sleeps in a call of the socket."""
+    """Start a thread that sends this one a signal when it sleeps in a call of the socket, until it is closed."""
     main, caller = threading.get_ident(), socket._end.caller
 
     def interrupt() -> None:
         while not caller._bell.sleeping:  # type: ignore[attr-defined]
             os.sched_yield()
-        signal.pthread_kill(main, signal.SIGUSR2)
+        # Again, if need be: of one that comes just before the call of the system, Python hears behind that.
+        while not socket.closed:
+            signal.pthread_kill(main, signal.SIGUSR2)
+            until = time.monotonic() + 0.2
+            while not socket.closed and time.monotonic() < until:
+                os.sched_yield()
 
     thread = threading.Thread(target=interrupt)
     thread.start()
