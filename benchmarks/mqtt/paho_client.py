@@ -21,14 +21,10 @@ FIRST = 20
 
 def subscribe(link: Connection, address: str, qos: int, count: int) -> None:
     """Receive so many messages; send their rate from the first on."""
-    subscribed, arrivals = threading.Event(), Arrivals(count)
+    arrivals = Arrivals(count)
     client = paho.Client(CallbackAPIVersion.VERSION2, "subscriber")
     client.on_message = lambda *_: arrivals.one_more()
-    client.on_subscribe = lambda *_: subscribed.set()
-    _connect(client, address)
-    client.subscribe(TOPIC, qos)
-    if not subscribed.wait(TIMEOUT):
-        raise Unavailable("paho could not subscribe")
+    _subscribe(client, address, TOPIC, qos)
     link.send("ready")
     link.send(arrivals.rate(TIMEOUT))
     link.recv()
@@ -50,14 +46,9 @@ def publish(link: Connection, address: str, qos: int, count: int) -> None:
 
 def answer(link: Connection, address: str, qos: int) -> None:
     """Answer each question with the same."""
-    subscribed = threading.Event()
     client = paho.Client(CallbackAPIVersion.VERSION2, "answering")
     client.on_message = lambda _, __, message: client.publish(ANSWERS, message.payload, qos)
-    client.on_subscribe = lambda *_: subscribed.set()
-    _connect(client, address)
-    client.subscribe(QUESTIONS, qos)
-    if not subscribed.wait(TIMEOUT):
-        raise Unavailable("paho could not subscribe")
+    _subscribe(client, address, QUESTIONS, qos)
     link.send("ready")
     link.recv()
     client.disconnect()
@@ -66,14 +57,10 @@ def answer(link: Connection, address: str, qos: int) -> None:
 
 def ask(link: Connection, address: str, qos: int, count: int) -> None:
     """Say how many nanoseconds each question and its answer took."""
-    subscribed, answered = threading.Event(), threading.Semaphore(0)
+    answered = threading.Semaphore(0)
     client = paho.Client(CallbackAPIVersion.VERSION2, "asking")
     client.on_message = lambda *_: answered.release()
-    client.on_subscribe = lambda *_: subscribed.set()
-    _connect(client, address)
-    client.subscribe(ANSWERS, qos)
-    if not subscribed.wait(TIMEOUT):
-        raise Unavailable("paho could not subscribe")
+    _subscribe(client, address, ANSWERS, qos)
 
     def there_and_back() -> None:
         client.publish(QUESTIONS, BODY, qos)
@@ -83,6 +70,15 @@ def ask(link: Connection, address: str, qos: int, count: int) -> None:
     link.send(time_calls(there_and_back, count, FIRST))
     client.disconnect()
     client.loop_stop()
+
+
+def _subscribe(client: paho.Client, address: str, topic: str, qos: int) -> None:
+    subscribed = threading.Event()
+    client.on_subscribe = lambda *_: subscribed.set()
+    _connect(client, address)
+    client.subscribe(topic, qos)
+    if not subscribed.wait(TIMEOUT):
+        raise Unavailable("paho could not subscribe")
 
 
 def _connect(client: paho.Client, address: str) -> None:
